@@ -2,7 +2,7 @@
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use foreload::testing::dataset::Fingerprint;
-use foreload::testing::schedule::{LastBatch, Order, SampleHomes, Schedule, Selection};
+use foreload::testing::schedule::{LastBatch, Order, SampleOwners, Schedule, Selection};
 use std::hint::black_box;
 use std::sync::Arc;
 
@@ -33,11 +33,15 @@ fn places(criterion: &mut Criterion) {
             let home = move |sample: u64| {
                 Some(((sample.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) % nodes) as usize)
             };
-            SampleHomes::new((0..ranks).map(node).collect(), home)
+            SampleOwners::new((0..ranks).map(node).collect(), home)
         };
         let local = |schedule: Schedule, homes| schedule.by_locality(Arc::new(homes)).expect("as many ranks");
         measure(criterion, &format!("{name}, by locality"), &local(schedule(), homes()));
-        measure(criterion, &format!("{name}, by locality in rings"), &local(schedule().in_units(4), homes()));
+        measure(
+            criterion,
+            &format!("{name}, by locality in rings"),
+            &local(schedule().with_unit(4), homes()),
+        );
         let even = homes().with_even_bytes(|sample| 50_000 + sample % 100_003);
         measure(criterion, &format!("{name}, by locality with even bytes"), &local(schedule(), even));
     }

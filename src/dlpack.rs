@@ -3,7 +3,7 @@
 //! A managed tensor owns a [`Tensor`]. Its consumer may call its deleter on any thread, with or without the GIL.
 
 use base::error::Result;
-use engine::batch::{Element, Loan, Place, Tensor};
+use engine::batch::{Element, Place, StreamUse, Tensor};
 use std::ffi::c_void;
 
 pub(crate) const DEVICE_CPU: i32 = 1;
@@ -91,8 +91,8 @@ impl From<Place> for DlDevice {
 /// Way in which a consumer gets the data.
 pub(crate) enum Share {
     /// The consumer gets the tensor itself, without a copy. On a GPU the tensor is leased to the consumer's stream
-    /// (`Loan`) until the consumer deletes it.
-    Same(Option<Loan>),
+    /// (`StreamUse`) until the consumer deletes it.
+    Same(Option<StreamUse>),
     /// The consumer gets a copy in host memory.
     HostCopy,
 }
@@ -107,7 +107,7 @@ struct Owner {
 enum Data {
     /// The tensor itself. The lease is the first field, so it ends before the tensor is dropped.
     #[expect(dead_code, reason = "held, not used")]
-    Shared(Option<Loan>, Tensor),
+    Shared(Option<StreamUse>, Tensor),
     Copied(Box<[Aligned]>),
 }
 

@@ -26,7 +26,7 @@ pub mod config {
 pub mod dataset {
     pub use ::data::dataset::{
         Changed, ClassRef, Contents, DatasetIndex, Extent, FieldKind, FileId, FileVersion, Fingerprint,
-        IndexOptions, IndexOrigin, IndexSummary, Layout, MemberBytes, Select, Stamp, Stretches, TICK,
+        IndexOptions, IndexOrigin, IndexSummary, Layout, MemberBytes, NeighbourBlocks, Select, Stamp, TICK,
         TableField,
     };
     pub mod archive {
@@ -65,14 +65,17 @@ pub mod decode {
     };
     pub mod forms {
         pub use ::pixels::decode::forms::{
-            FileForm, FileRestorer, FormMaker, Kept, MadeForm, RestoredFile, form_of, original_length,
+            ConvertedFormat, FileRestorer, FormatConverter, KeepReason, RestoredFile, StorageFormat,
+            original_length, storage_format_of,
         };
     }
     pub mod packed {
-        pub use ::pixels::decode::packed::{PackedOutline, Packer, Restorer};
+        pub use ::pixels::decode::packed::{PackedHeaderSummary, Packer, Restorer};
     }
     pub mod cuda {
-        pub use ::pixels::decode::cuda::{OwnImage, OwnKernel, OwnLaunch, OwnPlaces, OwnPlan, OwnTables};
+        pub use ::pixels::decode::cuda::{
+            CudaImage, CudaKernel, CudaLaunch, CudaPlan, ImageAddresses, LaunchTables,
+        };
     }
     pub mod nvjpeg {
         pub use ::pixels::decode::nvjpeg::{
@@ -89,9 +92,9 @@ pub mod gpu {
 }
 pub mod io {
     pub use ::store::io::{
-        Completion, DataSource, Direct, Files, GroupBell, GroupedReader, IoChoice, ListeningReader,
-        OwnThread, Pfs, PfsRates, PfsStats, ReadRequest, ReadStats, Reader, ReaderGroup, Throttled, Waker,
-        open, open_source, probe, read_blocking,
+        Completion, DataSource, DelayedReader, Direct, Files, GroupWaker, GroupedReader, IoChoice,
+        ListeningReader, OwnThread, ParallelFsModel, ParallelFsRates, PfsStats, ReadRequest, ReadStats,
+        Reader, ReaderGroup, Waker, open, open_source, probe, read_blocking,
     };
     pub mod fault {
         pub use ::store::io::fault::{FaultOptions, FaultReader};
@@ -107,14 +110,14 @@ pub mod io {
     }
 }
 pub mod parts {
-    pub use ::base::parts::ByteParts;
+    pub use ::base::parts::WantedBytes;
 }
 pub mod peers {
     pub use ::store::peers::{
         Accepted, BreakerLimits, BreakerState, Bytes, CertificatePin, ConnectionLimits, CopyBytes,
         DeadlineLimits, Found, HttpOptions, HttpTransfer, Miss, Peer, PeerAnswer, PeerCopy, PeerCounts,
-        PeerPusher, PeerRead, PeerStats, PeerTransfer, Server, ServerOptions, ServerStats, SharedDataset,
-        Shelf, TlsIdentity, Token,
+        PeerPusher, PeerRead, PeerStats, PeerTransfer, ServedCache, Server, ServerOptions, ServerStats,
+        SharedDataset, TlsIdentity, Token,
     };
 }
 pub mod pipeline {
@@ -125,7 +128,7 @@ pub mod rng {
 }
 pub mod schedule {
     pub use ::data::schedule::{
-        Assignment, BatchEntry, Draw, LastBatch, Order, SampleHomes, Schedule, Selection, SequenceParts,
+        Assignment, BatchEntry, Draw, LastBatch, Order, RankRanges, SampleOwners, Schedule, Selection,
         Shuffling, TABLE_LIMIT,
     };
 }

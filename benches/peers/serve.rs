@@ -4,7 +4,7 @@ use super::{Arguments, From, SAMPLES, processor_time};
 use foreload::Result;
 use foreload::testing::dataset::{FileVersion, Fingerprint};
 use foreload::testing::peers::{
-    Accepted, Bytes, CopyBytes, Found, Server, ServerOptions, SharedDataset, Shelf, TlsIdentity, Token,
+    Accepted, Bytes, CopyBytes, Found, ServedCache, Server, ServerOptions, SharedDataset, TlsIdentity, Token,
 };
 use foreload::testing::rng::{RandomKey, Use};
 use foreload::testing::tier::store::checksum;
@@ -25,7 +25,7 @@ struct BenchShelf {
     crcs: Vec<u32>,
 }
 
-impl Shelf for BenchShelf {
+impl ServedCache for BenchShelf {
     fn find(&self, sample: u64, _version: Option<FileVersion>) -> Found {
         let Some(&crc) = self.crcs.get(sample as usize) else { return Found::Absent };
         let offset = sample * u64::from(self.length);

@@ -1,8 +1,8 @@
 //! The errors of Foreload. Each message names the setting, file or sample, and what to do.
 
-mod carried;
+mod serialized;
 
-pub use carried::CarriedError;
+pub use serialized::SerializedError;
 
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};

@@ -19,9 +19,9 @@ static COMMANDS: AtomicUsize = AtomicUsize::new(0);
 
 /// While it lives, urgent notices are printed on stderr, as the command line needs. The process may be a Python
 /// interpreter that later uses loaders, so dropping it ends the printing.
-pub struct SpokenAloud(());
+pub struct PrintUrgentNotices(());
 
-impl SpokenAloud {
+impl PrintUrgentNotices {
     /// Starts the printing.
     pub fn begin() -> Self {
         COMMANDS.fetch_add(1, Ordering::Relaxed);
@@ -29,7 +29,7 @@ impl SpokenAloud {
     }
 }
 
-impl Drop for SpokenAloud {
+impl Drop for PrintUrgentNotices {
     fn drop(&mut self) {
         COMMANDS.fetch_sub(1, Ordering::Relaxed);
     }
@@ -37,19 +37,19 @@ impl Drop for SpokenAloud {
 
 thread_local! {
     /// Whether notices of this thread are dropped.
-    static IS_UNHEARD: Cell<bool> = const { Cell::new(false) };
+    static ARE_DROPPED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Runs `work`, and drops the notices that this thread adds during it. For work whose notices the user gets from
 /// elsewhere.
-pub fn unheard<T>(work: impl FnOnce() -> T) -> T {
+pub fn without_notices<T>(work: impl FnOnce() -> T) -> T {
     struct Restored(bool);
     impl Drop for Restored {
         fn drop(&mut self) {
-            IS_UNHEARD.set(self.0);
+            ARE_DROPPED.set(self.0);
         }
     }
-    let _restored = Restored(IS_UNHEARD.replace(true));
+    let _restored = Restored(ARE_DROPPED.replace(true));
     work()
 }
 
@@ -120,14 +120,14 @@ impl Notices {
 
     fn add_once(&self, kind: NoticeKind, subject: NoticeSubject, message: impl FnOnce() -> String) {
         let mut state = self.state();
-        if !IS_UNHEARD.get() && state.subjects.insert(subject) {
+        if !ARE_DROPPED.get() && state.subjects.insert(subject) {
             self.add(&mut state, kind, message());
         }
     }
 
     /// Adds `message` without a check for repetition, for instance for each dataset or epoch.
     pub fn notify(&self, kind: NoticeKind, message: String) {
-        if !IS_UNHEARD.get() {
+        if !ARE_DROPPED.get() {
             self.add(&mut self.state(), kind, message);
         }
     }
@@ -136,14 +136,14 @@ impl Notices {
     /// again.
     pub fn pass_on(&self, kind: NoticeKind, message: String) {
         let mut state = self.state();
-        if !IS_UNHEARD.get() && state.passed_on.insert(message.clone()) {
+        if !ARE_DROPPED.get() && state.passed_on.insert(message.clone()) {
             self.add(&mut state, kind, message);
         }
     }
 
     /// Warns with `message` about a current event. While a command runs, it is printed at once.
     pub fn warn_at_once(&self, message: String) {
-        if IS_UNHEARD.get() {
+        if ARE_DROPPED.get() {
             return;
         }
         if COMMANDS.load(Ordering::Relaxed) > 0 {
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn what_is_not_to_be_heard_is_neither_kept_nor_taken_as_said() {
         let notices = Notices::default();
-        let answer = unheard(|| {
+        let answer = without_notices(|| {
             notices.warn_once("cache", || unreachable!("nobody hears it"));
             notices.notify(NoticeKind::Warning, "nobody hears it".into());
             std::thread::scope(|scope| {

@@ -5,11 +5,11 @@ use std::ops::Range;
 
 /// The header summary of a packed image, which an index keeps so that parts of the image can be read. Only decoders
 /// interpret it. It is all zeros for a file that is not packed.
-pub type RawOutline = [u8; 32];
+pub type RawHeaderSummary = [u8; 32];
 
 /// Two parts of a sample's bytes, counted from its first byte: the beginning, and a range after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ByteParts {
+pub struct WantedBytes {
     /// The number of bytes of the first part, at least 1.
     pub head: u32,
     /// The start of the second part, at or after the end of the first.
@@ -18,7 +18,7 @@ pub struct ByteParts {
     pub end: u32,
 }
 
-impl ByteParts {
+impl WantedBytes {
     /// The first `head` bytes, and the bytes of `body`, which come after them.
     ///
     /// # Panics
@@ -57,9 +57,9 @@ impl ByteParts {
 /// The header summary and the length of a packed image, by which its parts are chosen. Images with the same summary and
 /// length have the same rows in the same parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct OutlinedBytes {
+pub struct SummarizedBytes {
     /// The header summary, as indexes and segments store it.
-    pub outline: RawOutline,
+    pub header_summary: RawHeaderSummary,
     /// The number of the image's bytes.
     pub length: u32,
 }

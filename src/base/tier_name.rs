@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 const LONGEST: usize = 24;
 
 /// The most names in a process: more than any job has tiers, and few enough that a damaged log cannot fill the memory.
-const MOST_NAMES: usize = 64;
+const MAX_NAMES: usize = 64;
 
 /// The name of a tier, such as `ram`, `nvme` or `source`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -42,7 +42,7 @@ impl TierName {
         if let Some(known) = names.iter().find(|known| **known == text) {
             return Some(Self(known));
         }
-        if names.len() >= MOST_NAMES {
+        if names.len() >= MAX_NAMES {
             return None;
         }
         let name: &'static str = Box::leak(text.into());

@@ -15,7 +15,7 @@ mod writer;
 
 pub use histogram::{Histogram, SharedHistogram};
 pub use lane::TraceLane;
-pub use limit::{HARDLY, limit};
+pub use limit::{NEGLIGIBLE_WAIT, limit};
 pub use peers::{PeerNumbers, PeersRecord, TraceNumber};
 pub use read::read;
 pub use summary::{EpochSummary, PeersSummary, StageSummary, TraceSummary};

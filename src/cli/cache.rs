@@ -5,7 +5,7 @@ use base::error::Result;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
-use store::tier::store::inspect::{self, CacheContents, CachedDataset, Cleared};
+use store::tier::store::inspect::{self, CacheContents, CachedDataset, ClearResult};
 
 /// The commands of `foreload cache`.
 #[derive(Debug, clap::Subcommand)]
@@ -88,7 +88,7 @@ fn show(held: &CacheContents) -> String {
     lines.join("\n")
 }
 
-fn freed(cleared: &Cleared) -> String {
+fn freed(cleared: &ClearResult) -> String {
     let mut lines: Vec<_> = cleared
         .datasets
         .iter()

@@ -4,22 +4,22 @@ use base::error::Result;
 use engine::config::parse_pfs;
 use engine::pipeline::{self, OpenReader};
 use std::sync::Arc;
-use store::io::{Pfs, PfsRates, Throttled};
+use store::io::{DelayedReader, ParallelFsModel, ParallelFsRates};
 
 /// Parses the rates of the flag.
-pub(super) fn rates(text: &str) -> Result<PfsRates> {
+pub(super) fn rates(text: &str) -> Result<ParallelFsRates> {
     parse_pfs("emulate-pfs", text)
 }
 
 /// Makes the function that opens a reader of the dataset, slowed down to `rates` if there are any. All readers that it
 /// opens share the emulated queues.
-pub(super) fn open_reader(rates: Option<PfsRates>) -> Box<OpenReader> {
-    let pfs = rates.map(|rates| Arc::new(Pfs::new(rates)));
+pub(super) fn open_reader(rates: Option<ParallelFsRates>) -> Box<OpenReader> {
+    let pfs = rates.map(|rates| Arc::new(ParallelFsModel::new(rates)));
     Box::new(move |index, slots, config| {
         let reader = pipeline::open_reader(index, slots, config)?;
         match &pfs {
             None => Ok(reader),
-            Some(pfs) => Ok(Box::new(Throttled::new(reader, index.clone(), pfs.clone())?)),
+            Some(pfs) => Ok(Box::new(DelayedReader::new(reader, index.clone(), pfs.clone())?)),
         }
     })
 }

@@ -123,7 +123,7 @@ pub fn main(args: Vec<OsString>, finder: Option<&dyn FindsJob>) -> i32 {
             return answer.exit_code();
         }
     };
-    let _aloud = base::notices::SpokenAloud::begin();
+    let _aloud = base::notices::PrintUrgentNotices::begin();
     let outcome = match cli.command {
         Command::Bench(args) => bench::run(&args, finder),
         Command::Cache(command) => cache::run(&command),
@@ -152,7 +152,7 @@ pub fn main(args: Vec<OsString>, finder: Option<&dyn FindsJob>) -> i32 {
     match outcome {
         Ok(()) => 0,
         Err(error) => {
-            let lines: Vec<_> = error.to_string().lines().map(output::harmless).collect();
+            let lines: Vec<_> = error.to_string().lines().map(output::escaped_for_terminal).collect();
             eprintln!("foreload: {}", lines.join("\n"));
             if matches!(error, Error::Config { .. }) { 2 } else { 1 }
         }

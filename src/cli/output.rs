@@ -29,7 +29,7 @@ pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<()> {
 }
 
 /// Makes a text from others safe to print: escapes characters that move the cursor, change colours or reverse letters.
-pub(crate) fn harmless(text: &str) -> String {
+pub(crate) fn escaped_for_terminal(text: &str) -> String {
     let is_harmful = |c: char| {
         c.is_control()
             || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')

@@ -8,7 +8,7 @@ use super::settings::{Settings, TakesSettings};
 use super::{DATASET, output};
 use base::error::{Error, Result};
 use base::notices::Notice;
-use data::dataset::{BlockCosts, Contents, DatasetIndex, MOST_OF_STRETCH, Stretches};
+use data::dataset::{BlockCosts, Contents, DatasetIndex, MAX_NEIGHBOUR_BLOCK_BYTES, NeighbourBlocks};
 use data::schedule::Shuffling;
 use engine::config::{LoaderOptions, parse_bytes, parse_duration};
 use serde::Serialize;
@@ -16,7 +16,7 @@ use simulate::predict::{EpochCost, Limit, PredictedJob, Prediction, predict};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use store::tier::{Machine, TierRates};
-use ways::{OtherWay, by_block, ways};
+use ways::{Alternative, by_block, ways};
 
 /// The arguments of `foreload plan`.
 #[derive(clap::Args, Debug)]
@@ -115,7 +115,7 @@ struct PlanReport {
     /// The predictions with other caches: none, half, a terabyte more, twice as much.
     others: Vec<OtherPrediction>,
     /// The predictions for other ways to fill the cache and to store the dataset, if they change anything.
-    ways: Vec<OtherWay>,
+    ways: Vec<Alternative>,
     /// The prediction with more nodes of the same kind.
     more_nodes: MoreNodes,
     /// The prediction if nodes do not read from each other; absent if `plan` is that already.
@@ -281,7 +281,7 @@ fn requests_by_blocks(index: &DatasetIndex, ranks: u64) -> Option<u64> {
     if !index.has_blocks() && !index.has_remote() {
         return None;
     }
-    let stretches = Stretches::new(index, index.len(), |sample| sample, MOST_OF_STRETCH);
+    let stretches = NeighbourBlocks::new(index, index.len(), |sample| sample, MAX_NEIGHBOUR_BLOCK_BYTES);
     // At each end of a rank's part, the next rank also reads the block in use there.
     let count = stretches.len() as u64;
     let bytes: u64 = (0..stretches.len()).map(|number| stretches.bytes_of(number)).sum();

@@ -52,7 +52,7 @@ pub(super) fn run(args: &ServeArgs) -> Result<()> {
     };
     let producer = Producer::open(&start)?;
     output::print_notices(producer.notices());
-    let claim = producer.places().claim_any()?;
+    let claim = producer.places().lock_any()?;
     let listener = producer.listen(&claim)?;
     let name = match args.settings.shared.as_deref() {
         None | Some("") => "True".to_owned(),

@@ -4,7 +4,7 @@
 //! sample. The order of an epoch is a permutation of its draws, and a *position* is a place in that order.
 //!
 //! - `selection` says which samples an epoch draws, and how often: subsets, weights, mixtures.
-//! - `permutation` shuffles the draws invertibly; `stretch_shuffle` shuffles blocks of neighbouring samples.
+//! - `permutation` shuffles the draws invertibly; `block_shuffle` shuffles blocks of neighbouring samples.
 //! - `order` combines both: which sample is at which position of an epoch.
 //! - [`Schedule`] cuts an order into the batches of a rank, as slices or by the nodes that keep the samples (`homes`,
 //!   `locality`).
@@ -14,19 +14,19 @@
 //! By locality, ranks take other places of a global batch than their slice, but equally many; the global batch and the
 //! state stay the same. → `tests/data/schedule.rs`, `tests/data/locality.rs`, `tests/data/selection.rs`
 
+mod block_shuffle;
 mod homes;
 pub mod locality;
 mod order;
 mod permutation;
 mod repeats;
 mod selection;
-mod stretch_shuffle;
 
-pub use homes::SampleHomes;
+pub use block_shuffle::RankRanges;
+pub use homes::SampleOwners;
 pub use order::{Order, TABLE_LIMIT};
 pub use repeats::RepeatSpread;
 pub use selection::{Draw, Selection};
-pub use stretch_shuffle::SequenceParts;
 
 use base::error::{Error, Result};
 use base::names::named;
@@ -114,7 +114,7 @@ pub struct Schedule {
     unit: u32,
     steps: u64,
     /// The owner nodes of samples, if ranks take their places by locality.
-    homes: Option<Arc<SampleHomes>>,
+    homes: Option<Arc<SampleOwners>>,
 }
 
 impl Schedule {
@@ -132,7 +132,7 @@ impl Schedule {
     ///
     /// # Panics
     /// Panics unless the batch size is a multiple of `unit`.
-    pub fn in_units(self, unit: u32) -> Self {
+    pub fn with_unit(self, unit: u32) -> Self {
         assert!(
             self.batch_size.is_multiple_of(unit),
             "a batch of {} is no whole units of {unit}",
@@ -150,7 +150,7 @@ impl Schedule {
     ///
     /// # Errors
     /// [`Error::Config`] unless `homes` has as many ranks as this schedule.
-    pub fn by_locality(self, homes: Arc<SampleHomes>) -> Result<Self> {
+    pub fn by_locality(self, homes: Arc<SampleOwners>) -> Result<Self> {
         let ranks = homes.node_of_rank().len();
         if ranks as u64 != u64::from(self.world_size) {
             let message = format!(

@@ -31,7 +31,7 @@ mod views;
 
 pub use device::{AllowedBackends, CpuDecode, Device, GpuDecoder, LANES};
 pub use device::{
-    ChosenDevice, DevicePools, choose_of as choose_device_of, look_for_libraries_in,
+    ChosenDevice, DevicePools, choose_with as choose_device_of, look_for_libraries_in,
     unavailable as unavailable_device,
 };
 pub use field_value::FieldValue;
@@ -59,12 +59,12 @@ use crate::batch::{BatchLayout, Pools};
 use base::error::{Error, Result};
 use base::names::named;
 pub use base::units::{parse_bytes, parse_duration};
-use data::dataset::{Contents, DatasetIndex, IndexOptions, SampleColumn, Stretches};
+use data::dataset::{Contents, DatasetIndex, IndexOptions, NeighbourBlocks, SampleColumn};
 use data::schedule::{Assignment, LastBatch, Selection, Shuffling};
 use labels::ReadLabels;
 use pixels::augment::Output;
 use pixels::augment::cuda::LaneMemory;
-use pixels::decode::cuda::OwnTables;
+use pixels::decode::cuda::LaunchTables;
 use pixels::decode::{Damaged, Orientation};
 use requested::RequestedFields;
 use std::sync::Arc;
@@ -95,8 +95,8 @@ pub struct LoaderConfig {
     pub seed: u64,
     /// Kind of shuffling of an epoch.
     pub shuffling: Shuffling,
-    /// The blocks of neighbouring samples (`Stretches`) that are read together; `None` if samples are read one by one.
-    pub stretches: Option<Arc<Stretches>>,
+    /// The blocks of neighbouring samples (`NeighbourBlocks`) that are read together; `None` if samples are read one by one.
+    pub neighbour_blocks: Option<Arc<NeighbourBlocks>>,
     /// Number of ranks that `shuffle="blocks"` divides blocks among; `None` for the number of ranks there are.
     pub shuffle_ranks: Option<u32>,
     /// Policy for the samples that do not fill the last batch.
@@ -191,7 +191,7 @@ impl LoaderOptions {
                 format!("is {}, must be cpu with decoded=False: files stay in host memory", self.device);
             return Err(Error::config("device", message));
         }
-        device::validate(&self.device, self.decoder_there())?;
+        device::validate(&self.device, self.gpu_decoder())?;
         self.check_blocks()?;
         self.cache(1)?;
         if self.labels.is_some() && !self.decoded {
@@ -261,7 +261,7 @@ impl LoaderOptions {
             no("verify=\"checksum\" compares them with the dataset's files", true)
         } else if !self.decoded {
             no("batches have the files themselves", false)
-        } else if device != Device::Cpu && decoder.takes_files() {
+        } else if device != Device::Cpu && decoder.decodes_jpegs() {
             // With decoder="nvjpeg" only the CPU can decode packed copies, and `cpu_decode="never"` forbids it.
             let is_impossible = (decoder, self.cpu_decode) == (GpuDecoder::NvJpeg, CpuDecode::Never);
             no("JPEGs are left to nvJPEG, which knows no other form", is_impossible)
@@ -331,8 +331,8 @@ impl CheckedOptions<'_> {
             asked => (asked, images),
         };
         let selection = Arc::new(selection::select(options, index)?);
-        let same = SameForAllSizes {
-            stretches: options.stretches(&selection, index),
+        let same = SizeIndependent {
+            neighbour_blocks: options.neighbour_blocks(&selection, index),
             selection,
             label_columns: Arc::new(label_columns),
         };
@@ -347,8 +347,8 @@ impl CheckedOptions<'_> {
 }
 
 /// The parts of a configuration that are the same for all image sizes.
-struct SameForAllSizes {
-    stretches: Option<Arc<Stretches>>,
+struct SizeIndependent {
+    neighbour_blocks: Option<Arc<NeighbourBlocks>>,
     selection: Arc<Selection>,
     label_columns: Arc<Vec<SampleColumn>>,
 }
@@ -363,7 +363,7 @@ impl LoaderOptions {
         asked: Option<&RequestedFields<'_>>,
         index: &DatasetIndex,
         mut images: Images,
-        same: &SameForAllSizes,
+        same: &SizeIndependent,
     ) -> Result<LoaderConfig> {
         let options = self;
         let ranks = options.local_world_size.unwrap_or(1);
@@ -392,11 +392,11 @@ impl LoaderOptions {
         let device_pools = match chosen.device {
             Device::Cpu => None,
             Device::Cuda { .. } => {
-                options.check_who_decodes(&images, index, (chosen.decoder, backends))?;
+                options.check_gpu_decoder(&images, index, (chosen.decoder, backends))?;
                 let batch = options.batch_size as usize;
                 let views = LaneMemory::new(images.views(), batch).bytes();
-                let tables = match chosen.decoder.takes_forms(backends) {
-                    true => OwnTables::usual_bytes(batch.saturating_mul(images.list().len())),
+                let tables = match chosen.decoder.decodes_packed(backends) {
+                    true => LaunchTables::usual_bytes(batch.saturating_mul(images.list().len())),
                     false => 0,
                 };
                 let lane = views.saturating_add(tables);
@@ -420,7 +420,7 @@ impl LoaderOptions {
             batch_size: options.batch_size,
             seed: options.seed,
             shuffling: options.shuffling(),
-            stretches: same.stretches.clone(),
+            neighbour_blocks: same.neighbour_blocks.clone(),
             shuffle_ranks: options.shuffle_ranks,
             last_batch: options.last_batch_or_usual(),
             repeats: options.repeats,

@@ -198,7 +198,7 @@ impl StreamSource for PythonSource {
             );
             return Err(Error::config("world_size", message));
         }
-        Ok(SourcePosition::behind_all(former))
+        Ok(SourcePosition::after_all(former))
     }
 
     fn receive(&mut self, most: usize, _: Duration, into: &mut Vec<Arrival>) -> Result<Received> {

@@ -5,7 +5,7 @@
 
 use super::error::raise;
 use crate::dlpack::{self, Share};
-use engine::batch::{self, Element, Loan, Place};
+use engine::batch::{self, Element, Place, StreamUse};
 use pixels::gpu::StreamRef;
 use pyo3::exceptions::{PyAttributeError, PyBufferError, PyTypeError, PyValueError};
 use pyo3::ffi;
@@ -22,7 +22,7 @@ use std::sync::{Mutex, PoisonError};
 pub(super) struct PyTensor {
     tensor: batch::Tensor,
     /// The lease to the legacy default stream, for users of the CUDA array interface.
-    loan: Mutex<Option<Loan>>,
+    loan: Mutex<Option<StreamUse>>,
 }
 
 impl From<batch::Tensor> for PyTensor {
@@ -187,7 +187,7 @@ impl PyTensor {
 
     /// Leases the tensor to the consumer's stream: the stream waits for the batch, and the buffer is reused only after
     /// the stream.
-    fn lend(&self, py: Python<'_>, stream: Option<i64>) -> crate::Result<Loan> {
+    fn lend(&self, py: Python<'_>, stream: Option<i64>) -> crate::Result<StreamUse> {
         let stream = match stream {
             // None is the legacy stream. With -1 the consumer orders its work itself, at least after the work of this
             // stream.

@@ -37,7 +37,7 @@ impl Sizes {
         };
         let mut table = vec![0; samples as usize];
         let mut parts: Vec<&mut [u32]> = table.chunks_mut(SIZES_AT_ONCE).collect();
-        nodes::each_mut(&mut parts, |number, part| {
+        nodes::parallel_for_each(&mut parts, |number, part| {
             let first = u64::from(number) * SIZES_AT_ONCE as u64;
             (first..).zip(part.iter_mut()).for_each(|(sample, bytes)| *bytes = size(sample));
         });

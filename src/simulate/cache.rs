@@ -14,12 +14,12 @@ pub trait NodeCache {
 
 /// Free space in a node's caches, the preferred cache first.
 #[derive(Debug, Clone)]
-pub struct Shelves {
+pub struct CacheSpace {
     free: Vec<f64>,
     largest: f64,
 }
 
-impl Shelves {
+impl CacheSpace {
     /// Makes the empty caches of a node of `scenario`.
     pub fn of(scenario: &Scenario, node: u32) -> Self {
         Self::new(scenario.capacities(node))
@@ -62,13 +62,13 @@ fn held(place: u8) -> Option<u8> {
 /// A cache that keeps the first samples until it is full, and evicts nothing.
 #[derive(Debug)]
 pub struct NeverEvict {
-    shelves: Shelves,
+    shelves: CacheSpace,
     places: Vec<u8>,
 }
 
 impl NeverEvict {
     /// Makes an empty cache for the samples of `trace`.
-    pub fn new(shelves: Shelves, trace: &AccessTrace) -> Self {
+    pub fn new(shelves: CacheSpace, trace: &AccessTrace) -> Self {
         Self { shelves, places: vec![OUT; trace.samples.len()] }
     }
 }
@@ -87,7 +87,7 @@ impl NodeCache for NeverEvict {
 /// A cache that evicts the least recently used sample (LRU).
 #[derive(Debug)]
 pub struct Lru {
-    shelves: Shelves,
+    shelves: CacheSpace,
     places: Vec<u8>,
     /// Last access, by id. An entry in the queue is current only if it is its sample's last access.
     used: Vec<u32>,
@@ -97,7 +97,7 @@ pub struct Lru {
 
 impl Lru {
     /// Makes an empty cache for the samples of `trace`.
-    pub fn new(shelves: Shelves, trace: &AccessTrace) -> Self {
+    pub fn new(shelves: CacheSpace, trace: &AccessTrace) -> Self {
         let ids = trace.samples.len();
         Self { shelves, places: vec![OUT; ids], used: vec![NEVER; ids], oldest: 0 }
     }
@@ -129,7 +129,7 @@ impl NodeCache for Lru {
 /// Belady, "A study of replacement algorithms for a virtual-storage computer", 1966, here with bypass.
 #[derive(Debug)]
 pub struct Belady {
-    shelves: Shelves,
+    shelves: CacheSpace,
     places: Vec<u8>,
     /// Next use of each held sample, by id.
     next: Vec<u32>,
@@ -139,7 +139,7 @@ pub struct Belady {
 
 impl Belady {
     /// Makes an empty cache for the samples of `trace`.
-    pub fn new(shelves: Shelves, trace: &AccessTrace) -> Self {
+    pub fn new(shelves: CacheSpace, trace: &AccessTrace) -> Self {
         let ids = trace.samples.len();
         Self { shelves, places: vec![OUT; ids], next: vec![NEVER; ids], farthest: BinaryHeap::new() }
     }

@@ -13,8 +13,8 @@
 //! the node sends. Also, the slow tier may have a total rate that no number of threads exceeds. At this rate it serves
 //! all nodes, one step after another.
 
-use super::ledger::{ByteSource, Ledger};
 use super::scenario::Scenario;
+use super::traffic::{ByteSource, TrafficTable};
 
 /// How a policy reads samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,25 +30,25 @@ pub enum Reading {
 }
 
 /// Returns the end of each cell, in seconds from the start.
-pub fn ends(scenario: &Scenario, ledger: &Ledger, reading: Reading) -> Vec<f64> {
-    let model = ClockModel::new(scenario, ledger, reading);
-    let mut ends: Vec<f64> = Vec::with_capacity(ledger.cells.count());
-    let mut staged = vec![0.0f64; ledger.nodes()];
+pub fn ends(scenario: &Scenario, traffic: &TrafficTable, reading: Reading) -> Vec<f64> {
+    let model = ClockModel::new(scenario, traffic, reading);
+    let mut ends: Vec<f64> = Vec::with_capacity(traffic.cells.count());
+    let mut staged = vec![0.0f64; traffic.nodes()];
     // Time at which the slow tier has delivered everything requested so far.
     let mut given = 0.0f64;
-    for cell in 0..ledger.cells.count() {
+    for cell in 0..traffic.cells.count() {
         let before = ends.last().copied().unwrap_or(0.0);
         // A cell's space in the buffer is free once the cell that used it before has been consumed.
         let free = cell.checked_sub(model.depth).map_or(0.0, |old| ends[old]);
-        let clients = (0..ledger.nodes()).filter(|&node| ledger.reads_slow(node, cell)).count();
+        let clients = (0..traffic.nodes()).filter(|&node| traffic.reads_slow(node, cell)).count();
         let share = scenario.slow.share(clients as u32);
         let mut end = before;
-        let wanted = |node| ledger.bytes(node, cell, ByteSource::Slow);
+        let wanted = |node| traffic.bytes(node, cell, ByteSource::Slow);
         if let Some(total) = scenario.slow.total.filter(|_| reading != Reading::Perfect) {
-            given = given.max(free) + (0..ledger.nodes()).map(wanted).sum::<f64>() / total.0;
+            given = given.max(free) + (0..traffic.nodes()).map(wanted).sum::<f64>() / total.0;
         }
         for (node, staged) in staged.iter_mut().enumerate() {
-            let bytes = ledger.all_bytes(node, cell);
+            let bytes = traffic.all_bytes(node, cell);
             *staged = staged.max(free) + model.seconds(node, cell, bytes, share);
             if wanted(node) > 0.0 {
                 *staged = staged.max(given);
@@ -62,7 +62,7 @@ pub fn ends(scenario: &Scenario, ledger: &Ledger, reading: Reading) -> Vec<f64> 
 
 /// Rates of one thread by source, computed once.
 struct ClockModel<'a> {
-    ledger: &'a Ledger,
+    traffic: &'a TrafficTable,
     reading: Reading,
     /// Number of cells that fit into the staging buffer, at least 1.
     depth: usize,
@@ -77,7 +77,7 @@ struct ClockModel<'a> {
 }
 
 impl<'a> ClockModel<'a> {
-    fn new(scenario: &Scenario, ledger: &'a Ledger, reading: Reading) -> Self {
+    fn new(scenario: &Scenario, traffic: &'a TrafficTable, reading: Reading) -> Self {
         let staging_threads = f64::from(scenario.staging.threads);
         let helpers: u32 = match reading {
             Reading::AllAhead => scenario.cache.iter().map(|cache| cache.threads).sum(),
@@ -90,9 +90,9 @@ impl<'a> ClockModel<'a> {
             [(ByteSource::Local(number), local), (ByteSource::Peer(number), peer)]
         });
         Self {
-            ledger,
+            traffic,
             reading,
-            depth: if reading == Reading::OnDemand { 1 } else { depth(scenario, ledger) },
+            depth: if reading == Reading::OnDemand { 1 } else { depth(scenario, traffic) },
             staging_threads,
             slow_threads: staging_threads + f64::from(helpers),
             preprocess,
@@ -104,12 +104,12 @@ impl<'a> ClockModel<'a> {
     /// Returns the seconds that the threads of `node` need for its samples in `cell`. `share` is one thread's rate from
     /// the slow tier.
     fn seconds(&self, node: usize, cell: usize, bytes: f64, share: f64) -> f64 {
-        let slow = self.ledger.bytes(node, cell, ByteSource::Slow);
+        let slow = self.traffic.bytes(node, cell, ByteSource::Slow);
         let cached = || -> f64 {
             let seconds =
-                |(source, seconds): &(ByteSource, f64)| self.ledger.bytes(node, cell, *source) * seconds;
+                |(source, seconds): &(ByteSource, f64)| self.traffic.bytes(node, cell, *source) * seconds;
             // Samples that are used again are preprocessed again.
-            self.cached.iter().map(seconds).sum::<f64>() + self.ledger.again(node, cell) * self.preprocess
+            self.cached.iter().map(seconds).sum::<f64>() + self.traffic.again(node, cell) * self.preprocess
         };
         match self.reading {
             Reading::Perfect => 0.0,
@@ -119,7 +119,7 @@ impl<'a> ClockModel<'a> {
                 // Helper threads only read the slow tier. The staging threads do the rest, and share the reading of the
                 // slow tier.
                 let network = self.network.map_or(0.0, |rate| {
-                    self.ledger.received(node, cell).max(self.ledger.sent(node, cell)) / rate
+                    self.traffic.received(node, cell).max(self.traffic.sent(node, cell)) / rate
                 });
                 ((slow + cached) / self.slow_threads).max(cached / self.staging_threads).max(network)
             }
@@ -128,9 +128,9 @@ impl<'a> ClockModel<'a> {
 }
 
 /// Returns the number of cells that fit into the staging buffer.
-fn depth(scenario: &Scenario, ledger: &Ledger) -> usize {
-    let cells = ledger.cells.per_epoch as usize;
-    let first: f64 = (0..cells).map(|cell| ledger.all_bytes(0, cell)).sum();
+fn depth(scenario: &Scenario, traffic: &TrafficTable) -> usize {
+    let cells = traffic.cells.per_epoch as usize;
+    let first: f64 = (0..cells).map(|cell| traffic.all_bytes(0, cell)).sum();
     let mean = (first / cells as f64).max(1.0);
     ((scenario.staging.capacity.0 / mean) as usize).max(1)
 }

@@ -6,7 +6,7 @@
 //!
 //! 1. A [`Scenario`] describes the training and the machine, and [`access`] which node uses which sample when.
 //! 2. A [`Policy`] decides what each node's caches hold ([`cache`], [`shared`], [`next_use`], [`owner`]), and counts
-//!    the bytes of each step by source ([`ledger`]).
+//!    the bytes of each step by source ([`traffic`]).
 //! 3. The [`clock`] converts these bytes to seconds, and [`outcome`] reports both by tier, node and epoch.
 //!
 //! [`predict`] answers for one job on one kind of machine, from measured rates.
@@ -17,7 +17,6 @@ pub mod access;
 pub mod cache;
 pub mod clock;
 pub mod counts;
-pub mod ledger;
 mod next_use;
 mod nodes;
 mod outcome;
@@ -27,6 +26,7 @@ pub mod predict;
 pub mod scenario;
 pub mod shared;
 mod simulation;
+pub mod traffic;
 
 pub use outcome::PolicyOutcome;
 pub use policy::Policy;

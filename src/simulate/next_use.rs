@@ -4,20 +4,20 @@
 
 use super::access::AccessTrace;
 use super::cache::{NodeCache, PlannedCache};
-use super::ledger::{ByteSource, Ledger, NodeLedger};
 use super::nodes;
-use super::shared::SimulationWorld;
+use super::shared::PolicyInput;
+use super::traffic::{ByteSource, NodeTraffic, TrafficTable};
 use std::collections::HashMap;
 use store::tier::plan::RetentionRule;
 
 /// Returns the byte counts of private caches with `rule`. A sample that is missing on a node comes from any other node
 /// that has it at that step.
-pub(crate) fn ledger(world: SimulationWorld, rule: impl Fn(u32) -> RetentionRule + Sync) -> Ledger {
-    let SimulationWorld { scenario, sizes, accesses, cells, .. } = world;
+pub(crate) fn traffic(world: PolicyInput, rule: impl Fn(u32) -> RetentionRule + Sync) -> TrafficTable {
+    let PolicyInput { scenario, sizes, accesses, cells, .. } = world;
     let mut all: Vec<PeeredNode> = nodes::each(scenario.nodes, |node| {
         let trace = accesses.trace(node, sizes);
         let cache = PlannedCache::new(rule(node), scenario.capacities(node), &trace);
-        PeeredNode { cache, trace, ledger: NodeLedger::new(cells) }
+        PeeredNode { cache, trace, traffic: NodeTraffic::new(cells) }
     });
     // Nodes that have kept a sample at some time, and perhaps evicted it since.
     let mut keepers: HashMap<u32, Vec<usize>> = HashMap::new();
@@ -31,7 +31,7 @@ pub(crate) fn ledger(world: SimulationWorld, rule: impl Fn(u32) -> RetentionRule
                 let sample = |access| node.trace.samples[node.trace.ids[access] as usize];
                 of_step
                     .clone()
-                    .map(|access| at_a_peer(&all, keepers.get_mut(&sample(access)), sample(access)))
+                    .map(|access| peer_cache(&all, keepers.get_mut(&sample(access)), sample(access)))
                     .collect()
             })
             .collect();
@@ -40,12 +40,12 @@ pub(crate) fn ledger(world: SimulationWorld, rule: impl Fn(u32) -> RetentionRule
                 let id = node.trace.ids[access] as usize;
                 let bytes = node.trace.bytes[id];
                 if node.trace.is_again(access) {
-                    node.ledger.used_again(step as u64, bytes);
+                    node.traffic.used_again(step as u64, bytes);
                     continue;
                 }
                 let local = node.cache.access(&node.trace, access).map(ByteSource::Local);
                 let source = local.or(peer.map(ByteSource::Peer)).unwrap_or(ByteSource::Slow);
-                node.ledger.read(step as u64, source, bytes);
+                node.traffic.read(step as u64, source, bytes);
                 if local.is_none() && node.cache.find(id).is_some() {
                     let keepers = keepers.entry(node.trace.samples[id]).or_default();
                     if !keepers.contains(&number) {
@@ -55,18 +55,18 @@ pub(crate) fn ledger(world: SimulationWorld, rule: impl Fn(u32) -> RetentionRule
             }
         }
     }
-    Ledger::new(cells, all.into_iter().map(|node| node.ledger).collect())
+    TrafficTable::new(cells, all.into_iter().map(|node| node.traffic).collect())
 }
 
 /// A node with its cache and all its accesses.
 struct PeeredNode {
     cache: PlannedCache,
     trace: AccessTrace,
-    ledger: NodeLedger,
+    traffic: NodeTraffic,
 }
 
 /// Returns the cache of the first keeper that has `sample`. Keepers that have evicted it are removed from the list.
-fn at_a_peer(all: &[PeeredNode], keepers: Option<&mut Vec<usize>>, sample: u32) -> Option<u8> {
+fn peer_cache(all: &[PeeredNode], keepers: Option<&mut Vec<usize>>, sample: u32) -> Option<u8> {
     let keepers = keepers?;
     let find = |node: &PeeredNode| node.cache.find(node.trace.samples.binary_search(&sample).ok()?);
     keepers.retain(|&number| find(&all[number]).is_some());

@@ -4,7 +4,7 @@
 use std::sync::{Mutex, PoisonError};
 
 /// Calls `work` for each of `nodes`, with its number.
-pub(crate) fn each_mut<T: Send>(nodes: &mut [T], work: impl Fn(u32, &mut T) + Sync) {
+pub(crate) fn parallel_for_each<T: Send>(nodes: &mut [T], work: impl Fn(u32, &mut T) + Sync) {
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(nodes.len());
     let queue = Mutex::new((0u32..).zip(nodes));
     let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
@@ -22,6 +22,6 @@ pub(crate) fn each_mut<T: Send>(nodes: &mut [T], work: impl Fn(u32, &mut T) + Sy
 /// Returns the results of `work` for `nodes` nodes, in order.
 pub(crate) fn each<T: Send>(nodes: u32, work: impl Fn(u32) -> T + Sync) -> Vec<T> {
     let mut results: Vec<Option<T>> = (0..nodes).map(|_| None).collect();
-    each_mut(&mut results, |node, result| *result = Some(work(node)));
+    parallel_for_each(&mut results, |node, result| *result = Some(work(node)));
     results.into_iter().flatten().collect()
 }

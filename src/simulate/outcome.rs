@@ -1,9 +1,9 @@
 //! Cost of a policy: seconds, and bytes by tier, node and epoch.
 
 use super::clock::{self, Reading};
-use super::ledger::{ByteSource, EpochCounts, Ledger};
 use super::policy::Policy;
 use super::scenario::Scenario;
+use super::traffic::{ByteSource, EpochCounts, TrafficTable};
 use serde::Serialize;
 use std::ops::Range;
 
@@ -86,23 +86,23 @@ impl NodeBytes {
 }
 
 /// A ledger together with a way of reading, for which to compute the cost.
-pub(crate) struct Price<'a> {
+pub(crate) struct CostInput<'a> {
     /// Nodes, caches and rates.
     pub scenario: &'a Scenario,
     /// Byte counts of all nodes.
-    pub ledger: &'a Ledger,
+    pub traffic: &'a TrafficTable,
     /// How the nodes read.
     pub reading: Reading,
     /// End of each cell without any stall.
     pub least: &'a [f64],
 }
 
-impl Price<'_> {
+impl CostInput<'_> {
     /// Computes the outcome of `policy`.
     pub(crate) fn outcome(&self, policy: Policy) -> PolicyOutcome {
-        let cells = self.ledger.cells;
-        let ends = clock::ends(self.scenario, self.ledger, self.reading);
-        let count = |epoch| match (self.ledger.count(epoch as usize), self.reading) {
+        let cells = self.traffic.cells;
+        let ends = clock::ends(self.scenario, self.traffic, self.reading);
+        let count = |epoch| match (self.traffic.count(epoch as usize), self.reading) {
             // The lower bound reads for free: every use counts as served by the node's own cache.
             (count, Reading::Perfect) => EpochCounts { local: count.uses, slow_bytes: 0.0, ..count },
             (count, _) => count,
@@ -143,8 +143,8 @@ impl Price<'_> {
     fn tiers(&self, cells: Range<usize>) -> Vec<TierBytes> {
         let of = |source| -> u64 {
             let node =
-                |node| cells.clone().map(move |cell| self.ledger.bytes(node, cell, source)).sum::<f64>();
-            (0..self.ledger.nodes()).map(node).sum::<f64>() as u64
+                |node| cells.clone().map(move |cell| self.traffic.bytes(node, cell, source)).sum::<f64>();
+            (0..self.traffic.nodes()).map(node).sum::<f64>() as u64
         };
         let tier = |(number, name): (u8, &String)| TierBytes {
             name: name.clone(),
@@ -156,19 +156,19 @@ impl Price<'_> {
 
     fn network(&self, cells: Range<usize>) -> NodeBytes {
         let sum = |bytes: &dyn Fn(usize) -> f64| cells.clone().map(bytes).sum::<f64>();
-        let received = |node| sum(&|cell| self.ledger.received(node, cell));
-        let most = NodeBytes::of(self.ledger.nodes(), |node| {
-            received(node).max(sum(&|cell| self.ledger.sent(node, cell)))
+        let received = |node| sum(&|cell| self.traffic.received(node, cell));
+        let most = NodeBytes::of(self.traffic.nodes(), |node| {
+            received(node).max(sum(&|cell| self.traffic.sent(node, cell)))
         });
-        NodeBytes { mean: NodeBytes::of(self.ledger.nodes(), received).mean, ..most }
+        NodeBytes { mean: NodeBytes::of(self.traffic.nodes(), received).mean, ..most }
     }
 
     fn slow(&self, epochs: Range<usize>) -> NodeBytes {
         if self.reading == Reading::Perfect {
             return NodeBytes::default();
         }
-        NodeBytes::of(self.ledger.nodes(), |node| {
-            epochs.clone().map(|epoch| self.ledger.slow_bytes(node, epoch)).sum()
+        NodeBytes::of(self.traffic.nodes(), |node| {
+            epochs.clone().map(|epoch| self.traffic.slow_bytes(node, epoch)).sum()
         })
     }
 }

@@ -4,10 +4,10 @@
 //! The node that uses a sample first reads it from the slow tier and sends it to its owner. From the next epoch on, all
 //! nodes read it there.
 
-use super::cache::Shelves;
-use super::ledger::{ByteSource, CellReads, Ledger, NodeLedger};
+use super::cache::CacheSpace;
 use super::nodes;
-use super::shared::SimulationWorld;
+use super::shared::PolicyInput;
+use super::traffic::{ByteSource, CellReads, NodeTraffic, TrafficTable};
 use base::error::Result;
 use data::schedule::Assignment;
 use data::schedule::locality::Locality;
@@ -22,8 +22,8 @@ const REFUSED: u8 = u8::MAX - 1;
 ///
 /// # Errors
 /// The errors of [`Placement::new`].
-pub(crate) fn ledgers(world: SimulationWorld, assignments: &[Assignment]) -> Result<Vec<Ledger>> {
-    let SimulationWorld { scenario, sizes, accesses, cells, .. } = world;
+pub(crate) fn node_traffic(world: PolicyInput, assignments: &[Assignment]) -> Result<Vec<TrafficTable>> {
+    let PolicyInput { scenario, sizes, accesses, cells, .. } = world;
     let capacities = |node| scenario.capacities(node);
     let share = |node| NodeShare {
         name: format!("node-{node:06}"),
@@ -31,10 +31,10 @@ pub(crate) fn ledgers(world: SimulationWorld, assignments: &[Assignment]) -> Res
     };
     let shares: Vec<NodeShare> = (0..scenario.nodes).map(share).collect();
     let bytes = |sample| sizes.get(sample) as u64;
-    let homes = Homes {
+    let homes = OwnerTable {
         placement: Placement::new(&shares, &world.fingerprint, sizes.samples(), bytes)?,
         held: vec![UNUSED; sizes.samples() as usize],
-        shelves: (0..scenario.nodes).map(|node| Shelves::of(scenario, node)).collect(),
+        shelves: (0..scenario.nodes).map(|node| CacheSpace::of(scenario, node)).collect(),
     };
     let mut walk = StepWalk {
         world,
@@ -42,8 +42,8 @@ pub(crate) fn ledgers(world: SimulationWorld, assignments: &[Assignment]) -> Res
         locality: Locality::new(&(0..scenario.nodes).collect::<Vec<_>>(), 1),
         node_batches: vec![scenario.node_batch(); scenario.nodes as usize],
     };
-    let ledger = || -> Vec<NodeLedger> { (0..scenario.nodes).map(|_| NodeLedger::new(cells)).collect() };
-    let mut ledgers: Vec<Vec<NodeLedger>> = assignments.iter().map(|_| ledger()).collect();
+    let traffic = || -> Vec<NodeTraffic> { (0..scenario.nodes).map(|_| NodeTraffic::new(cells)).collect() };
+    let mut node_traffic: Vec<Vec<NodeTraffic>> = assignments.iter().map(|_| traffic()).collect();
     for epoch in 0..accesses.epochs() {
         let of_epoch = cells.of_epoch(epoch as usize);
         let walked = nodes::each(of_epoch.len() as u32, |number| {
@@ -51,8 +51,8 @@ pub(crate) fn ledgers(world: SimulationWorld, assignments: &[Assignment]) -> Res
         });
         // As with other shared caches, samples that are kept become available at the end of the epoch.
         for (cell, walked) in of_epoch.zip(walked) {
-            for (ledger, reads) in ledgers.iter_mut().zip(&walked.reads) {
-                ledger.iter_mut().zip(reads).for_each(|(node, reads)| node.add(cell, reads));
+            for (traffic, reads) in node_traffic.iter_mut().zip(&walked.reads) {
+                traffic.iter_mut().zip(reads).for_each(|(node, reads)| node.add(cell, reads));
             }
             walked
                 .first_used
@@ -60,18 +60,18 @@ pub(crate) fn ledgers(world: SimulationWorld, assignments: &[Assignment]) -> Res
                 .for_each(|sample| walk.homes.keep(sample, sizes.get(sample.into())));
         }
     }
-    Ok(ledgers.into_iter().map(|nodes| Ledger::new(cells, nodes)).collect())
+    Ok(node_traffic.into_iter().map(|nodes| TrafficTable::new(cells, nodes)).collect())
 }
 
 /// The owner node of each sample, and the cache that holds it.
-struct Homes {
+struct OwnerTable {
     placement: Placement,
     /// Cache of its owner that holds a sample, or why none does.
     held: Vec<u8>,
-    shelves: Vec<Shelves>,
+    shelves: Vec<CacheSpace>,
 }
 
-impl Homes {
+impl OwnerTable {
     /// Keeps a sample of `bytes` on its owner after its first use.
     fn keep(&mut self, sample: u32, bytes: f64) {
         let held = &mut self.held[sample as usize];
@@ -83,8 +83,8 @@ impl Homes {
 }
 
 struct StepWalk<'a> {
-    world: SimulationWorld<'a>,
-    homes: Homes,
+    world: PolicyInput<'a>,
+    homes: OwnerTable,
     locality: Locality,
     /// Number of places of a global batch that each node takes.
     node_batches: Vec<u32>,
@@ -110,7 +110,7 @@ struct UsedPlace {
 
 impl StepWalk<'_> {
     fn cell(&self, epoch: u64, cell: usize, assignments: &[Assignment]) -> WalkedCell {
-        let SimulationWorld { sizes, accesses, cells, .. } = self.world;
+        let PolicyInput { sizes, accesses, cells, .. } = self.world;
         let none = vec![CellReads::default(); self.node_batches.len()];
         let mut walked = WalkedCell { reads: vec![none; assignments.len()], first_used: Vec::new() };
         for step in cells.steps_of(cell) {

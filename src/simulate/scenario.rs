@@ -264,8 +264,8 @@ impl Scenario {
                 return bad(&format!("cache {}: threads", cache.name), "is 0, must be at least 1".into());
             }
         }
-        if self.cache.len() > MOST_CACHES {
-            return bad("cache", format!("has {} tables, must be at most {MOST_CACHES}", self.cache.len()));
+        if self.cache.len() > MAX_CACHES {
+            return bad("cache", format!("has {} tables, must be at most {MAX_CACHES}", self.cache.len()));
         }
         let grouped: u64 = self.group.iter().map(|group| u64::from(group.nodes)).sum();
         if grouped > u64::from(self.nodes) {
@@ -335,7 +335,7 @@ impl Scenario {
 }
 
 /// Maximum number of caches of a node: a cache's number and a step must fit into one word.
-pub(super) const MOST_CACHES: usize = 7;
+pub(super) const MAX_CACHES: usize = 7;
 
 impl SlowTierSpec {
     /// Returns the rate of one reader when `clients` nodes read: min(b_fs, t(γ)/γ).

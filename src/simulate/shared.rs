@@ -2,17 +2,17 @@
 //! used it first.
 
 use super::access::{AccessSchedule, AccessTrace, CachedCopy, NodeUse, PublishedCopies, Sizes};
-use super::cache::Shelves;
-use super::ledger::{ByteSource, Ledger, LedgerCells, NodeLedger};
+use super::cache::CacheSpace;
 use super::nodes;
 use super::scenario::Scenario;
+use super::traffic::{ByteSource, NodeTraffic, TrafficCells, TrafficTable};
 use data::dataset::Fingerprint;
 use std::sync::atomic::{AtomicU32, Ordering};
 use store::tier::plan::{Admission, RetentionRule, TierPlan};
 
 /// Input of a policy.
 #[derive(Debug, Clone, Copy)]
-pub struct SimulationWorld<'a> {
+pub struct PolicyInput<'a> {
     /// Nodes, caches and rates.
     pub scenario: &'a Scenario,
     /// Sizes of the samples.
@@ -20,7 +20,7 @@ pub struct SimulationWorld<'a> {
     /// Which node uses which sample when.
     pub accesses: &'a AccessSchedule,
     /// How epochs are divided into cells.
-    pub cells: LedgerCells,
+    pub cells: TrafficCells,
     /// Fingerprint of the dataset.
     pub fingerprint: Fingerprint,
 }
@@ -34,7 +34,7 @@ pub struct SimulationWorld<'a> {
 /// The speed of prefetching is relative to a consumer that never waits.
 #[derive(Debug)]
 pub struct FrequencyPlacement<'a> {
-    world: SimulationWorld<'a>,
+    world: PolicyInput<'a>,
     /// Copies that peers can read; `None` without a network.
     held: Option<PublishedCopies>,
     /// Duration of a cell in seconds.
@@ -43,7 +43,7 @@ pub struct FrequencyPlacement<'a> {
 
 impl<'a> FrequencyPlacement<'a> {
     /// Makes a placement without any copy.
-    pub fn new(world: SimulationWorld<'a>) -> Self {
+    pub fn new(world: PolicyInput<'a>) -> Self {
         let held = world.scenario.network.map(|_| PublishedCopies::none(world.sizes.samples()));
         let cell_bytes =
             (world.cells.steps * u64::from(world.scenario.node_batch())) as f64 * world.sizes.mean();
@@ -61,29 +61,29 @@ impl<'a> FrequencyPlacement<'a> {
     }
 
     /// Returns the byte counts of all nodes. All nodes must have published before.
-    pub fn ledger(&self) -> Ledger {
+    pub fn traffic(&self) -> TrafficTable {
         let read = |node| {
             let trace = self.world.accesses.trace(node, self.world.sizes);
             let kept = FrequentCopies::new(self, node, &trace);
-            let mut ledger = NodeLedger::new(self.world.cells);
+            let mut traffic = NodeTraffic::new(self.world.cells);
             for &(cell, bytes) in &kept.prefetched {
-                ledger.prefetched(cell, bytes);
+                traffic.prefetched(cell, bytes);
             }
             for (access, &id) in trace.ids.iter().enumerate() {
                 let (id, step) = (id as usize, trace.step(access));
                 if trace.is_again(access) {
-                    ledger.used_again(step, trace.bytes[id]);
+                    traffic.used_again(step, trace.bytes[id]);
                     continue;
                 }
                 let local = kept.copies[id].filter(|copy| copy.step <= step);
                 let local = local.map(|copy| ByteSource::Local(copy.cache));
                 let peer =
                     || Some(ByteSource::Peer(self.held.as_ref()?.copy(trace.samples[id], step)?.cache));
-                ledger.read(step, local.or_else(peer).unwrap_or(ByteSource::Slow), trace.bytes[id]);
+                traffic.read(step, local.or_else(peer).unwrap_or(ByteSource::Slow), trace.bytes[id]);
             }
-            ledger
+            traffic
         };
-        Ledger::new(self.world.cells, nodes::each(self.world.scenario.nodes, read))
+        TrafficTable::new(self.world.cells, nodes::each(self.world.scenario.nodes, read))
     }
 }
 
@@ -103,7 +103,7 @@ impl FrequentCopies {
             let id = id as usize;
             (std::cmp::Reverse(trace.uses[id]), trace.first[id])
         });
-        let mut shelves = Shelves::of(scenario, node);
+        let mut shelves = CacheSpace::of(scenario, node);
         let mut contents: Vec<Vec<u32>> = vec![Vec::new(); scenario.cache.len()];
         for id in ids {
             if let Some(cache) = shelves.put(f64::from(trace.bytes[id as usize])) {
@@ -147,14 +147,15 @@ impl FrequentCopies {
 /// Returns the byte counts with one copy of each sample among all nodes. The node that uses a sample first keeps it, by
 /// the plan of its caches, and serves it to the others. While the caches have space, no sample is read twice from the
 /// slow tier.
-pub fn first_user(world: SimulationWorld) -> Ledger {
-    let SimulationWorld { scenario, sizes, accesses, cells, .. } = world;
+pub fn first_user(world: PolicyInput) -> TrafficTable {
+    let PolicyInput { scenario, sizes, accesses, cells, .. } = world;
     let owners = Owners::none(sizes.samples());
-    let mut nodes: Vec<Keeper> = (0..scenario.nodes).map(|node| Keeper::new(scenario, node, cells)).collect();
+    let mut nodes: Vec<FirstUserNode> =
+        (0..scenario.nodes).map(|node| FirstUserNode::new(scenario, node, cells)).collect();
     for epoch in 0..accesses.epochs() {
         // Owners are published at the end of the epoch, so nodes can be processed in any order. Within an epoch, other
         // nodes use a sample only to repeat it, at about the same time.
-        nodes::each_mut(&mut nodes, |number, node| {
+        nodes::parallel_for_each(&mut nodes, |number, node| {
             for NodeUse { step, sample, keeps, again } in accesses.of_node(epoch, number) {
                 let step = epoch * accesses.steps() + step;
                 let (bytes, owner) = (sizes.get(sample), owners.of(sample));
@@ -162,12 +163,12 @@ pub fn first_user(world: SimulationWorld) -> Ledger {
                     node.keep(sample, bytes, step);
                 }
                 match owner {
-                    _ if again => node.ledger.used_again(step, bytes as f32),
+                    _ if again => node.traffic.used_again(step, bytes as f32),
                     Some((owner, cache)) if owner == number => {
-                        node.ledger.read(step, ByteSource::Local(cache), bytes as f32);
+                        node.traffic.read(step, ByteSource::Local(cache), bytes as f32);
                     }
-                    Some((_, cache)) => node.ledger.read(step, ByteSource::Peer(cache), bytes as f32),
-                    None => node.ledger.read(step, ByteSource::Slow, bytes as f32),
+                    Some((_, cache)) => node.traffic.read(step, ByteSource::Peer(cache), bytes as f32),
+                    None => node.traffic.read(step, ByteSource::Slow, bytes as f32),
                 }
             }
         });
@@ -175,23 +176,23 @@ pub fn first_user(world: SimulationWorld) -> Ledger {
             node.kept.drain(..).for_each(|(sample, cache)| owners.set(sample, number, cache));
         }
     }
-    Ledger::new(cells, nodes.into_iter().map(|node| node.ledger).collect())
+    TrafficTable::new(cells, nodes.into_iter().map(|node| node.traffic).collect())
 }
 
 /// A node that keeps the samples that it used first.
-struct Keeper {
-    ledger: NodeLedger,
+struct FirstUserNode {
+    traffic: NodeTraffic,
     /// Plan of each cache, the preferred one first.
     plans: Vec<TierPlan>,
     /// Samples that it has kept in this epoch, each with the number of its cache.
     kept: Vec<(u64, u8)>,
 }
 
-impl Keeper {
-    fn new(scenario: &Scenario, node: u32, cells: LedgerCells) -> Self {
+impl FirstUserNode {
+    fn new(scenario: &Scenario, node: u32, cells: TrafficCells) -> Self {
         let plan = |capacity| TierPlan::new(RetentionRule::Keep, capacity as u64);
         let plans = scenario.capacities(node).into_iter().map(plan).collect();
-        Self { ledger: NodeLedger::new(cells), plans, kept: Vec::new() }
+        Self { traffic: NodeTraffic::new(cells), plans, kept: Vec::new() }
     }
 
     /// Keeps a sample of `bytes` in the first cache that admits it.

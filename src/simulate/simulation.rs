@@ -1,14 +1,14 @@
 //! Simulates a scenario: one pass over the nodes for all policies, and the cost of each policy.
 
 use super::access::{AccessSchedule, AccessTrace, Sizes};
-use super::cache::{Belady, Lru, NeverEvict, NodeCache, PlannedCache, Shelves};
+use super::cache::{Belady, CacheSpace, Lru, NeverEvict, NodeCache, PlannedCache};
 use super::clock::{self, Reading};
-use super::ledger::{ByteSource, Ledger, LedgerCells, NodeLedger};
-use super::outcome::{PolicyOutcome, Price};
+use super::outcome::{CostInput, PolicyOutcome};
 use super::owner;
 use super::policy::Policy;
 use super::scenario::Scenario;
-use super::shared::{self, FrequencyPlacement, SimulationWorld};
+use super::shared::{self, FrequencyPlacement, PolicyInput};
+use super::traffic::{ByteSource, NodeTraffic, TrafficCells, TrafficTable};
 use super::{next_use, nodes, scenario};
 use base::error::{Error, Result};
 use data::dataset::{DatasetIndex, Fingerprint, IndexOptions};
@@ -22,7 +22,7 @@ pub struct Simulation {
     sizes: Sizes,
     fingerprint: Fingerprint,
     accesses: AccessSchedule,
-    cells: LedgerCells,
+    cells: TrafficCells,
 }
 
 /// A cache that only its own node uses.
@@ -39,27 +39,27 @@ enum PrivateCache {
 
 /// Byte counts of all nodes, by kind of cache, for the requested policies.
 struct Ledgers<'a> {
-    private: Vec<(PrivateCache, Ledger)>,
-    by_home: Vec<(Assignment, Ledger)>,
+    private: Vec<(PrivateCache, TrafficTable)>,
+    by_home: Vec<(Assignment, TrafficTable)>,
     frequency: Option<FrequencyPlacement<'a>>,
     /// End of each cell without any stall.
     least: Vec<f64>,
 }
 
 impl Ledgers<'_> {
-    fn private(&self, kind: PrivateCache) -> &Ledger {
+    fn private(&self, kind: PrivateCache) -> &TrafficTable {
         let found = self.private.iter().find(|(known, _)| *known == kind);
         &found.expect("a ledger for each kind that was asked for").1
     }
 
-    fn by_home(&self, assignment: Assignment) -> &Ledger {
+    fn by_home(&self, assignment: Assignment) -> &TrafficTable {
         let found = self.by_home.iter().find(|(known, _)| *known == assignment);
         &found.expect("a ledger for each assignment that was asked for").1
     }
 }
 
 /// Maximum number of accesses that [`Policy::NextUsePeers`] keeps in memory: some 2 GB.
-const MOST_ACCESSES: u64 = 100_000_000;
+const MAX_ACCESSES: u64 = 100_000_000;
 
 impl Simulation {
     /// Prepares `scenario`. If it names a dataset, opens or builds that dataset's index.
@@ -70,7 +70,7 @@ impl Simulation {
         scenario.check()?;
         let (sizes, fingerprint) = dataset(&scenario.dataset)?;
         let accesses = AccessSchedule::new(&scenario, fingerprint, sizes.samples())?;
-        let cells = LedgerCells::of(&scenario, &accesses);
+        let cells = TrafficCells::of(&scenario, &accesses);
         Ok(Self { scenario, sizes, fingerprint, accesses, cells })
     }
 
@@ -102,7 +102,7 @@ impl Simulation {
             return bad("nodes read from each other, and the scenario has no network: give it one".into());
         }
         let accesses = self.accesses.steps() * self.accesses.epochs() * self.scenario.global_batch();
-        if policy == NextUsePeers && accesses > MOST_ACCESSES {
+        if policy == NextUsePeers && accesses > MAX_ACCESSES {
             return bad(format!(
                 "it keeps all nodes' accesses in memory, and {accesses} are too many: take fewer samples or epochs"
             ));
@@ -116,33 +116,36 @@ impl Simulation {
     /// The errors of [`Simulation::can`].
     pub fn run(&self, policies: &[Policy]) -> Result<Vec<PolicyOutcome>> {
         policies.iter().try_for_each(|&policy| self.can(policy))?;
-        let ledgers = self.ledgers(policies)?;
-        policies.iter().map(|&policy| self.outcome(policy, &ledgers)).collect()
+        let node_traffic = self.node_traffic(policies)?;
+        policies.iter().map(|&policy| self.outcome(policy, &node_traffic)).collect()
     }
 
-    fn outcome(&self, policy: Policy, ledgers: &Ledgers) -> Result<PolicyOutcome> {
-        let price = |ledger: &Ledger, reading| self.priced(policy, &ledgers.least, ledger, reading);
-        Ok(match (policy, &ledgers.frequency) {
-            (Policy::LowerBound, _) => price(ledgers.private(PrivateCache::Direct), Reading::Perfect),
-            (Policy::Naive, _) => price(ledgers.private(PrivateCache::Direct), Reading::OnDemand),
-            (Policy::StagingPool, _) => price(ledgers.private(PrivateCache::Direct), Reading::Ahead),
-            (Policy::Lru, _) => price(ledgers.private(PrivateCache::Lru), Reading::Ahead),
-            (Policy::NeverEvict, _) => price(ledgers.private(PrivateCache::NeverEvict), Reading::Ahead),
-            (Policy::Belady, _) => price(ledgers.private(PrivateCache::Belady), Reading::Ahead),
-            (Policy::NextUse, _) => price(ledgers.private(PrivateCache::Planned), Reading::AllAhead),
+    fn outcome(&self, policy: Policy, node_traffic: &Ledgers) -> Result<PolicyOutcome> {
+        let price =
+            |traffic: &TrafficTable, reading| self.priced(policy, &node_traffic.least, traffic, reading);
+        Ok(match (policy, &node_traffic.frequency) {
+            (Policy::LowerBound, _) => price(node_traffic.private(PrivateCache::Direct), Reading::Perfect),
+            (Policy::Naive, _) => price(node_traffic.private(PrivateCache::Direct), Reading::OnDemand),
+            (Policy::StagingPool, _) => price(node_traffic.private(PrivateCache::Direct), Reading::Ahead),
+            (Policy::Lru, _) => price(node_traffic.private(PrivateCache::Lru), Reading::Ahead),
+            (Policy::NeverEvict, _) => price(node_traffic.private(PrivateCache::NeverEvict), Reading::Ahead),
+            (Policy::Belady, _) => price(node_traffic.private(PrivateCache::Belady), Reading::Ahead),
+            (Policy::NextUse, _) => price(node_traffic.private(PrivateCache::Planned), Reading::AllAhead),
             (Policy::NextUsePeers, _) => {
-                price(&next_use::ledger(self.world(), |node| self.rule(node)), Reading::AllAhead)
+                price(&next_use::traffic(self.world(), |node| self.rule(node)), Reading::AllAhead)
             }
             (Policy::FirstUser, _) => price(&shared::first_user(self.world()), Reading::AllAhead),
-            (Policy::Owner, _) => price(ledgers.by_home(Assignment::Order), Reading::AllAhead),
-            (Policy::OwnerLocality, _) => price(ledgers.by_home(Assignment::Locality), Reading::AllAhead),
-            (Policy::Frequency, Some(frequency)) => price(&frequency.ledger(), Reading::Ahead),
-            (Policy::Frequency, None) | (Policy::Foreload, _) => self.cheapest(ledgers),
+            (Policy::Owner, _) => price(node_traffic.by_home(Assignment::Order), Reading::AllAhead),
+            (Policy::OwnerLocality, _) => {
+                price(node_traffic.by_home(Assignment::Locality), Reading::AllAhead)
+            }
+            (Policy::Frequency, Some(frequency)) => price(&frequency.traffic(), Reading::Ahead),
+            (Policy::Frequency, None) | (Policy::Foreload, _) => self.cheapest(node_traffic),
         })
     }
 
-    fn world(&self) -> SimulationWorld<'_> {
-        SimulationWorld {
+    fn world(&self) -> PolicyInput<'_> {
+        PolicyInput {
             scenario: &self.scenario,
             sizes: &self.sizes,
             accesses: &self.accesses,
@@ -153,7 +156,7 @@ impl Simulation {
 
     /// Passes once over the accesses of every node for all `policies` with private caches, because finding the accesses
     /// is most of the work. Passes once over all steps for the policies with owner nodes.
-    fn ledgers(&self, policies: &[Policy]) -> Result<Ledgers<'_>> {
+    fn node_traffic(&self, policies: &[Policy]) -> Result<Ledgers<'_>> {
         let frequency = policies.contains(&Policy::Frequency).then(|| FrequencyPlacement::new(self.world()));
         let kind = |policy: &Policy| match policy {
             Policy::Lru => Some(PrivateCache::Lru),
@@ -176,12 +179,12 @@ impl Simulation {
             }
             kinds.iter().map(|&kind| self.private(kind, node, &trace)).collect::<Vec<_>>()
         });
-        let mut by_kind: Vec<Vec<NodeLedger>> = kinds.iter().map(|_| Vec::new()).collect();
+        let mut by_kind: Vec<Vec<NodeTraffic>> = kinds.iter().map(|_| Vec::new()).collect();
         for node in nodes {
-            by_kind.iter_mut().zip(node).for_each(|(all, ledger)| all.push(ledger));
+            by_kind.iter_mut().zip(node).for_each(|(all, traffic)| all.push(traffic));
         }
-        let ledgers = by_kind.into_iter().map(|nodes| Ledger::new(self.cells, nodes));
-        let private: Vec<_> = kinds.into_iter().zip(ledgers).collect();
+        let node_traffic = by_kind.into_iter().map(|nodes| TrafficTable::new(self.cells, nodes));
+        let private: Vec<_> = kinds.into_iter().zip(node_traffic).collect();
         let least = clock::ends(&self.scenario, &private[0].1, Reading::Perfect);
         let wanted = [
             (Assignment::Order, policies.contains(&Policy::Owner) || self.has_peers(policies)),
@@ -191,16 +194,16 @@ impl Simulation {
             wanted.into_iter().filter(|(_, asked)| *asked).map(|(kind, _)| kind).collect();
         let by_home = match wanted.is_empty() {
             true => Vec::new(),
-            false => owner::ledgers(self.world(), &wanted)?,
+            false => owner::node_traffic(self.world(), &wanted)?,
         };
         Ok(Ledgers { private, by_home: wanted.into_iter().zip(by_home).collect(), frequency, least })
     }
 
     /// Returns the byte counts of a node with a private cache of this kind.
-    fn private(&self, kind: PrivateCache, node: u32, trace: &AccessTrace) -> NodeLedger {
-        let shelves = || Shelves::of(&self.scenario, node);
+    fn private(&self, kind: PrivateCache, node: u32, trace: &AccessTrace) -> NodeTraffic {
+        let shelves = || CacheSpace::of(&self.scenario, node);
         let mut cache: Box<dyn NodeCache> = match kind {
-            PrivateCache::Direct => Box::new(NeverEvict::new(Shelves::new(Vec::new()), trace)),
+            PrivateCache::Direct => Box::new(NeverEvict::new(CacheSpace::new(Vec::new()), trace)),
             PrivateCache::Lru => Box::new(Lru::new(shelves(), trace)),
             PrivateCache::NeverEvict => Box::new(NeverEvict::new(shelves(), trace)),
             PrivateCache::Belady => Box::new(Belady::new(shelves(), trace)),
@@ -208,16 +211,16 @@ impl Simulation {
                 Box::new(PlannedCache::new(self.rule(node), self.scenario.capacities(node), trace))
             }
         };
-        let mut ledger = NodeLedger::new(self.cells);
+        let mut traffic = NodeTraffic::new(self.cells);
         for (access, &id) in trace.ids.iter().enumerate() {
             if trace.is_again(access) {
-                ledger.used_again(trace.step(access), trace.bytes[id as usize]);
+                traffic.used_again(trace.step(access), trace.bytes[id as usize]);
                 continue;
             }
             let source = cache.access(trace, access).map_or(ByteSource::Slow, ByteSource::Local);
-            ledger.read(trace.step(access), source, trace.bytes[id as usize]);
+            traffic.read(trace.step(access), source, trace.bytes[id as usize]);
         }
-        ledger
+        traffic
     }
 
     /// Returns the retention rule of a node's private caches. Groups are as long as those of [`RetentionRule::best`],
@@ -251,16 +254,16 @@ impl Simulation {
 
     /// Returns the cheapest placement that a deployment can use. If costs are equal, the one that reads less from the
     /// slow tier.
-    fn cheapest(&self, ledgers: &Ledgers) -> PolicyOutcome {
-        let price = |ledger: &Ledger, chosen: String| {
-            let outcome = self.priced(Policy::Foreload, &ledgers.least, ledger, Reading::AllAhead);
+    fn cheapest(&self, node_traffic: &Ledgers) -> PolicyOutcome {
+        let price = |traffic: &TrafficTable, chosen: String| {
+            let outcome = self.priced(Policy::Foreload, &node_traffic.least, traffic, Reading::AllAhead);
             PolicyOutcome { chosen: Some(chosen), ..outcome }
         };
         let mut candidates = Vec::new();
         if self.has_peers(&[Policy::Foreload]) {
             let percent = 100.0 * self.held_together().min(1.0);
             let held = format!("peers: one copy of {percent:.0} % of the dataset in the caches of all nodes");
-            candidates.push(price(ledgers.by_home(Assignment::Order), held));
+            candidates.push(price(node_traffic.by_home(Assignment::Order), held));
         }
         if !self.peers_suffice() {
             let held = match (self.scenario.nodes, self.rule(0)) {
@@ -269,7 +272,7 @@ impl Simulation {
                 (_, RetentionRule::Keep) => "private caches: each holds the dataset",
                 (_, RetentionRule::NextUse { .. }) => "private caches: each keeps what its node uses soonest",
             };
-            candidates.push(price(ledgers.private(PrivateCache::Planned), held.to_owned()));
+            candidates.push(price(node_traffic.private(PrivateCache::Planned), held.to_owned()));
         }
         let cost = |outcome: &PolicyOutcome| (outcome.seconds, outcome.slow_bytes);
         let order = |a: &PolicyOutcome, b: &PolicyOutcome| {
@@ -278,9 +281,15 @@ impl Simulation {
         candidates.into_iter().min_by(order).expect("there is always one")
     }
 
-    /// Returns the cost of `ledger` for this way of reading. `least` is the end of each cell without any stall.
-    fn priced(&self, policy: Policy, least: &[f64], ledger: &Ledger, reading: Reading) -> PolicyOutcome {
-        Price { scenario: &self.scenario, ledger, reading, least }.outcome(policy)
+    /// Returns the cost of `traffic` for this way of reading. `least` is the end of each cell without any stall.
+    fn priced(
+        &self,
+        policy: Policy,
+        least: &[f64],
+        traffic: &TrafficTable,
+        reading: Reading,
+    ) -> PolicyOutcome {
+        CostInput { scenario: &self.scenario, traffic, reading, least }.outcome(policy)
     }
 }
 

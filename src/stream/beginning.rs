@@ -4,8 +4,8 @@
 //! former positions belongs to this rank, and the rehearsal buffer takes its samples from the directories of all former
 //! ranks, which it only reads.
 
-use super::account::StreamAccount;
 use super::buffer::RehearsalBuffer;
+use super::counters::StreamCounters;
 use super::share::RankShare;
 use super::source::{Replay, SourcePosition, StreamSource};
 use super::state::{LoadedState, StreamState};
@@ -15,12 +15,12 @@ use std::collections::BTreeSet;
 
 /// The position from which a run begins.
 #[derive(Debug, Default)]
-pub(super) struct Beginning {
+pub(super) struct StartPoint {
     /// The first step.
     pub step: u64,
     /// The samples that were used before, and how many of them were new.
     pub counts: (u64, u64),
-    pub account: StreamAccount,
+    pub counters: StreamCounters,
     /// The position of each source.
     pub positions: Vec<SourcePosition>,
     /// The samples that were withdrawn, by their ids.
@@ -29,7 +29,7 @@ pub(super) struct Beginning {
     pub journal: Option<u64>,
 }
 
-impl Beginning {
+impl StartPoint {
     /// Finds the beginning, and restores the `buffer` to it.
     ///
     /// # Errors
@@ -49,8 +49,8 @@ impl Beginning {
             Some(LoadedState::Own(state)) => Self::with_own(state, sources, buffer)?,
             Some(LoadedState::Divided(states)) => Self::with_part(states, share, sources, buffer)?,
         };
-        let lost_before = loaded.map_or(0, |loaded| loaded.states().map(|state| state.account.lost).sum());
-        let lost = begun.account.lost.saturating_sub(lost_before);
+        let lost_before = loaded.map_or(0, |loaded| loaded.states().map(|state| state.counters.lost).sum());
+        let lost = begun.counters.lost.saturating_sub(lost_before);
         if lost > 0 {
             notices.warn_once("lost samples", || {
                 format!(
@@ -76,7 +76,7 @@ impl Beginning {
         Ok(Self {
             step: state.step,
             counts: (state.used, state.taken),
-            account: account_after(state, sources),
+            counters: account_after(state, sources),
             positions: positions.map(Option::unwrap_or_default).collect(),
             withdrawn: state.withdrawn.clone(),
             journal: state.journal,
@@ -93,7 +93,9 @@ impl Beginning {
     ) -> Result<Self> {
         let snapshots: Vec<_> = states.iter().map(|state| state.snapshot).collect();
         let former = match &mut buffer {
-            Some(buffer) if snapshots.iter().any(Option::is_some) => Some(buffer.find_former(&snapshots)?),
+            Some(buffer) if snapshots.iter().any(Option::is_some) => {
+                Some(buffer.find_former_buffers(&snapshots)?)
+            }
             _ => None,
         };
         let mut positions = Vec::new();
@@ -121,7 +123,7 @@ impl Beginning {
                 // If this start is abandoned and the former ranks restart, that rank looks after this directory.
                 let heir = &states[share.rank as usize % states.len()];
                 let runs = (heir.lineage.first().copied(), lineage.into_iter().collect());
-                buffer.take_part(&former, runs, &withdrawn.iter().copied().collect())?;
+                buffer.restore_share(&former, runs, &withdrawn.iter().copied().collect())?;
             }
             (Some(buffer), None) => buffer.begin_empty()?,
             (None, _) => {}
@@ -134,9 +136,9 @@ impl Beginning {
                 part(states.iter().map(|state| state.used).sum()),
                 part(states.iter().map(|state| state.taken).sum()),
             ),
-            account: match rank {
+            counters: match rank {
                 0 => states.iter().map(|state| account_after(state, sources)).sum(),
-                _ => StreamAccount::default(),
+                _ => StreamCounters::default(),
             },
             positions,
             withdrawn: withdrawn.into_iter().collect(),
@@ -147,14 +149,14 @@ impl Beginning {
 
 /// The counters with which a run begins. Unsettled samples that the source gives again will be received again; the
 /// others are lost.
-fn account_after(state: &StreamState, sources: &[Box<dyn StreamSource>]) -> StreamAccount {
-    let mut account = state.account;
-    (account.queued, account.spilled) = (0, 0);
+fn account_after(state: &StreamState, sources: &[Box<dyn StreamSource>]) -> StreamCounters {
+    let mut counters = state.counters;
+    (counters.queued, counters.spilled) = (0, 0);
     for (saved, source) in state.sources.iter().zip(sources) {
         match source.replay() {
-            Replay::Never => account.lost += saved.unsettled,
-            Replay::Ordered | Replay::Listed => account.received -= saved.unsettled,
+            Replay::Never => counters.lost += saved.unsettled,
+            Replay::Ordered | Replay::Listed => counters.received -= saved.unsettled,
         }
     }
-    account
+    counters
 }

@@ -23,7 +23,7 @@ pub trait RankVotes: Send + Sync {
 
 /// Where a rank begins. All ranks must begin alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct GroupBeginning {
+pub(super) struct GroupStart {
     /// The first step.
     pub step: u64,
     /// The checksum of the loaded states, if they are those of all former ranks.
@@ -31,28 +31,28 @@ pub(super) struct GroupBeginning {
 }
 
 /// The bytes that a rank gives instead of its beginning if it cannot begin.
-const CANNOT_BEGIN: [u8; 12] = [u8::MAX; 12];
+const START_FAILED: [u8; 12] = [u8::MAX; 12];
 /// How long a rank that cannot begin waits until it has reported that to the others.
-const LAST_WORD: Duration = Duration::from_secs(2);
+const REPORT_WAIT: Duration = Duration::from_secs(2);
 
 /// Reports to the other ranks that this one cannot begin, so that they do not wait for it.
-pub(super) fn tell_of_failure(votes: &Arc<dyn RankVotes>) {
+pub(super) fn report_start_failure(votes: &Arc<dyn RankVotes>) {
     let (votes, (told, heard)) = (votes.clone(), bounded::<()>(0));
     let tell = move || {
-        let _ = catch_unwind(AssertUnwindSafe(|| votes.gather(&CANNOT_BEGIN)));
+        let _ = catch_unwind(AssertUnwindSafe(|| votes.gather(&START_FAILED)));
         drop(told);
     };
     if std::thread::Builder::new().name("foreload-ranks".into()).spawn(tell).is_ok() {
-        let _ = heard.recv_timeout(LAST_WORD);
+        let _ = heard.recv_timeout(REPORT_WAIT);
     }
 }
 
-impl GroupBeginning {
+impl GroupStart {
     /// Checks that all ranks begin alike.
     fn agree(self, votes: &dyn RankVotes) -> Result<()> {
         let mine = [&self.step.to_le_bytes()[..], &self.states.to_le_bytes()].concat();
         let all = votes.gather(&mine)?;
-        if let Some(rank) = all.iter().position(|other| **other == CANNOT_BEGIN) {
+        if let Some(rank) = all.iter().position(|other| **other == START_FAILED) {
             let message = format!("rank {rank} of a stream cannot begin: what it raises itself says why");
             return Err(Error::Unavailable(message));
         }
@@ -75,7 +75,7 @@ const HAS_ENDED: u8 = 2;
 ///
 /// Votes are exchanged on a separate thread. The planning thread also finishes reads, and another rank may wait for the
 /// reads of an agreed step before it votes.
-pub(super) struct RankGroup {
+pub(super) struct StepAgreement {
     mine: Sender<u8>,
     round: Arc<Mutex<Round>>,
     /// The first step that is not agreed on. Earlier steps that are planned again need no vote.
@@ -93,7 +93,7 @@ enum Round {
     Answered(Result<Vec<u8>>),
 }
 
-impl RankGroup {
+impl StepAgreement {
     /// Starts the thread that exchanges votes. `beginning` is where this rank begins, and `wake` is called when a vote
     /// is complete.
     ///
@@ -101,7 +101,7 @@ impl RankGroup {
     /// [`Error::Unavailable`] if a thread cannot be started.
     pub(super) fn start(
         votes: Arc<dyn RankVotes>,
-        beginning: GroupBeginning,
+        beginning: GroupStart,
         wake: impl Fn() + Send + 'static,
     ) -> Result<Self> {
         let (mine, asked) = bounded(1);
@@ -188,14 +188,14 @@ mod tests {
     use super::*;
 
     /// Other ranks with fixed votes, and where they begin.
-    struct Fixed(Vec<u8>, Option<GroupBeginning>);
+    struct Fixed(Vec<u8>, Option<GroupStart>);
 
     impl RankVotes for Fixed {
         fn gather(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
             let others = self.0.iter().map(|&vote| match (mine.len(), self.1) {
                 (1, _) => vec![vote],
                 (_, None) => mine.to_vec(),
-                (_, Some(GroupBeginning { step, states })) => {
+                (_, Some(GroupStart { step, states })) => {
                     [&step.to_le_bytes()[..], &states.to_le_bytes()].concat()
                 }
             });
@@ -203,13 +203,14 @@ mod tests {
         }
     }
 
-    const BEGINNING: GroupBeginning = GroupBeginning { step: 5, states: 7 };
+    const BEGINNING: GroupStart = GroupStart { step: 5, states: 7 };
 
     /// The agreements on steps 5, 6 and so on for these decisions of this rank, and how often votes were exchanged.
     fn agreed(others: &[u8], decisions: &[(u64, MixDecision)]) -> (Vec<Result<MixDecision>>, usize) {
         let (answered, answers) = bounded(1);
         let wake = move || answered.send(()).unwrap();
-        let mut group = RankGroup::start(Arc::new(Fixed(others.to_vec(), None)), BEGINNING, wake).unwrap();
+        let mut group =
+            StepAgreement::start(Arc::new(Fixed(others.to_vec(), None)), BEGINNING, wake).unwrap();
         let mut asked = 0;
         let mut agree = |&(step, decided)| match group.agree(step, decided, 2) {
             Ok(MixDecision::Wait(None)) if matches!(*group.round.lock().unwrap(), Round::Asked) => {
@@ -246,10 +247,10 @@ mod tests {
     fn ranks_that_begin_elsewhere_are_told() {
         let others = [(4, 7, "is of step 4 for rank 0 and of step 5"), (5, 8, "is another list for rank 0")];
         for (step, states, said) in others {
-            let other = Fixed(vec![HAS_A_BATCH], Some(GroupBeginning { step, states }));
+            let other = Fixed(vec![HAS_A_BATCH], Some(GroupStart { step, states }));
             let (answered, answers) = bounded(1);
             let mut group =
-                RankGroup::start(Arc::new(other), BEGINNING, move || answered.send(()).unwrap()).unwrap();
+                StepAgreement::start(Arc::new(other), BEGINNING, move || answered.send(()).unwrap()).unwrap();
             assert_eq!(group.agree(5, BATCH, 2).unwrap(), MixDecision::Wait(None));
             answers.recv().unwrap();
             assert!(group.agree(5, BATCH, 2).unwrap_err().to_string().contains(said));

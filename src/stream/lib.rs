@@ -5,10 +5,10 @@
 //! rehearsal buffer.
 //!
 //! Sources ([`source`], [`sources`]) run on one thread each ([`receive`]). They add samples to the ingest queue
-//! ([`inlet`]), and the plan takes them from there. The dataset of the pipeline is the table of samples in use
+//! ([`ingest`]), and the plan takes them from there. The dataset of the pipeline is the table of samples in use
 //! ([`live`]), and [`reader`] fills slots from it. So fetching, decoding and batching are the same as for an epoch; the
 //! run plan (`Course` in `src/engine/pipeline/course/`) connects both. When the consumer has a step, its samples count
-//! as delivered: they are settled in the progress of their sources ([`ledger`]) and written to the [`journal`]. A
+//! as delivered: they are settled in the progress of their sources ([`source_progress`]) and written to the [`journal`]. A
 //! sample is *settled* when its source never has to give it again: it was delivered, dropped, withdrawn, or it failed.
 //!
 //! At every instant each received sample is delivered, waiting, or counted as dropped, failed, withdrawn or lost. No
@@ -18,15 +18,14 @@
 
 #![warn(unreachable_pub)]
 
-mod account;
 mod asked;
 mod beginning;
 mod buffer;
+mod counters;
 mod group;
 mod ids;
-mod inlet;
+mod ingest;
 mod journal;
-mod ledger;
 mod live;
 mod mix;
 mod plan;
@@ -38,13 +37,14 @@ mod run;
 pub mod segments;
 pub mod share;
 pub mod source;
+mod source_progress;
 pub mod sources;
 mod spill;
 mod state;
 mod waiting;
 
-pub use account::StreamAccount;
 pub use asked::{SourceSpec, StreamSpec};
+pub use counters::StreamCounters;
 pub use group::RankVotes;
 pub use plan::NextBatch;
 pub use record::{Record, members, sample_id};

@@ -4,7 +4,7 @@
 
 use super::record::{self, Record};
 use data::dataset::kind::image_rank;
-use data::dataset::{Extent, FileId, Fingerprint, IMAGE, LiveSamples, choices};
+use data::dataset::{Extent, FileId, Fingerprint, IMAGE, StreamSamples, choices};
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -110,7 +110,7 @@ impl LiveTable {
     }
 }
 
-impl LiveSamples for LiveTable {
+impl StreamSamples for LiveTable {
     fn name(&self) -> &Path {
         &self.name
     }

@@ -7,8 +7,8 @@
 //! decisions of the mixer, and the sources give the samples by key.
 
 use super::buffer::RehearsalBuffer;
-use super::group::RankGroup;
-use super::inlet::{Fate, Inlet, InletView};
+use super::group::StepAgreement;
+use super::ingest::{Fate, IngestQueue, IngestView};
 use super::journal::{self, JournalLine, JournalReader, JournalWriter};
 use super::live::{LiveBytes, LiveTable};
 use super::mix::{MixDecision, MixView, Mixer};
@@ -30,7 +30,7 @@ pub(super) struct Plan {
     /// This rank's share of the stream.
     share: RankShare,
     /// The agreement with the other ranks, if there are several.
-    group: Option<RankGroup>,
+    group: Option<StepAgreement>,
     /// The number of the next step to plan.
     next: u64,
     /// The steps that are planned and not delivered, in order.
@@ -90,7 +90,7 @@ impl Plan {
     }
 
     /// Sets the share of this rank and the agreement with the others.
-    pub(super) fn among(self, share: RankShare, group: Option<RankGroup>) -> Self {
+    pub(super) fn among(self, share: RankShare, group: Option<StepAgreement>) -> Self {
         Self { share, group, ..self }
     }
 
@@ -125,12 +125,12 @@ impl Plan {
     ///
     /// # Errors
     /// The error that ends the stream.
-    pub(super) fn plan(&mut self, step: u64, inlet: &Inlet, live: &LiveTable) -> Result<NextBatch> {
+    pub(super) fn plan(&mut self, step: u64, ingest: &IngestQueue, live: &LiveTable) -> Result<NextBatch> {
         if let Some(planned) = self.planned(step) {
             return Ok(NextBatch::Places(planned.entries.clone()));
         }
         debug_assert_eq!(step, self.next, "steps are planned in order");
-        let InletView { waiting, ended } = inlet.look()?;
+        let IngestView { waiting, ended } = ingest.look()?;
         let kept = self.buffer.as_ref().map_or(0, RehearsalBuffer::len);
         let view = MixView { waiting: waiting as u64, ended, kept, now: Instant::now() };
         let decided = self.mixer.decide(view);
@@ -146,7 +146,7 @@ impl Plan {
                     Some(buffer) => buffer.draw(step, rehearsed),
                     None => Vec::new(),
                 };
-                let new = inlet.take(new as usize);
+                let new = ingest.take(new as usize);
                 self.compose(new, drawn, live).map(NextBatch::Places)
             }
         }
@@ -280,7 +280,7 @@ impl Plan {
         &mut self,
         step: u64,
         failed: &HashSet<u64>,
-        inlet: &Inlet,
+        ingest: &IngestQueue,
         live: &LiveTable,
     ) -> Result<PlannedStep> {
         let planned = self.ahead.pop_front().filter(|planned| planned.step == step);
@@ -295,8 +295,8 @@ impl Plan {
             journal.write(&JournalLine::Step { step, new: new.collect(), rehearsed })?;
         }
         let fate = |id| if failed.contains(&id) { Fate::Failed } else { Fate::Delivered };
-        inlet.settle(planned.new.iter().map(|sample| (sample.record.id, fate(sample.record.id))));
-        inlet.count_rehearsed(planned.rehearsed.len() as u64);
+        ingest.settle(planned.new.iter().map(|sample| (sample.record.id, fate(sample.record.id))));
+        ingest.count_rehearsed(planned.rehearsed.len() as u64);
         planned.entries.iter().for_each(|entry| live.leave(entry.draw.sample));
         if let Some(buffer) = &mut self.buffer {
             buffer.confirm_step(failed)?;
@@ -308,7 +308,7 @@ impl Plan {
     ///
     /// # Errors
     /// I/O errors of the journal; the errors of the rehearsal buffer.
-    pub(super) fn take_back(&mut self, inlet: &Inlet, live: &LiveTable) -> Result<()> {
+    pub(super) fn take_back(&mut self, ingest: &IngestQueue, live: &LiveTable) -> Result<()> {
         let first = self.first_undelivered();
         if let Some(journal) = &mut self.journal {
             // A withdrawal that applied to a later planned step now applies from the first of them.
@@ -321,7 +321,7 @@ impl Plan {
                 buffer.undo_step()?;
             }
             planned.entries.iter().for_each(|entry| live.leave(entry.draw.sample));
-            inlet.put_back(planned.new.into_iter());
+            ingest.put_back(planned.new.into_iter());
             self.mixer.set_counts(planned.counts);
             self.next = planned.step;
         }

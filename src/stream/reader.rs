@@ -10,7 +10,7 @@ use std::sync::Arc;
 use store::io::{Completion, Filled, ReadRequest, ReadStats, Reader, Waker};
 
 /// Reads the bytes of a sample in use, synchronously.
-type ReadAgain = dyn Fn(u64) -> Result<Vec<u8>> + Send;
+type RereadFn = dyn Fn(u64) -> Result<Vec<u8>> + Send;
 
 /// The reader of the samples in use.
 pub(crate) struct StreamReader {
@@ -20,7 +20,7 @@ pub(crate) struct StreamReader {
     /// The samples that `stored` reads, by the tokens of the requests, with the checksums of their bytes.
     reading: HashMap<u64, (u64, u32)>,
     /// Reads a sample again if its file was replaced: withdrawing samples moves others.
-    again: Box<ReadAgain>,
+    again: Box<RereadFn>,
     depth: usize,
     copied: Vec<Completion>,
     arrived: Vec<Completion>,
@@ -33,7 +33,7 @@ impl StreamReader {
     pub(super) fn new(
         live: Arc<LiveTable>,
         stored: Option<Box<dyn Reader>>,
-        again: Box<ReadAgain>,
+        again: Box<RereadFn>,
         depth: usize,
     ) -> Self {
         Self {
@@ -50,7 +50,7 @@ impl StreamReader {
     }
 
     /// Fills a slot with the sample's current bytes.
-    fn copy_again(&self, token: u64, sample: u64, slot: Slot) -> Completion {
+    fn fill_reread(&self, token: u64, sample: u64, slot: Slot) -> Completion {
         match (self.again)(sample) {
             Ok(bytes) => into_slot(token, &bytes, slot),
             Err(error) => Completion::failed(token, error, slot),
@@ -71,7 +71,7 @@ impl StreamReader {
             Err(error) => (completion.slot, error),
         };
         match slot {
-            Some(slot) => self.copy_again(token, sample, slot),
+            Some(slot) => self.fill_reread(token, sample, slot),
             None => Completion::failed(token, error, None),
         }
     }
@@ -113,7 +113,7 @@ impl Reader for StreamReader {
                 self.deferred = true;
                 return;
             }
-            _ => self.copy_again(token, sample, slot),
+            _ => self.fill_reread(token, sample, slot),
         };
         self.copied.push(completion);
     }

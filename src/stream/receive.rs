@@ -1,6 +1,6 @@
 //! The threads that receive samples: one for each source, and one that reads spilled samples back.
 
-use super::inlet::{Inlet, RoomAnswer};
+use super::ingest::{IngestQueue, SpaceStatus};
 use super::record::Record;
 use super::run::ScoreFunction;
 use super::source::{Received, SourcePosition, StreamSource};
@@ -32,7 +32,7 @@ enum SourceCommand {
 
 /// The threads of all sources. They end when it is dropped.
 pub(super) struct Receivers {
-    inlet: Arc<Inlet>,
+    ingest: Arc<IngestQueue>,
     threads: Vec<SourceThread>,
     /// Disconnected when all threads have ended.
     ended: Receiver<()>,
@@ -51,7 +51,7 @@ impl Receivers {
     /// # Errors
     /// [`Error::Unavailable`] if a thread cannot be started.
     pub(super) fn start(
-        inlet: &Arc<Inlet>,
+        ingest: &Arc<IngestQueue>,
         sources: Vec<(Box<dyn StreamSource>, SourcePosition)>,
         score: Option<&Arc<ScoreFunction>>,
         on_demand: bool,
@@ -61,15 +61,15 @@ impl Receivers {
         for (number, (source, position)) in sources.into_iter().enumerate() {
             let (commands, asked) = unbounded();
             let lets_go = source.lets_go();
-            let (inlet, alive, score) = (inlet.clone(), alive.clone(), score.cloned());
+            let (ingest, alive, score) = (ingest.clone(), alive.clone(), score.cloned());
             let work = move || {
                 let score = score.as_deref();
                 let receiving =
-                    AssertUnwindSafe(|| run(&inlet, (number, source), &position, &asked, score, on_demand));
+                    AssertUnwindSafe(|| run(&ingest, (number, source), &position, &asked, score, on_demand));
                 let outcome = catch_unwind(receiving);
                 let outcome = outcome.unwrap_or_else(|panic| Err(Error::panicked("receiving", &*panic)));
                 if let Err(error) = outcome {
-                    inlet.fail(error);
+                    ingest.fail(error);
                 }
                 drop(alive);
             };
@@ -78,22 +78,22 @@ impl Receivers {
             let handle = handle.map_err(|e| Error::Unavailable(format!("cannot start a thread: {e}")))?;
             threads.push(SourceThread { commands, lets_go, handle });
         }
-        if inlet.spills() {
-            let (inlet, alive) = (inlet.clone(), alive.clone());
+        if ingest.spills() {
+            let (ingest, alive) = (ingest.clone(), alive.clone());
             let work = move || {
-                let outcome = catch_unwind(AssertUnwindSafe(|| inlet.bring_back()));
+                let outcome = catch_unwind(AssertUnwindSafe(|| ingest.read_back()));
                 if let Err(error) = outcome.unwrap_or_else(|panic| Err(Error::panicked("spilling", &*panic)))
                 {
-                    inlet.fail(error);
+                    ingest.fail(error);
                 }
                 // This thread is not joined: it must release the directory before it counts as ended.
-                drop(inlet);
+                drop(ingest);
                 drop(alive);
             };
             let started = std::thread::Builder::new().name("foreload-spill".into()).spawn(work);
             started.map_err(|e| Error::Unavailable(format!("cannot start a thread: {e}")))?;
         }
-        Ok(Self { inlet: inlet.clone(), threads, ended })
+        Ok(Self { ingest: ingest.clone(), threads, ended })
     }
 
     /// Has a source release the samples that are settled at `position`. Returns whether the source will never give them
@@ -136,7 +136,7 @@ impl Receivers {
 
 impl Drop for Receivers {
     fn drop(&mut self) {
-        self.inlet.close();
+        self.ingest.close();
         let threads = std::mem::take(&mut self.threads);
         let handles: Vec<_> = threads.into_iter().map(|thread| thread.handle).collect();
         let deadline = Instant::now() + SHUTDOWN_WAIT;
@@ -149,7 +149,7 @@ impl Drop for Receivers {
 
 /// Receives until the queue is closed.
 fn run(
-    inlet: &Inlet,
+    ingest: &IngestQueue,
     (number, mut source): (usize, Box<dyn StreamSource>),
     position: &SourcePosition,
     commands: &Receiver<SourceCommand>,
@@ -158,12 +158,12 @@ fn run(
 ) -> Result<()> {
     source.open(position)?;
     if let Some(key) = source.begins_behind() {
-        inlet.begin_behind(number, key);
+        ingest.begin_behind(number, key);
     }
     let mut arrivals = Vec::new();
     let mut ended = on_demand;
     let mut asked = Instant::now();
-    while !inlet.is_closed() {
+    while !ingest.is_closed() {
         let command = match ended {
             true => commands.recv_timeout(PATIENCE).ok(),
             false => commands.try_recv().ok(),
@@ -175,7 +175,7 @@ fn run(
         if ended {
             continue;
         }
-        if inlet.wait_for_room(PATIENCE)? != RoomAnswer::Room {
+        if ingest.wait_for_room(PATIENCE)? != SpaceStatus::Room {
             // A server or other readers may take a silent reader for dead.
             if asked.elapsed() >= SIGN_OF_LIFE {
                 source.receive(0, Duration::ZERO, &mut arrivals)?;
@@ -192,11 +192,11 @@ fn run(
             }
         }
         if !arrivals.is_empty() {
-            inlet.arrive(number, arrivals.drain(..))?;
+            ingest.arrive(number, arrivals.drain(..))?;
         }
         if received? == Received::End {
             ended = true;
-            inlet.end(number);
+            ingest.end(number);
         }
     }
     Ok(())

@@ -22,7 +22,7 @@ pub const STREAM: &str = "__stream__";
 /// The most bytes of a sample's key.
 const LONGEST_KEY: usize = 1024;
 /// The most members of a sample, without key and stream name.
-const MOST_MEMBERS: usize = 256;
+const MAX_MEMBERS: usize = 256;
 /// The most bytes of a member's name.
 const LONGEST_NAME: usize = 255;
 /// The bytes of a table entry before the member's name.
@@ -78,8 +78,8 @@ impl Record {
         if key.is_empty() || key.len() > LONGEST_KEY {
             return Err(format!("its key has {} bytes, must have 1 to {LONGEST_KEY}", key.len()));
         }
-        if members.is_empty() || members.len() > MOST_MEMBERS {
-            return Err(format!("it has {} members, must have 1 to {MOST_MEMBERS}", members.len()));
+        if members.is_empty() || members.len() > MAX_MEMBERS {
+            return Err(format!("it has {} members, must have 1 to {MAX_MEMBERS}", members.len()));
         }
         let lower: Vec<String> = members.iter().map(|(name, _)| name.to_lowercase()).collect();
         for (number, name) in lower.iter().enumerate() {
@@ -189,10 +189,10 @@ pub fn members(bytes: &[u8]) -> impl Iterator<Item = (&str, Range<usize>)> + Clo
         Some((name, u32::from_le_bytes([entry[2], entry[3], entry[4], entry[5]]) as usize))
     };
     let mut start = Some(4);
-    for _ in 0..count.min(MOST_MEMBERS + 2) {
+    for _ in 0..count.min(MAX_MEMBERS + 2) {
         start = start.and_then(|at| Some(at + ENTRY + entry(at)?.0));
     }
-    let (mut at, mut start) = (4, start.filter(|_| count <= MOST_MEMBERS + 2).unwrap_or(usize::MAX));
+    let (mut at, mut start) = (4, start.filter(|_| count <= MAX_MEMBERS + 2).unwrap_or(usize::MAX));
     (0..count).map_while(move |_| {
         let (name, length) = entry(at)?;
         let named = std::str::from_utf8(bytes.get(at + ENTRY..at + ENTRY + name)?).ok()?;

@@ -3,11 +3,11 @@
 //! Nothing is connected and no thread starts before the first iteration. A state names the last delivered step. It is
 //! acknowledged when it is safely written; only then do sources release settled samples and old snapshots are removed.
 
-use super::account::StreamAccount;
-use super::beginning::Beginning;
+use super::beginning::StartPoint;
 use super::buffer::{RehearsalBuffer, RehearsalOptions};
-use super::group::{GroupBeginning, RankGroup, RankVotes, tell_of_failure};
-use super::inlet::{Fate, Inlet, InletOptions, InletPositions};
+use super::counters::StreamCounters;
+use super::group::{GroupStart, RankVotes, StepAgreement, report_start_failure};
+use super::ingest::{Fate, IngestOptions, IngestPositions, IngestQueue};
 use super::journal::{JournalReader, JournalWriter};
 use super::live::LiveTable;
 use super::mix::{MixOptions, Mixer};
@@ -25,7 +25,7 @@ use base::notices::Notices;
 use base::rng::RandomStream;
 use base::slot::SlotPool;
 use base::trace::Histogram;
-use data::dataset::LiveSamples;
+use data::dataset::StreamSamples;
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,7 +33,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use store::io::{Direct, IoChoice, Reader};
 
 /// The most keys of a position that are stored in the state itself, if there is a snapshot for more.
-const MOST_KEYS: usize = 1000;
+const MAX_KEYS: usize = 1000;
 
 /// The user's function that scores samples.
 pub type ScoreFunction = dyn Fn(&Record) -> Result<f64> + Send + Sync;
@@ -88,7 +88,7 @@ struct IdleStream {
 
 /// The parts of a stream that exist from its first iteration.
 struct RunningStream {
-    inlet: Arc<Inlet>,
+    ingest: Arc<IngestQueue>,
     receivers: Receivers,
     plan: Mutex<Plan>,
     /// The journal that is replayed.
@@ -141,7 +141,7 @@ impl SampleStream {
     }
 
     /// The table of the samples in use.
-    pub fn live(&self) -> Arc<dyn LiveSamples> {
+    pub fn live(&self) -> Arc<dyn StreamSamples> {
         self.live.clone()
     }
 
@@ -174,14 +174,14 @@ impl SampleStream {
             None => {
                 let started = self.start(&mut idle, Box::new(wake));
                 if let (Err(_), Some(votes)) = (&started, &self.options.votes) {
-                    tell_of_failure(votes);
+                    report_start_failure(votes);
                 }
                 let running = started?;
                 self.running.get_or_init(|| running)
             }
         };
         let mut plan = running.plan();
-        plan.take_back(&running.inlet, &self.live)?;
+        plan.take_back(&running.ingest, &self.live)?;
         self.steps.store(u64::MAX, Ordering::SeqCst);
         Ok((iteration, plan.first_undelivered()))
     }
@@ -202,14 +202,15 @@ impl SampleStream {
             );
             return Err(Error::config("journal", message));
         }
-        let group_beginning = |step| GroupBeginning { step, states: loaded.map_or(0, LoadedState::checksum) };
-        let Beginning { step, counts, account, positions, withdrawn, journal } =
-            Beginning::find(loaded, share, &idle.sources, buffer.as_mut(), notices)?;
+        let group_beginning = |step| GroupStart { step, states: loaded.map_or(0, LoadedState::checksum) };
+        let StartPoint { step, counts, counters, positions, withdrawn, journal } =
+            StartPoint::find(loaded, share, &idle.sources, buffer.as_mut(), notices)?;
         let sources = std::mem::take(&mut idle.sources);
-        let ledgers = sources.iter().zip(&positions);
-        let ledgers = ledgers.map(|(source, at)| (source.name().to_owned(), source.replay(), at.clone()));
-        let inlet = Inlet::new(
-            InletOptions {
+        let sources_progress = sources.iter().zip(&positions);
+        let sources_progress =
+            sources_progress.map(|(source, at)| (source.name().to_owned(), source.replay(), at.clone()));
+        let ingest = IngestQueue::new(
+            IngestOptions {
                 policy: options.policy,
                 seed: options.seed,
                 most_bytes: options.queue_bytes,
@@ -219,11 +220,11 @@ impl SampleStream {
                 spill: options.spill.as_ref().map(|spill| Spill::open(spill, share, notices)).transpose()?,
                 notices: notices.clone(),
             },
-            ledgers.collect(),
-            account,
+            sources_progress.collect(),
+            counters,
         );
-        inlet.wake_by(wake);
-        inlet.restore_withdrawn(&withdrawn);
+        ingest.wake_by(wake);
+        ingest.restore_withdrawn(&withdrawn);
         let mixer = Mixer::new(options.mix.clone(), counts);
         let open = |path| JournalWriter::open(path, &self.identity, journal);
         let journal = options.journal.as_deref().map(open);
@@ -233,17 +234,17 @@ impl SampleStream {
         let group = options.votes.clone().map(|votes| {
             // The thread that exchanges votes may wait long for other ranks, and must not keep the directory of a
             // dropped stream.
-            let inlet = Arc::downgrade(&inlet);
-            RankGroup::start(votes, group_beginning(step), move || {
-                if let Some(inlet) = inlet.upgrade() {
-                    inlet.rouse();
+            let ingest = Arc::downgrade(&ingest);
+            StepAgreement::start(votes, group_beginning(step), move || {
+                if let Some(ingest) = ingest.upgrade() {
+                    ingest.rouse();
                 }
             })
         });
         let plan = plan.with_journal(journal.transpose()?).among(share, group.transpose()?);
         let sources = sources.into_iter().zip(positions).collect();
-        let receivers = Receivers::start(&inlet, sources, self.options.score.as_ref(), replay.is_some())?;
-        Ok(RunningStream { inlet, receivers, plan: Mutex::new(plan), replay: replay.map(Mutex::new) })
+        let receivers = Receivers::start(&ingest, sources, self.options.score.as_ref(), replay.is_some())?;
+        Ok(RunningStream { ingest, receivers, plan: Mutex::new(plan), replay: replay.map(Mutex::new) })
     }
 
     /// Plans `step` for this iteration, or returns it if it is planned already.
@@ -257,7 +258,7 @@ impl SampleStream {
             return Ok(NextBatch::End);
         }
         let next = match &running.replay {
-            None => plan.plan(step, &running.inlet, &self.live)?,
+            None => plan.plan(step, &running.ingest, &self.live)?,
             Some(journal) => {
                 let mut journal = journal.lock().unwrap_or_else(PoisonError::into_inner);
                 let fetch = |source, key: &str| {
@@ -265,7 +266,7 @@ impl SampleStream {
                     if let Some(score) = &self.options.score {
                         record.weight = score(&record)?;
                     }
-                    running.inlet.admit(source, record)
+                    running.ingest.admit(source, record)
                 };
                 plan.replay(step, &mut journal, &self.live, fetch)?
             }
@@ -295,7 +296,7 @@ impl SampleStream {
     pub fn deliver(&self, step: u64, failed: &[u64]) -> Result<()> {
         let running = self.running()?;
         let failed: HashSet<u64> = failed.iter().copied().collect();
-        running.plan().deliver(step, &failed, &running.inlet, &self.live).map(drop)
+        running.plan().deliver(step, &failed, &running.ingest, &self.live).map(drop)
     }
 
     /// Marks these samples as failed. Their batch is not delivered because of them, and its other samples wait again.
@@ -305,7 +306,7 @@ impl SampleStream {
     pub fn give_up(&self, failed: &[u64]) -> Result<()> {
         if let Some(running) = self.running.get() {
             let mut plan = running.plan();
-            running.inlet.settle(failed.iter().map(|&id| (id, Fate::Failed)));
+            running.ingest.settle(failed.iter().map(|&id| (id, Fate::Failed)));
             if let Some(buffer) = plan.buffer() {
                 buffer.give_up(failed)?;
             }
@@ -370,14 +371,14 @@ impl SampleStream {
         };
         let mut plan = running.plan();
         let (step, (used, taken)) = (plan.first_undelivered(), plan.counts());
-        let InletPositions { account, sources, withdrawn } = running.inlet.positions();
+        let IngestPositions { counters, sources, withdrawn } = running.ingest.positions();
         let (positions, unsettled): (Vec<SourcePosition>, Vec<u64>) = sources.into_iter().unzip();
         let snapshot = match plan.buffer() {
             Some(buffer) => buffer.save(&positions)?,
             None => None,
         };
         // Short positions are stored in the state, so that it is complete even if the directory cannot be reached.
-        let is_long = |position: &SourcePosition| snapshot.is_some() && position.settled.len() > MOST_KEYS;
+        let is_long = |position: &SourcePosition| snapshot.is_some() && position.settled.len() > MAX_KEYS;
         let sources = positions.into_iter().zip(unsettled).map(|(position, unsettled)| SourceState {
             position: Some(position).filter(|position| !is_long(position)),
             unsettled,
@@ -386,7 +387,7 @@ impl SampleStream {
             step,
             used,
             taken,
-            account,
+            counters,
             sources: sources.collect(),
             withdrawn,
             errors,
@@ -415,7 +416,7 @@ impl SampleStream {
         for number in 0..state.sources.len() {
             let Some(position) = state.position(number, found.as_deref()) else { continue };
             if running.receivers.acknowledge(number, position.clone())? {
-                running.inlet.forget(number, &position);
+                running.ingest.forget(number, &position);
             }
         }
         if let (Some(snapshot), Some(buffer)) = (&state.snapshot, running.plan().buffer()) {
@@ -431,28 +432,28 @@ impl SampleStream {
     pub fn withdraw(&self, ids: &HashSet<u64>) -> Result<u64> {
         let running = self.running()?;
         let mut plan = running.plan();
-        let waited = running.inlet.withdraw(ids)?;
+        let waited = running.ingest.withdraw(ids)?;
         Ok(waited + plan.withdraw(ids)?)
     }
 
     /// The sample counters, without waiting for the plan; empty before the first iteration.
-    pub fn account(&self) -> StreamAccount {
-        self.running.get().map_or_else(StreamAccount::default, |running| running.inlet.account())
+    pub fn counters(&self) -> StreamCounters {
+        self.running.get().map_or_else(StreamCounters::default, |running| running.ingest.counters())
     }
 
     /// The sample counters, the times from the arrival of samples to their delivery, and the number and bytes of the
     /// samples in the rehearsal buffer.
-    pub fn stats(&self) -> (StreamAccount, Histogram, (u64, u64)) {
+    pub fn stats(&self) -> (StreamCounters, Histogram, (u64, u64)) {
         match self.running.get() {
             Some(running) => {
                 let kept = running.plan().buffer().map_or((0, 0), |buffer| (buffer.len(), buffer.bytes()));
-                (running.inlet.account(), running.inlet.latencies(), kept)
+                (running.ingest.counters(), running.ingest.latencies(), kept)
             }
             None => {
                 let idle = self.idle();
-                let loaded = idle.loaded.iter().flat_map(LoadedState::states).map(|state| state.account);
-                let account = if self.takes_over(&idle) { loaded.sum() } else { StreamAccount::default() };
-                (account, Histogram::default(), (0, 0))
+                let loaded = idle.loaded.iter().flat_map(LoadedState::states).map(|state| state.counters);
+                let counters = if self.takes_over(&idle) { loaded.sum() } else { StreamCounters::default() };
+                (counters, Histogram::default(), (0, 0))
             }
         }
     }

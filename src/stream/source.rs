@@ -61,7 +61,7 @@ impl SourcePosition {
 
     /// The joint position of former ranks for a source that numbers its samples and gives none again: after the highest
     /// number.
-    pub fn behind_all(positions: Vec<Self>) -> Self {
+    pub fn after_all(positions: Vec<Self>) -> Self {
         let afters = positions.iter().filter_map(|position| position.after.clone());
         let after = afters.max_by_key(|after| RankShare::number_in(after));
         Self { after, ..Self::union(positions) }

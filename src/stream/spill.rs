@@ -5,7 +5,7 @@
 //! counted.
 
 use super::record::Record;
-use super::segments::{AppendError, ForeignStore, MovedRecord, RecordPlace, SegmentOptions, SegmentStore};
+use super::segments::{AppendError, MovedRecord, ReadOnlyStore, RecordPlace, SegmentOptions, SegmentStore};
 use super::share::RankShare;
 use base::error::{Error, Result};
 use base::notices::Notices;
@@ -51,7 +51,7 @@ impl Spill {
             SegmentStore::open(&SegmentOptions::new(path, options.bytes, "spill_size"), notices)
         };
         for path in share.forsaken(&options.directory) {
-            if ForeignStore::new(&path).run() == Some(SPILLED)
+            if ReadOnlyStore::new(&path).run() == Some(SPILLED)
                 && let Ok(mut store) = open(&path)
             {
                 store.remove()?;

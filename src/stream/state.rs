@@ -6,7 +6,7 @@
 //! acknowledged. The state also lists the runs that this run continues, so that no directory of another run is taken
 //! for that of a former rank.
 
-use super::account::StreamAccount;
+use super::counters::StreamCounters;
 use super::source::SourcePosition;
 use base::crc::checksum;
 use base::error::{Error, Result};
@@ -16,7 +16,7 @@ use std::path::Path;
 /// The format version of states.
 const VERSION: u32 = 1;
 /// The largest count in a state, 2^53: every JSON parser reads whole numbers exactly up to it.
-const MOST_COUNTED: u64 = 1 << 53;
+const MAX_COUNTED: u64 = 1 << 53;
 
 /// The progress of a stream. It is small: with a directory, the data that grows with the stream is in a snapshot.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -31,7 +31,7 @@ pub struct StreamState {
     /// The samples that these steps used, and how many of them were new.
     pub used: u64,
     pub taken: u64,
-    pub account: StreamAccount,
+    pub counters: StreamCounters,
     /// The sources, in order.
     pub sources: Vec<SourceState>,
     /// The ids of the samples that were withdrawn.
@@ -214,7 +214,7 @@ impl StreamState {
             step: 0,
             used: 0,
             taken: 0,
-            account: StreamAccount::default(),
+            counters: StreamCounters::default(),
             sources: vec![source; identity.streams.len()],
             withdrawn: Vec::new(),
             errors: 0,
@@ -237,7 +237,7 @@ impl StreamState {
 
     /// Checks that the numbers agree with one another, as they do in every state that was saved.
     fn check_sums(&self) -> Result<()> {
-        let counted = self.account.by_name().map(|(_, count)| count);
+        let counted = self.counters.by_name().map(|(_, count)| count);
         let unsettled = self.sources.iter().map(|source| source.unsettled);
         let all = counted.into_iter().chain(unsettled.clone()).chain([
             self.step,
@@ -245,10 +245,10 @@ impl StreamState {
             self.taken,
             self.errors,
         ]);
-        let wrong = if all.max() > Some(MOST_COUNTED) {
+        let wrong = if all.max() > Some(MAX_COUNTED) {
             "has a number that nothing counts up to"
-        } else if !self.account.balances()
-            || unsettled.sum::<u64>() != self.account.queued + self.account.spilled
+        } else if !self.counters.balances()
+            || unsettled.sum::<u64>() != self.counters.queued + self.counters.spilled
         {
             "has an account that does not balance"
         } else if self.sources.len() != self.identity.streams.len() {

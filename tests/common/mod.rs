@@ -13,7 +13,7 @@ pub use child::{Killable, await_no_threads, await_steps, child, report_step, thr
 use foreload::CacheChoice;
 use foreload::testing::config::{LoaderConfig, LoaderOptions};
 use foreload::testing::dataset::{DatasetIndex, IndexOptions};
-use foreload::testing::decode::forms::{FormMaker, MadeForm};
+use foreload::testing::decode::forms::{ConvertedFormat, FormatConverter};
 use foreload::testing::io::fault::{FaultOptions, FaultReader};
 use foreload::testing::pipeline::Pipeline;
 use foreload::testing::rng::{RandomKey, RandomStream, Use};
@@ -187,16 +187,16 @@ impl Dataset {
     }
 
     /// Puts another form of a sample's image in the place of its file, and returns the file.
-    pub fn bring_to(&self, form: MadeForm, sample: usize) -> Vec<u8> {
+    pub fn bring_to(&self, form: ConvertedFormat, sample: usize) -> Vec<u8> {
         let (file, mut made) = (std::fs::read(&self.paths[sample]).unwrap(), Vec::new());
-        FormMaker::default().make(form, &file, &mut made).unwrap();
+        FormatConverter::default().make(form, &file, &mut made).unwrap();
         std::fs::write(&self.paths[sample], made).unwrap();
         file
     }
 
     /// Puts the packed form of a sample's image in the place of its file, and returns the file.
     pub fn pack(&self, sample: usize) -> Vec<u8> {
-        self.bring_to(MadeForm::Packed, sample)
+        self.bring_to(ConvertedFormat::Packed, sample)
     }
 
     /// Overwrites a sample with as many bytes that are not an image.

@@ -4,7 +4,7 @@
 use foreload::Error;
 use foreload::testing::dataset::Fingerprint;
 use foreload::testing::rng::{RandomKey, Use};
-use foreload::testing::schedule::{BatchEntry, LastBatch, Order, SampleHomes, Schedule};
+use foreload::testing::schedule::{BatchEntry, LastBatch, Order, SampleOwners, Schedule};
 use foreload::testing::state::{OrderIdentity, State};
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -79,17 +79,17 @@ impl Job {
     }
 
     /// Each rank makes its own, as it does in a process of its own.
-    fn homes(&self) -> Arc<SampleHomes> {
+    fn homes(&self) -> Arc<SampleOwners> {
         let job = self.clone();
         let node_of_rank = (0..self.world()).map(|rank| self.node_of(rank)).collect();
-        let homes = SampleHomes::new(node_of_rank, move |sample| job.home(sample));
+        let homes = SampleOwners::new(node_of_rank, move |sample| job.home(sample));
         Arc::new(if self.even_bytes { homes.with_even_bytes(bytes_of) } else { homes })
     }
 
     fn in_slices(&self, rank: u32) -> Option<Schedule> {
         let order = Order::shuffled(&DATASET, self.seed, 2, self.samples).repeated(self.repeats);
         let schedule = Schedule::new(order, self.batch_size, rank, self.world(), self.last).ok()?;
-        Some(schedule.in_units(self.unit))
+        Some(schedule.with_unit(self.unit))
     }
 
     fn by_locality(&self, rank: u32) -> Option<Schedule> {
@@ -261,7 +261,7 @@ fn ranks_get_as_many_bytes_where_that_is_asked_for() {
 #[test]
 fn homes_of_another_job_are_refused() {
     let schedule = |world| Schedule::new(Order::sequential(100), 4, 0, world, LastBatch::Pad).unwrap();
-    let homes = || Arc::new(SampleHomes::new(vec![0, 0, 1, 1], |_| None));
+    let homes = || Arc::new(SampleOwners::new(vec![0, 0, 1, 1], |_| None));
     assert_eq!(schedule(4).by_locality(homes()).unwrap().places(0).count(), 4);
     for world in [1, 2, 8] {
         match schedule(world).by_locality(homes()) {
@@ -276,5 +276,5 @@ fn homes_of_another_job_are_refused() {
 #[test]
 #[should_panic = "rank 1 of 2 is on node 2"]
 fn a_node_without_ranks_cannot_be_that_of_one() {
-    SampleHomes::new(vec![0, 2], |_| None);
+    SampleOwners::new(vec![0, 2], |_| None);
 }

@@ -49,8 +49,8 @@ fn shard(samples: &[Written]) -> Vec<u8> {
     counts.iter().for_each(|&value| footer.extend((value as u64).to_le_bytes()));
     [0u32, 1, 2, 1].iter().for_each(|value| footer.extend(value.to_le_bytes()));
     footer.extend((lists.len() as u64).to_le_bytes());
-    let outlines = vec![0; 32 * samples.len()];
-    [lists, rows, members, names, outlines].iter().for_each(|part| footer.extend(part));
+    let header_summaries = vec![0; 32 * samples.len()];
+    [lists, rows, members, names, header_summaries].iter().for_each(|part| footer.extend(part));
     let trailer = [&(bytes.len() as u64).to_le_bytes()[..], &(footer.len() as u64).to_le_bytes()].concat();
     let digest = Sha256::digest(&footer);
     bytes.extend(footer);

@@ -278,7 +278,7 @@ fn fewer_samples_than_ranks_still_step_together() {
     ] {
         let places = |rank| -> Vec<i64> {
             let schedule = Schedule::new(Order::sequential(len), 4, rank, world, LastBatch::Partial).unwrap();
-            let schedule = schedule.in_units(unit);
+            let schedule = schedule.with_unit(unit);
             let padded = expected.iter().filter(|batch| batch[0] < 0).count() as u32;
             assert_eq!((schedule.steps(), schedule.padded_ranks()), (1, padded));
             // Padding is written as -1 for the epoch's first sample, -2 for its second.

@@ -12,7 +12,7 @@ use foreload::testing::augment::{DType, Fidelity, MemoryFormat};
 use foreload::testing::batch::Place;
 use foreload::testing::config::{AllowedBackends, CpuDecode, GpuDecoder, LoaderOptions, OnError};
 use foreload::testing::decode::Backend;
-use foreload::testing::decode::forms::{FormMaker, MadeForm};
+use foreload::testing::decode::forms::{ConvertedFormat, FormatConverter};
 use foreload::testing::pipeline::Pipeline;
 use foreload::testing::tier::{CacheStats, FormChoice};
 
@@ -21,8 +21,8 @@ fn dataset(samples: usize, is_mixed: bool) -> Dataset {
     let dataset = Dataset::folder(samples);
     for sample in 0..samples {
         match (is_mixed, sample % 3) {
-            (false, _) | (true, 0) => _ = dataset.bring_to(MadeForm::Indexed, sample),
-            (true, 1) => _ = dataset.bring_to(MadeForm::Packed, sample),
+            (false, _) | (true, 0) => _ = dataset.bring_to(ConvertedFormat::Indexed, sample),
+            (true, 1) => _ = dataset.bring_to(ConvertedFormat::Packed, sample),
             _ => {}
         }
     }
@@ -207,8 +207,8 @@ fn samples_of_several_images_have_the_bytes_of_the_cpu() {
     let _nvjpeg = stand_in::nvjpeg(&cuda);
     let left = |sample: u64| {
         let (file, mut made) = (jpeg(sample), Vec::new());
-        let form = [MadeForm::Indexed, MadeForm::Packed][sample as usize % 2];
-        FormMaker::default().make(form, &file, &mut made).unwrap();
+        let form = [ConvertedFormat::Indexed, ConvertedFormat::Packed][sample as usize % 2];
+        FormatConverter::default().make(form, &file, &mut made).unwrap();
         made
     };
     for apart in [false, true] {

@@ -5,7 +5,7 @@ use crate::common::{jpeg, wait_for};
 use foreload::testing::batch::Batch;
 use foreload::testing::config::{FieldOptions, FieldValue, LoaderOptions};
 use foreload::testing::dataset::{Contents, DatasetIndex, IndexOptions};
-use foreload::testing::decode::forms::{FormMaker, MadeForm};
+use foreload::testing::decode::forms::{ConvertedFormat, FormatConverter};
 use foreload::testing::pipeline::Pipeline;
 use foreload::testing::tier::FormChoice;
 use foreload::{CacheChoice, TierName};
@@ -19,11 +19,11 @@ const EACH: u64 = 60;
 
 /// Contents of files: real images, packed and indexed ones, and what only begins like these.
 fn contents() -> Vec<Vec<u8>> {
-    let mut maker = FormMaker::default();
+    let mut maker = FormatConverter::default();
     let mut files = Vec::new();
     for number in 0..EACH {
         let image = jpeg(number);
-        for form in [MadeForm::Packed, MadeForm::Indexed] {
+        for form in [ConvertedFormat::Packed, ConvertedFormat::Indexed] {
             let mut made = Vec::new();
             maker.make(form, &image, &mut made).unwrap();
             files.push([&made[..8], &[number as u8; 3000]].concat());

@@ -6,7 +6,7 @@ use foreload::Mixing;
 use foreload::testing::batch::Batch;
 use foreload::testing::config::{FieldValue, LoaderOptions, OnError};
 use foreload::testing::pipeline::{Epoch, Pipeline};
-use foreload::testing::schedule::{Assignment, BatchEntry, LastBatch, SampleHomes};
+use foreload::testing::schedule::{Assignment, BatchEntry, LastBatch, SampleOwners};
 use foreload::testing::state::State;
 use foreload::testing::tier::FillChoice;
 use sha2::{Digest, Sha256};
@@ -56,8 +56,8 @@ impl Job {
         (number > 0).then_some((number.saturating_sub(4) % self.nodes) as usize)
     }
 
-    fn homes(self) -> Arc<SampleHomes> {
-        Arc::new(SampleHomes::new((0..self.world).map(|rank| self.node_of(rank)).collect(), move |sample| {
+    fn homes(self) -> Arc<SampleOwners> {
+        Arc::new(SampleOwners::new((0..self.world).map(|rank| self.node_of(rank)).collect(), move |sample| {
             self.home(sample)
         }))
     }

@@ -7,4 +7,4 @@ mod socket;
 
 pub use directory::RuntimeDirectory;
 pub use ranges::{LockKind, RangeLocks};
-pub use socket::{NEVER_WAITING, PeerProcess, SocketContact, UserListener, accept, connect, listen};
+pub use socket::{NONBLOCKING_CLOEXEC, PeerProcess, SocketContact, UserListener, accept, connect, listen};

@@ -55,7 +55,7 @@ impl RangeLocks {
     }
 
     /// The ranges within `bytes` that other descriptions have locked.
-    pub fn of_others(&self, bytes: Range<u64>) -> io::Result<Vec<Range<u64>>> {
+    pub fn locked_by_others(&self, bytes: Range<u64>) -> io::Result<Vec<Range<u64>>> {
         let mut found = Vec::new();
         let mut left = vec![bytes];
         while let Some(bytes) = left.pop() {
@@ -125,8 +125,11 @@ mod tests {
             ranges
         };
         let all = 0..i64::MAX as u64;
-        assert_eq!(sorted(one.of_others(all.clone()).unwrap()), [50..70, 100..200, 300..301, 900..905]);
-        assert_eq!(sorted(one.of_others(60..310).unwrap()), [50..70, 100..200, 300..301]);
+        assert_eq!(
+            sorted(one.locked_by_others(all.clone()).unwrap()),
+            [50..70, 100..200, 300..301, 900..905]
+        );
+        assert_eq!(sorted(one.locked_by_others(60..310).unwrap()), [50..70, 100..200, 300..301]);
         assert!(!one.try_lock(199..210, LockKind::Exclusive).unwrap());
         // Extended, then shrunk.
         assert!(two.try_lock(100..250, LockKind::Exclusive).unwrap());
@@ -137,8 +140,8 @@ mod tests {
         let second = two.descriptor_above(40).unwrap();
         assert!(second.as_raw_fd() > 40);
         drop(two);
-        assert_eq!(one.of_others(80..1000).unwrap().len(), 3, "held by the second descriptor");
+        assert_eq!(one.locked_by_others(80..1000).unwrap().len(), 3, "held by the second descriptor");
         drop((second, three));
-        assert!(one.of_others(all).unwrap().is_empty());
+        assert!(one.locked_by_others(all).unwrap().is_empty());
     }
 }

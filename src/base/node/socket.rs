@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 
 /// Flags of a socket that is closed on exec and whose calls never block.
-pub const NEVER_WAITING: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
+pub const NONBLOCKING_CLOEXEC: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
 /// The number of connections that may wait to be accepted.
 const BACKLOG: i32 = 128;
@@ -144,7 +144,7 @@ pub enum SocketContact {
 /// # Errors
 /// For example, if this process cannot open more files.
 pub fn connect(directory: &RuntimeDirectory, name: &str, kind: SocketType) -> io::Result<SocketContact> {
-    let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, NEVER_WAITING, None)?;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, NONBLOCKING_CLOEXEC, None)?;
     match rustix::net::connect(&socket, &SocketAddrUnix::new(directory.place_of(name))?) {
         Ok(()) => {}
         Err(Errno::AGAIN) => return Ok(SocketContact::Crowded),

@@ -3,14 +3,14 @@
 use super::Stage;
 
 /// The share of the time up to which the consumer's waiting is no problem.
-pub const HARDLY: f64 = 0.01;
+pub const NEGLIGIBLE_WAIT: f64 = 0.01;
 
 /// The stage that limits an epoch: the one with the highest load, where decoding and augmenting count together, and so
 /// do the stages of the GPU. `None` if the consumer waited for at most a hundredth of the time, or if nothing was done.
 /// `waiting` is the share of the time in which the consumer waited. A load is the share of the time in which a thread
 /// of the stage was busy on average. For reads it is the share in which any was in flight.
 pub fn limit(waiting: f64, loads: &[(Stage, f64)]) -> Option<Stage> {
-    if waiting <= HARDLY {
+    if waiting <= NEGLIGIBLE_WAIT {
         return None;
     }
     let load = |stage: Stage| loads.iter().find(|(of, _)| *of == stage).map_or(0.0, |(_, load)| *load);

@@ -9,7 +9,7 @@ use base::error::{Error, Result};
 use engine::config::{Given, GivenSettings, LoaderOptions, Peers, parse_duration};
 use std::path::PathBuf;
 use std::time::Duration;
-use store::io::PfsRates;
+use store::io::ParallelFsRates;
 
 /// `foreload bench` takes all settings that have a flag.
 #[derive(Debug, Clone)]
@@ -53,7 +53,7 @@ pub(crate) struct BenchArgs {
     /// Make the dataset's storage as slow as a parallel file system, e.g. open=2ms,read=1ms,bandwidth=200MB; also
     /// opens=6000 (a second) and concurrency=64 (requests at once)
     #[arg(long, value_name = "SPEC", value_parser = emulate::rates)]
-    pub(super) emulate_pfs: Option<PfsRates>,
+    pub(super) emulate_pfs: Option<ParallelFsRates>,
     /// The same as --train=false
     #[arg(long, conflicts_with = "train")]
     eval: bool,

@@ -15,7 +15,7 @@ impl EpochChecksum {
     /// [`Error::Gpu`](base::error::Error::Gpu) if the batch cannot be copied from its GPU.
     pub(super) fn add(&mut self, batch: &Batch) -> Result<()> {
         let images = (1..batch.num_images()).map(|number| batch.images_of(number));
-        let columns = (0..batch.num_further()).map(|number| batch.further(number));
+        let columns = (0..batch.num_columns()).map(|number| batch.further(number));
         // The sizes of these tensors follow from the settings, so only their bytes are hashed.
         let usual = [batch.images(), batch.labels(), batch.sample_ids(), batch.mask()];
         for tensor in usual.into_iter().chain(images).chain(columns) {

@@ -25,7 +25,7 @@ use report::BenchReport;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
-use store::io::Resident;
+use store::io::InMemoryDataset;
 
 /// Runs the command.
 ///
@@ -57,7 +57,7 @@ pub(super) fn run(args: &BenchArgs, finder: Option<&dyn FindsJob>) -> Result<()>
         return Err(Error::config("stall", message));
     }
     if args.stall {
-        Resident::check(&index)?;
+        InMemoryDataset::check(&index)?;
     }
     let trace = trace(log.as_deref(), &place)?;
     let pipeline =

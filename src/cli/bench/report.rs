@@ -10,7 +10,7 @@ use base::tier_name::TierName;
 use base::trace::Histogram;
 use engine::config::{Device, LoaderConfig};
 use engine::pipeline::{EpochStats, Pipeline, StageTimes};
-use pixels::decode::DecodedBy;
+use pixels::decode::DecodeCounts;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -241,14 +241,14 @@ pub(super) struct StageReport {
 #[derive(Debug, Serialize)]
 pub(super) struct DecoderReport {
     #[serde(flatten, serialize_with = "by_name")]
-    pub(super) images: DecodedBy,
+    pub(super) images: DecodeCounts,
     /// Of the images that the region decoder decoded: those with row positions known from an earlier decoding.
     pub(super) rows_known: u64,
     /// Of the images that the region decoder decoded: the damaged ones.
     pub(super) concealed: u64,
 }
 
-fn by_name<S: Serializer>(images: &DecodedBy, to: S) -> Result<S::Ok, S::Error> {
+fn by_name<S: Serializer>(images: &DecodeCounts, to: S) -> Result<S::Ok, S::Error> {
     to.collect_map(images.iter().map(|(backend, count)| (backend.name(), count)))
 }
 

@@ -9,7 +9,7 @@ use base::error::Result;
 use engine::config::LoaderConfig;
 use engine::pipeline::Pipeline;
 use serde::Serialize;
-use store::io::{Reader, Resident};
+use store::io::{InMemoryDataset, Reader};
 
 /// The fewest pairs of epochs that are compared, after the first pair, which starts threads and fills caches. Up to
 /// `MOST` pairs are run if the pairs do not agree.
@@ -149,7 +149,7 @@ fn median(numbers: &mut [f64]) -> f64 {
 /// Runs the epochs of `pipeline`, alternating with the same epochs from memory. Returns the former, and the verdict.
 ///
 /// # Errors
-/// The errors of [`Resident::load`] and of the loader.
+/// The errors of [`InMemoryDataset::load`] and of the loader.
 pub(super) fn measure(
     args: &BenchArgs,
     place: &BenchPlace,
@@ -160,7 +160,7 @@ pub(super) fn measure(
     given.epoch(args, place, pipeline, 0)?;
     let index = pipeline.index();
     let bar = output::bar(index.len(), "samples into memory");
-    let samples = Resident::load(index, &|more| bar.inc(more))?;
+    let samples = InMemoryDataset::load(index, &|more| bar.inc(more))?;
     bar.finish_and_clear();
     let say = |of: &str| if args.json { Ok(()) } else { output::print(of) };
     let open = move |_: &_, _: &_, config: &LoaderConfig| {

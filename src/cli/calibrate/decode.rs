@@ -10,7 +10,7 @@ use serde::Serialize;
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
-use store::io::{Reader, Resident, read_blocking};
+use store::io::{InMemoryDataset, Reader, read_blocking};
 
 /// The measured decode rate.
 #[derive(Debug, Serialize)]
@@ -51,7 +51,7 @@ pub(super) fn measure(
     let config = LoaderOptions { batch_size, ..options.clone() }.check(index)?;
     let (threads, device) = (config.threads, config.device);
     // The schedule determines the first samples. They are loaded before the first epoch opens the reader.
-    let kept: Arc<OnceLock<Arc<Resident>>> = Arc::default();
+    let kept: Arc<OnceLock<Arc<InMemoryDataset>>> = Arc::default();
     let pipeline = {
         let (kept, depth) = (kept.clone(), config.queue_depth);
         let open = move |_: &Arc<DatasetIndex>, _: &_, _: &_| {
@@ -97,7 +97,7 @@ fn load(
     index: &Arc<DatasetIndex>,
     limit: Duration,
     samples: impl Iterator<Item = u64>,
-) -> Result<(Vec<u64>, Arc<Resident>)> {
+) -> Result<(Vec<u64>, Arc<InMemoryDataset>)> {
     let (begun, mut files, mut sizes) = (Instant::now(), HashMap::new(), Vec::new());
     let mut total = 0;
     for sample in samples.take(SAMPLES) {
@@ -109,5 +109,5 @@ fn load(
         sizes.push(bytes.len() as u64);
         files.insert(sample, bytes.into_boxed_slice());
     }
-    Ok((sizes, Resident::new(index, files)))
+    Ok((sizes, InMemoryDataset::new(index, files)))
 }

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use store::io::storage::{Storage, StorageKind};
-use store::io::{Direct, PfsRates};
+use store::io::{Direct, ParallelFsRates};
 use store::tier::measure::{self, MeasuredTier};
 use store::tier::{Machine, TierRates};
 
@@ -34,7 +34,7 @@ pub(super) struct CalibrateArgs {
     seconds: f64,
     /// Make the dataset's storage as slow as a parallel file system, as `foreload bench` does
     #[arg(long, value_name = "SPEC", value_parser = emulate::rates)]
-    emulate_pfs: Option<PfsRates>,
+    emulate_pfs: Option<ParallelFsRates>,
     /// Print all that was measured as one JSON object
     #[arg(long)]
     json: bool,
@@ -186,7 +186,7 @@ fn known(report: &CalibrateReport) -> Option<KnownRates> {
 fn source(
     index: &Arc<DatasetIndex>,
     config: &LoaderConfig,
-    emulated: Option<PfsRates>,
+    emulated: Option<ParallelFsRates>,
     limit: Duration,
 ) -> Result<SourceReport> {
     let (direct, file_system) = match index.local_parts().next() {

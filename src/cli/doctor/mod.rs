@@ -9,7 +9,7 @@ use base::error::{Error, Result};
 use base::names::NamedValue;
 use base::simd::Level;
 use engine::config;
-use pixels::decode::cuda::OWN_DECODERS;
+use pixels::decode::cuda::CUDA_DECODERS;
 use pixels::decode::nvjpeg;
 use pixels::gpu;
 use rustix::param::page_size;
@@ -175,7 +175,7 @@ fn abilities(gpu: &gpu::Probe) -> Vec<(String, String)> {
                 (backend.name().to_owned(), format!("{engines}{}", abilities.describe(backend)))
             };
             let own = |(name, can): (&str, &str)| (name.to_owned(), can.to_owned());
-            OWN_DECODERS.map(own).into_iter().chain(nvjpeg::NvJpegBackend::ALL.map(describe)).collect()
+            CUDA_DECODERS.map(own).into_iter().chain(nvjpeg::NvJpegBackend::ALL.map(describe)).collect()
         }
         Err(error) => vec![("none".to_owned(), error.to_string())],
     }

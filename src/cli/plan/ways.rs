@@ -13,14 +13,14 @@ const WORTH: f64 = 0.05;
 
 /// The prediction for another way.
 #[derive(Debug, Serialize)]
-pub(super) struct OtherWay {
+pub(super) struct Alternative {
     /// The name of the way: `use`, `ahead`, `blocks`, `shards`, `packed`.
     way: &'static str,
     #[serde(flatten)]
     pub(super) plan: Prediction,
 }
 
-impl OtherWay {
+impl Alternative {
     /// Its title in a table.
     pub(super) fn title(&self) -> &'static str {
         match self.way {
@@ -51,7 +51,7 @@ pub(super) fn ways(
     plan: &Prediction,
     can_pack: bool,
     by_blocks: Option<u64>,
-) -> Vec<OtherWay> {
+) -> Vec<Alternative> {
     let loose = job.shards.is_none();
     let sharded = PredictedJob { shards: job.shards.or(Some(job.bytes.div_ceil(SHARD).max(1))), ..*job };
     let decoding = Machine { decode_bandwidth: machine.decode_bandwidth / PACKED, ..*machine };
@@ -67,7 +67,7 @@ pub(super) fn ways(
     let differs = |other: f64, as_it_is: f64| (other - as_it_is).abs() > WORTH * as_it_is;
     all.into_iter()
         .filter(|(_, applies, ..)| *applies)
-        .map(|(way, _, job, machine)| OtherWay { way, plan: predict(&job, machine) })
+        .map(|(way, _, job, machine)| Alternative { way, plan: predict(&job, machine) })
         .filter(|other| {
             differs(other.plan.seconds, plan.seconds)
                 || differs(other.plan.slow_requests as f64, plan.slow_requests as f64)

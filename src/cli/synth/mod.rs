@@ -70,7 +70,7 @@ struct MadeImage {
 }
 
 /// The data that all threads share.
-struct Studio {
+struct SynthContext {
     photos: Vec<Photo>,
     grain: encode::Grain,
     key: RandomKey,
@@ -84,7 +84,7 @@ pub(crate) fn run(args: &SynthArgs) -> Result<()> {
     let began = Instant::now();
     let mut store =
         store::DatasetWriter::create(&args.directory, args.layout, args.classes, args.shard_size)?;
-    let studio = Studio::open(args)?;
+    let studio = SynthContext::open(args)?;
     let threads =
         args.threads.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from);
     let bar = output::bar(args.images, "images");
@@ -101,7 +101,7 @@ pub(crate) fn run(args: &SynthArgs) -> Result<()> {
     if args.json { output::print_json(&summary) } else { output::print(&summary.to_string()) }
 }
 
-impl Studio {
+impl SynthContext {
     fn open(args: &SynthArgs) -> Result<Self> {
         let mut photos = Vec::new();
         for path in photos::find(&args.photos)? {

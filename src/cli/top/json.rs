@@ -1,6 +1,6 @@
 //! The JSON output: the loaders of each process as it reports them, with `rates`.
 
-use engine::status::{LoaderRates, LoaderSnapshot, ProcessState, SeenProcess};
+use engine::status::{LoaderRates, LoaderSnapshot, ProcessState, ProcessStatus};
 use serde::Serialize;
 
 #[derive(Serialize)]
@@ -30,11 +30,11 @@ struct LoaderReport<'a> {
     rates: &'a LoaderRates,
 }
 
-pub(super) fn of(seen: &[SeenProcess]) -> SeenReport<'_> {
+pub(super) fn of(seen: &[ProcessStatus]) -> SeenReport<'_> {
     SeenReport { processes: seen.iter().map(process).collect() }
 }
 
-fn process(seen: &SeenProcess) -> ProcessReport<'_> {
+fn process(seen: &ProcessStatus) -> ProcessReport<'_> {
     let (silent_seconds, reason, loaders) = (None, None, Vec::new());
     let (pid, program) = (seen.pid, seen.program.as_str());
     let mut report = ProcessReport { pid, program, state: "answers", silent_seconds, reason, loaders };

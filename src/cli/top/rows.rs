@@ -2,12 +2,12 @@
 
 use super::Sorting;
 use crate::output;
-use engine::status::{LoaderRates, LoaderSnapshot, ProcessState, SeenProcess};
+use engine::status::{LoaderRates, LoaderSnapshot, ProcessState, ProcessStatus};
 
 /// A loader, or a process without loaders to show.
 #[derive(Clone, Copy)]
 pub(super) struct TopRow<'a> {
-    pub process: &'a SeenProcess,
+    pub process: &'a ProcessStatus,
     pub loader: Option<(&'a LoaderSnapshot, &'a LoaderRates)>,
 }
 
@@ -15,7 +15,7 @@ pub(super) struct TopRow<'a> {
 pub(super) struct TopRows<'a>(pub Vec<TopRow<'a>>);
 
 impl<'a> TopRows<'a> {
-    pub(super) fn new(seen: &'a [SeenProcess], sort: Sorting) -> Self {
+    pub(super) fn new(seen: &'a [ProcessStatus], sort: Sorting) -> Self {
         let mut rows: Vec<TopRow<'a>> = Vec::new();
         for process in seen {
             match &process.state {

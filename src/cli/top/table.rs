@@ -2,7 +2,7 @@
 
 use super::cells;
 use super::rows::TopRow;
-use crate::output::{self, harmless};
+use crate::output::{self, escaped_for_terminal};
 use engine::status::{LoaderRates, LoaderSnapshot};
 
 /// A column of the table.
@@ -35,13 +35,13 @@ const COLUMNS: [TopColumn; 16] = [
         title: "PROGRAM",
         side: CellSide::Left(20),
         worth: 97,
-        cell: |row, _, _| harmless(&row.process.program),
+        cell: |row, _, _| escaped_for_terminal(&row.process.program),
     },
     TopColumn {
         title: "DATASET",
         side: CellSide::LeftEnd(40),
         worth: 90,
-        cell: |_, loader, _| harmless(&loader.dataset),
+        cell: |_, loader, _| escaped_for_terminal(&loader.dataset),
     },
     TopColumn {
         title: "RANK",
@@ -53,7 +53,7 @@ const COLUMNS: [TopColumn; 16] = [
         title: "DEVICE",
         side: CellSide::Left(8),
         worth: 30,
-        cell: |_, loader, _| harmless(&loader.device),
+        cell: |_, loader, _| escaped_for_terminal(&loader.device),
     },
     TopColumn { title: "EPOCH", side: CellSide::Right, worth: 60, cell: |_, loader, _| epoch(loader) },
     TopColumn {
@@ -82,7 +82,7 @@ const COLUMNS: [TopColumn; 16] = [
         side: CellSide::Left(16),
         worth: 96,
         cell: |_, loader, rates| match (&rates.limit, loader.running) {
-            (Some(limit), _) => harmless(limit),
+            (Some(limit), _) => escaped_for_terminal(limit),
             (None, true) => "-".into(),
             (None, false) => "idle".into(),
         },
@@ -149,7 +149,9 @@ pub(super) fn lines(rows: &[TopRow<'_>], width: Option<usize>) -> Vec<String> {
     let mut lines = vec![line(&table[0])];
     lines.extend(rows.iter().zip(&table[1..]).map(|(row, cells)| match row.trouble() {
         None => line(cells),
-        Some(trouble) => format!("{}{BETWEEN}{}", line(&cells[..OF_PROCESSES]), harmless(&trouble)),
+        Some(trouble) => {
+            format!("{}{BETWEEN}{}", line(&cells[..OF_PROCESSES]), escaped_for_terminal(&trouble))
+        }
     }));
     for line in &mut lines {
         line.truncate(line.trim_end().len());
@@ -219,8 +221,11 @@ fn epoch(loader: &LoaderSnapshot) -> String {
 }
 
 fn from(rates: &LoaderRates) -> String {
-    let tiers: Vec<_> =
-        rates.tiers.iter().map(|(name, share)| format!("{} {}", harmless(name), percent(*share))).collect();
+    let tiers: Vec<_> = rates
+        .tiers
+        .iter()
+        .map(|(name, share)| format!("{} {}", escaped_for_terminal(name), percent(*share)))
+        .collect();
     if tiers.is_empty() { "-".into() } else { tiers.join(" ") }
 }
 

@@ -4,9 +4,9 @@ use super::Sorting;
 use super::cells;
 use super::rows::TopRows;
 use super::view::{LineStyle, TopView, once};
-use crate::output::harmless;
+use crate::output::escaped_for_terminal;
 use engine::status::{
-    LoaderRates, LoaderSnapshot, ProcessState, QueueNumbers, SeenProcess, SharingNumbers, StageNumbers,
+    LoaderRates, LoaderSnapshot, ProcessState, ProcessStatus, QueueNumbers, SharingNumbers, StageNumbers,
     StallNumbers, TierNumbers,
 };
 use std::path::Path;
@@ -44,8 +44,8 @@ fn loader(number: u64, samples: u64, waiting: f64) -> (LoaderSnapshot, LoaderRat
     (loader, rates)
 }
 
-fn seen() -> Vec<SeenProcess> {
-    let process = |pid, state| SeenProcess { pid, program: "train.py".into(), state };
+fn seen() -> Vec<ProcessStatus> {
+    let process = |pid, state| ProcessStatus { pid, program: "train.py".into(), state };
     vec![
         process(7, ProcessState::Answered(vec![loader(0, 2000, 1.0), loader(1, 8000, 0.0)])),
         process(1234, ProcessState::Silent(Duration::from_secs(12))),
@@ -136,7 +136,7 @@ fn a_share_of_the_processors_and_shared_batches_are_told_where_they_are() {
     let (mut shown, rates) = loader(0, 2000, 1.0);
     let lines = |shown: &LoaderSnapshot| {
         let processes = vec![(shown.clone(), rates.clone())];
-        let seen = [SeenProcess { pid: 7, program: "x".into(), state: ProcessState::Answered(processes) }];
+        let seen = [ProcessStatus { pid: 7, program: "x".into(), state: ProcessState::Answered(processes) }];
         let view = TopView::new(Sorting::Rate, Duration::from_secs(1));
         let lines = view.lines(&TopRows::new(&seen, view.sort), place(), (300, 24));
         lines.into_iter().map(|(_, line)| line).collect::<Vec<_>>().join("\n")
@@ -156,7 +156,7 @@ fn a_share_of_the_processors_and_shared_batches_are_told_where_they_are() {
 #[test]
 fn a_hundred_loaders_scroll() {
     let many: Vec<_> = (0..100).map(|number| loader(number, 100, 0.5)).collect();
-    let seen = [SeenProcess { pid: 7, program: "x".into(), state: ProcessState::Answered(many) }];
+    let seen = [ProcessStatus { pid: 7, program: "x".into(), state: ProcessState::Answered(many) }];
     let rows = TopRows::new(&seen, Sorting::Process);
     let mut view = TopView::new(Sorting::Process, Duration::from_secs(1));
     for by in [0, 50, 30, 100, -100] {
@@ -181,6 +181,6 @@ fn nobody_is_said_to_be_there_with_what_to_do() {
 
 #[test]
 fn names_cannot_draw() {
-    assert_eq!(harmless("a\u{1b}[2J\nb\u{202e}c\u{9b}"), "a\\u{1b}[2J\\u{a}b\\u{202e}c\\u{9b}");
-    assert_eq!(harmless("größe 数据"), "größe 数据");
+    assert_eq!(escaped_for_terminal("a\u{1b}[2J\nb\u{202e}c\u{9b}"), "a\\u{1b}[2J\\u{a}b\\u{202e}c\\u{9b}");
+    assert_eq!(escaped_for_terminal("größe 数据"), "größe 数据");
 }

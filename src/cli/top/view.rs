@@ -7,7 +7,7 @@ use super::Sorting;
 use super::cells;
 use super::rows::{TopRow, TopRows};
 use super::table::{self, percent};
-use crate::output::{self, harmless};
+use crate::output::{self, escaped_for_terminal};
 use base::names::NamedValue;
 use engine::status::{LoaderRates, LoaderSnapshot, SharingNumbers};
 use std::path::Path;
@@ -106,16 +106,17 @@ fn nothing(place: &Path) -> String {
         "no loader of this user has begun an epoch on this node, as far as {} tells; processes with another \
          FORELOAD_RUNTIME_DIR or XDG_RUNTIME_DIR, those of other containers, and those with FORELOAD_TOP=0 are not \
          seen",
-        harmless(&place.display().to_string())
+        escaped_for_terminal(&place.display().to_string())
     )
 }
 
 /// The details of a loader: the title of each line, and its text.
 fn details(loader: &LoaderSnapshot, rates: &LoaderRates) -> Vec<(&'static str, String)> {
-    let loads = rates.loads.iter().map(|(stage, load)| format!("{} {}", harmless(stage), percent(*load)));
+    let loads =
+        rates.loads.iter().map(|(stage, load)| format!("{} {}", escaped_for_terminal(stage), percent(*load)));
     let stalls = &loader.stalls;
     let mut lines = vec![
-        (kind(loader), harmless(&loader.dataset)),
+        (kind(loader), escaped_for_terminal(&loader.dataset)),
         ("busy", join(loads, "nothing")),
         (
             "stalls",
@@ -136,7 +137,7 @@ fn details(loader: &LoaderSnapshot, rates: &LoaderRates) -> Vec<(&'static str, S
                         .iter()
                         .find(|(name, _)| *name == tier.name)
                         .map_or(0.0, |(_, share)| *share);
-                    let gave = format!("{} gave {}", harmless(&tier.name), percent(share));
+                    let gave = format!("{} gave {}", escaped_for_terminal(&tier.name), percent(share));
                     match tier.quota_bytes {
                         0 => gave,
                         quota => format!(

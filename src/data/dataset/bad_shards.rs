@@ -153,7 +153,7 @@ pub(super) fn report(index: &DatasetPart, options: &IndexOptions) -> Result<()> 
             "{root}: {} of its {shards} shards cannot be read and are left out (bad_shards=\"skip\"): {}; repair them \
              or download them again; `foreload index {root}` names all",
             bad.len(),
-            some_of(bad)
+            summarise(bad)
         );
         options.notices.notify(NoticeKind::Warning, message);
     }
@@ -170,7 +170,7 @@ impl DatasetIndex {
 }
 
 /// The first of these shards with their reasons, and the number of others.
-fn some_of(bad: &[BadShard]) -> String {
+fn summarise(bad: &[BadShard]) -> String {
     let named = bad.iter().take(NAMED).map(|BadShard { shard, message }| format!("{shard} ({message})"));
     let named = named.collect::<Vec<_>>().join(", ");
     match bad.len().checked_sub(NAMED) {

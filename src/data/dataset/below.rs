@@ -13,14 +13,14 @@ use std::ops::ControlFlow;
 
 /// Result of [`look_below`].
 #[derive(Default)]
-pub(super) struct FoundBelow {
+pub(super) struct FirstFound {
     /// The first image, or with [`Contents::Files`] the first file, by its path below the root.
     pub(super) sample: Option<Vec<u8>>,
     /// The first shard of each layout that was found before this sample, by its path.
     pub(super) shards: Vec<(Layout, Vec<u8>)>,
 }
 
-impl FoundBelow {
+impl FirstFound {
     /// The first shard of a layout that has no splits by file names and READMEs.
     pub(super) fn plain_shard(&self) -> Option<&[u8]> {
         let is_plain = |layout: Layout| layout.shards().is_some_and(|knows| !knows.has_splits());
@@ -59,9 +59,9 @@ pub(super) fn look_below(
     directories: &[Vec<u8>],
     contents: Contents,
     cancel: &Cancel,
-) -> Result<FoundBelow> {
+) -> Result<FirstFound> {
     let root = source.path(&[]);
-    let mut found = FoundBelow::default();
+    let mut found = FirstFound::default();
     let mut waiting: Vec<Vec<u8>> = directories.iter().rev().cloned().collect();
     // Links may form cycles, or lead to the root, whose own files belong to no class.
     let mut seen = HashSet::from([source.identity(&[])?]);

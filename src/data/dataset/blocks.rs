@@ -6,7 +6,7 @@
 
 use super::format::{u32_at, u64_at};
 use super::table::{CellExtent, ShardTable};
-use super::unpack::{BlockCodec, LARGEST_BLOCK, PackedBlock};
+use super::unpack::{BlockCodec, BlockSource, LARGEST_BLOCK};
 use super::{Extent, FileId, FileVersion};
 use crate::source::{Malformed, ReadAt, Window};
 use base::crc::checksum;
@@ -18,14 +18,14 @@ use std::path::PathBuf;
 /// gap that one read bridges, so that no read covers two blocks.
 const APART: u64 = 128 << 10;
 
-/// Size of a [`StoredBlock`] in the index, in bytes: shard number (u32), codec (u32), first address (u64), offset in
+/// Size of a [`CompressedBlock`] in the index, in bytes: shard number (u32), codec (u32), first address (u64), offset in
 /// the shard (u64), compressed and decompressed size (u32 each), checksum of the compressed bytes (u32), and four
 /// zeros.
 pub(super) const BLOCK_ROW: usize = 40;
 
 /// A compressed block that holds values of samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct StoredBlock {
+pub struct CompressedBlock {
     /// The address of its first decompressed byte.
     pub(super) start: u64,
     /// The offset of its first byte in the shard.
@@ -40,7 +40,7 @@ pub struct StoredBlock {
     pub(super) codec: u32,
 }
 
-impl StoredBlock {
+impl CompressedBlock {
     pub(super) fn to_bytes(self, group: u32) -> [u8; BLOCK_ROW] {
         let mut bytes = [0; BLOCK_ROW];
         bytes[..4].copy_from_slice(&group.to_le_bytes());
@@ -77,7 +77,7 @@ impl StoredBlock {
             );
         }
         let codec = BlockCodec::numbered(self.codec).ok_or("the index has a block of an unknown codec")?;
-        let block = PackedBlock { offset: self.offset, unpacked: u64::from(self.unpacked), codec };
+        let block = BlockSource { offset: self.offset, unpacked: u64::from(self.unpacked), codec };
         block.unpack(packed).map_err(|malformed| malformed.message)
     }
 }
@@ -86,7 +86,7 @@ impl StoredBlock {
 pub(super) struct ShardBlocks {
     /// The first free address.
     next: u64,
-    rows: Vec<StoredBlock>,
+    rows: Vec<CompressedBlock>,
     /// The last decompressed block, by its index in `rows`. Callers may look at several of its values.
     open: Option<(usize, Vec<u8>)>,
 }
@@ -101,7 +101,7 @@ impl ShardBlocks {
     ///
     /// # Errors
     /// [`Malformed`] for a block larger than [`LARGEST_BLOCK`], or if there are no more addresses.
-    pub(super) fn add(&mut self, block: PackedBlock, packed: &[u8]) -> Result<u64, Malformed> {
+    pub(super) fn add(&mut self, block: BlockSource, packed: &[u8]) -> Result<u64, Malformed> {
         let end = self.next.saturating_add(block.unpacked);
         let wrong = |message: String| Malformed { offset: block.offset, message };
         let sizes = u32::try_from(packed.len()).ok().zip(u32::try_from(block.unpacked).ok());
@@ -116,7 +116,7 @@ impl ShardBlocks {
         let start = self.next;
         let codec = block.codec.number();
         let sum = checksum(packed);
-        self.rows.push(StoredBlock {
+        self.rows.push(CompressedBlock {
             start,
             offset: block.offset,
             packed: packed_size,
@@ -156,7 +156,7 @@ impl ShardBlocks {
     }
 
     /// The blocks, sorted by address.
-    pub(super) fn into_rows(self) -> Vec<StoredBlock> {
+    pub(super) fn into_rows(self) -> Vec<CompressedBlock> {
         self.rows
     }
 }
@@ -175,7 +175,7 @@ pub struct FileBlock {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum BlockContent {
     /// A compressed block.
-    Compressed(StoredBlock),
+    Compressed(CompressedBlock),
     /// Uncompressed bytes: the offset of the first, and their number.
     AsItIs { start: u64, length: u32 },
 }
@@ -279,25 +279,25 @@ impl BlockTable<'_> {
     }
 
     /// The block of shard `group` that contains this address; `None` if the address is an offset in the shard.
-    pub(super) fn at(&self, group: u32, address: u64) -> Option<StoredBlock> {
+    pub(super) fn at(&self, group: u32, address: u64) -> Option<CompressedBlock> {
         let rows = self.rows();
         let before = rows.partition_point(|row| (u32_at(row, 0), u64_at(row, 8)) <= (group, address));
         let row = rows.get(before.checked_sub(1)?)?;
-        let found = StoredBlock::from_bytes(row);
+        let found = CompressedBlock::from_bytes(row);
         // Never allocate by the sizes in a damaged index.
         let is_block = u64::from(found.packed.max(found.unpacked)) <= LARGEST_BLOCK;
         (is_block && u32_at(row, 0) == group && found.addresses().contains(&address)).then_some(found)
     }
 
-    pub(super) fn of_group(&self, group: u32) -> impl Iterator<Item = StoredBlock> + '_ {
+    pub(super) fn of_group(&self, group: u32) -> impl Iterator<Item = CompressedBlock> + '_ {
         let rows = self.rows();
         let start = rows.partition_point(|row| u32_at(row, 0) < group);
         let own = rows[start..].iter().take_while(move |row| u32_at(&row[..], 0) == group);
-        own.map(|row| StoredBlock::from_bytes(row))
+        own.map(|row| CompressedBlock::from_bytes(row))
     }
 
-    pub(super) fn all(&self) -> impl Iterator<Item = StoredBlock> + '_ {
-        self.rows().iter().map(|row| StoredBlock::from_bytes(row))
+    pub(super) fn all(&self) -> impl Iterator<Item = CompressedBlock> + '_ {
+        self.rows().iter().map(|row| CompressedBlock::from_bytes(row))
     }
 }
 
@@ -311,7 +311,7 @@ mod tests {
         let packed = snap::raw::Encoder::new().compress_vec(text).unwrap();
         let shard = [&b"head"[..], &packed, &packed].concat();
         let mut blocks = ShardBlocks::of(shard.len() as u64);
-        let block = |offset| PackedBlock { offset, unpacked: text.len() as u64, codec: BlockCodec::Snappy };
+        let block = |offset| BlockSource { offset, unpacked: text.len() as u64, codec: BlockCodec::Snappy };
         let first = blocks.add(block(4), &packed).unwrap();
         let second = blocks.add(block(4 + packed.len() as u64), &packed).unwrap();
         assert!(first >= shard.len() as u64 + APART && second >= first + text.len() as u64 + APART);
@@ -331,7 +331,7 @@ mod tests {
             (Some(rows[1]), None, None)
         );
         assert_eq!(table.at(8, first), None);
-        let huge = StoredBlock { packed: u32::MAX, ..rows[0] }.to_bytes(7);
+        let huge = CompressedBlock { packed: u32::MAX, ..rows[0] }.to_bytes(7);
         assert_eq!(BlockTable(&huge).at(7, first), None);
         assert_eq!(table.of_group(7).collect::<Vec<_>>(), rows);
         assert_eq!((table.of_group(6).count(), table.of_group(8).count()), (0, 0));
@@ -344,7 +344,7 @@ mod tests {
     #[test]
     fn no_block_is_too_large() {
         let mut blocks = ShardBlocks::of(10);
-        let block = |unpacked| PackedBlock { offset: 3, unpacked, codec: BlockCodec::Zstd };
+        let block = |unpacked| BlockSource { offset: 3, unpacked, codec: BlockCodec::Zstd };
         assert_eq!(blocks.add(block(LARGEST_BLOCK + 1), b"").unwrap_err().offset, 3);
         let mut blocks = ShardBlocks::of(u64::MAX - 5);
         assert!(blocks.add(block(1), b"").is_err());

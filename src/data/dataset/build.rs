@@ -1,7 +1,7 @@
 //! Builder of index files, from directories and shards that arrive in any order. Its memory does not grow with the
 //! number of samples: rows go to a spill file at once, and are copied into the sections of the index at the end.
 
-use super::blocks::StoredBlock;
+use super::blocks::CompressedBlock;
 use super::cancel::Cancel;
 use super::cells::{CellType, ColumnFacts, spilled as spilled_cells};
 use super::format::{GroupEnd, HEADER, IndexHeader, Section, SectionEntry};
@@ -11,7 +11,7 @@ use super::spill::{SpilledColumn, SpilledGroup, affixes};
 use super::table::TableColumn;
 use super::{Contents, FieldKind, Fingerprint, Layout, Stamp, publish};
 use base::error::{Error, Result};
-use base::parts::RawOutline;
+use base::parts::RawHeaderSummary;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -59,9 +59,9 @@ pub struct ShardRows {
     /// The number of members of each sample; empty if there are no keys.
     pub counts: Vec<u32>,
     /// The header summary of each sample's packed image in packed shards; empty in other shards.
-    pub outlines: Vec<RawOutline>,
+    pub header_summaries: Vec<RawHeaderSummary>,
     /// The compressed blocks that hold samples and members, sorted by address.
-    pub blocks: Vec<StoredBlock>,
+    pub blocks: Vec<CompressedBlock>,
 }
 
 impl ShardRows {
@@ -216,13 +216,13 @@ impl IndexBuilder {
             keys: Vec::new(),
             kinds: Vec::new(),
             members: 0,
-            outlines: 0,
+            header_summaries: 0,
             columns: Vec::new(),
             blocks: Vec::new(),
         };
         if let GroupRows::Shard(rows) = &group.rows {
             (spilled.keys, spilled.members) = (rows.keys.clone(), rows.members.len() as u64);
-            spilled.outlines = rows.outlines.len() as u64;
+            spilled.header_summaries = rows.header_summaries.len() as u64;
             spilled.kinds.clone_from(&rows.kinds);
             spilled.blocks.clone_from(&rows.blocks);
         }
@@ -281,14 +281,14 @@ impl IndexBuilder {
     }
 
     fn spill_shard(&mut self, rows: &ShardRows) -> std::io::Result<()> {
-        let ShardRows { samples, members, counts, outlines, .. } = rows;
+        let ShardRows { samples, members, counts, header_summaries, .. } = rows;
         for sample in samples {
             self.count(sample.length, sample.label);
             self.put(&sample.length.to_le_bytes())?;
         }
         samples.iter().try_for_each(|sample| self.put(&sample.label.to_le_bytes()))?;
         samples.iter().try_for_each(|sample| self.put(&sample.offset.to_le_bytes()))?;
-        self.put(outlines.as_flattened())?;
+        self.put(header_summaries.as_flattened())?;
         counts.iter().try_for_each(|count| self.put(&count.to_le_bytes()))?;
         members.iter().try_for_each(|member| self.put(&member.to_bytes()))
     }
@@ -390,8 +390,8 @@ impl IndexBuilder {
                     groups.iter().try_for_each(|group| out.copy(spill, group.name_ends()))?;
                 }
                 Section::Names => groups.iter().try_for_each(|group| out.copy(spill, group.names()))?,
-                Section::Outlines => {
-                    groups.iter().try_for_each(|group| out.copy(spill, group.outlines()))?;
+                Section::HeaderSummaries => {
+                    groups.iter().try_for_each(|group| out.copy(spill, group.header_summaries()))?;
                 }
                 Section::Blocks => {
                     for (number, group) in (0..).zip(groups) {

@@ -1,7 +1,7 @@
 //! Cancellation of index building from another thread, and a warning if a server is slow.
 
 use super::IndexOptions;
-use crate::source::{DatasetSource, WaitWatch, shown};
+use crate::source::{DatasetSource, WaitControl, shown};
 use base::error::{Error, Result};
 use base::notices::Notices;
 use std::path::{Path, PathBuf};
@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Time that one request may take, with all retries, before the user is warned.
-const LONG_REQUEST: Duration = Duration::from_secs(5);
+const SLOW_REQUEST: Duration = Duration::from_secs(5);
 /// Time that a whole opening may take before the user is warned. It is checked while a request waits.
-const LONG_OPENING: Duration = Duration::from_secs(30);
+const SLOW_OPENING: Duration = Duration::from_secs(30);
 
 /// Flag that requests cancellation. Reading it is cheap enough for every entry of a directory.
 #[derive(Debug, Clone, Default)]
@@ -24,13 +24,13 @@ impl Cancel {
         Self(Some(flag.clone()))
     }
 
-    pub(super) fn is_asked(&self) -> bool {
+    pub(super) fn is_requested(&self) -> bool {
         self.0.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed))
     }
 
     /// Fails if cancellation was requested. The error ends the indexing of `root`.
     pub(super) fn check(&self, root: &Path) -> Result<()> {
-        if self.is_asked() {
+        if self.is_requested() {
             return Err(Error::dataset(root, "indexing was interrupted; the next start begins it anew"));
         }
         Ok(())
@@ -38,7 +38,7 @@ impl Cancel {
 
     /// Like [`Cancel::check`], with an I/O error. Its kind is not `Interrupted`, because callers would retry that.
     pub(super) fn check_io(&self) -> std::io::Result<()> {
-        if self.is_asked() { Err(std::io::Error::other("indexing was interrupted")) } else { Ok(()) }
+        if self.is_requested() { Err(std::io::Error::other("indexing was interrupted")) } else { Ok(()) }
     }
 }
 
@@ -54,7 +54,7 @@ impl<'a> OpeningWatch<'a> {
         cancel: &Cancel,
         options: &IndexOptions,
     ) -> Self {
-        source.set_watch(Some(Arc::new(WatchedOpening {
+        source.set_watch(Some(Arc::new(OpeningMonitor {
             root: shown(root).into_owned(),
             cancel: cancel.clone(),
             notices: options.notices.clone(),
@@ -71,7 +71,7 @@ impl Drop for OpeningWatch<'_> {
     }
 }
 
-struct WatchedOpening {
+struct OpeningMonitor {
     root: PathBuf,
     cancel: Cancel,
     notices: Notices,
@@ -79,15 +79,15 @@ struct WatchedOpening {
     told: AtomicBool,
 }
 
-impl WaitWatch for WatchedOpening {
+impl WaitControl for OpeningMonitor {
     fn goes_on(&self, waited: Duration) -> bool {
-        if self.cancel.is_asked() {
+        if self.cancel.is_requested() {
             return false;
         }
         let (root, all) = (self.root.display(), self.begun.elapsed());
-        let what = if waited >= LONG_REQUEST {
+        let what = if waited >= SLOW_REQUEST {
             format!("its server has not answered a request for {} s", waited.as_secs())
-        } else if all >= LONG_OPENING {
+        } else if all >= SLOW_OPENING {
             format!("its server answers slowly, so that it is being looked through for {} s", all.as_secs())
         } else {
             return true;

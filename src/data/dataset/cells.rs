@@ -3,7 +3,7 @@
 
 use super::FieldKind;
 use super::format::u64_at;
-use super::table::{NO_VALUES, TableCells, TableColumn};
+use super::table::{NULL_TYPE, TableCells, TableColumn};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::ops::Range;
@@ -52,7 +52,7 @@ impl CellType {
 
     /// Whether its type has no values, so that other shards determine what the column is.
     pub(super) fn is_nothing(&self) -> bool {
-        matches!(self, Self::Refused(reason) if reason == NO_VALUES)
+        matches!(self, Self::Refused(reason) if reason == NULL_TYPE)
     }
 
     /// The bytes of a value; for texts, without the bytes of the text.
@@ -411,7 +411,7 @@ mod tests {
 
     #[test]
     fn other_shards_say_what_a_column_without_a_type_is() {
-        let nothing = || facts(CellType::Refused(NO_VALUES.to_owned()));
+        let nothing = || facts(CellType::Refused(NULL_TYPE.to_owned()));
         for (mut one, other) in [(nothing(), facts(CellType::Texts)), (facts(CellType::Texts), nothing())] {
             one.merge(&other);
             assert_eq!((one.cells, one.text_bytes), (CellType::Texts, 7));

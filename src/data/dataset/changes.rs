@@ -17,7 +17,7 @@ use super::open::{self, IndexProgress};
 use super::packed::PackedManifest;
 use super::parallel::for_each;
 use super::part::DatasetPart;
-use super::places::{SURVEY, SkippedByReason};
+use super::places::{ROOT_SURVEY, SkippedByReason};
 use super::shards::{ReadShard, ShardContents};
 use super::{IndexOptions, Stamp, folder, shards, survey};
 use crate::source::{Seen, is_gone};
@@ -42,7 +42,7 @@ pub(super) struct Change {
 
 /// The places whose stamps changed since they were indexed.
 #[derive(Default)]
-pub(super) struct MovedStamps {
+pub(super) struct ChangedStamps {
     root: bool,
     groups: Vec<usize>,
 }
@@ -62,7 +62,7 @@ pub(super) struct Comparison {
     pub(super) left_out: Vec<(Vec<u8>, SkippedByReason)>,
 }
 
-impl MovedStamps {
+impl ChangedStamps {
     /// Finds the stamps that changed since `index` was made.
     ///
     /// # Errors
@@ -89,8 +89,8 @@ impl MovedStamps {
         let mut groups = groups.into_inner().unwrap_or_else(PoisonError::into_inner);
         groups.sort_unstable();
         let is_described = index.layout().shards().is_some_and(|knows| !knows.descriptions().is_empty());
-        let says_the_same = |names: NamesStamp| names.says_the_same(index.root_stamp());
-        if is_described && !names.is_some_and(says_the_same) {
+        let same_descriptions = |names: NamesStamp| names.same_descriptions(index.root_stamp());
+        if is_described && !names.is_some_and(same_descriptions) {
             // The changed files describe the shards, so any shard may now have another meaning.
             groups = (0..count).collect();
         }
@@ -185,7 +185,7 @@ pub(super) fn accept_shard(index: &DatasetPart, group: usize) -> Result<()> {
     match (changed(&index.directory_or_shard(group), compared)?, stamp) {
         (Some(Change { path, message }), _) => Err(Error::DatasetChanged { path, message }),
         (None, Some(stamp)) => {
-            index.moved_within(group, index.known(stamp));
+            index.accept_stamp(group, index.known(stamp));
             Ok(())
         }
         (None, None) => Ok(()),
@@ -237,7 +237,7 @@ fn compare_root(
         // The one group of a manifest is compared instead.
         return Ok(None);
     }
-    left_out.push((SURVEY.to_vec(), found.notes.skipped));
+    left_out.push((ROOT_SURVEY.to_vec(), found.notes.skipped));
     let whole =
         |manifest: &PackedManifest| fingerprint_without(manifest.fingerprint(), &index.notes.bad_shards);
     if found.packed.is_some_and(|manifest| whole(&manifest) != index.fingerprint()) {
@@ -414,7 +414,8 @@ fn compare_shard(
             return Some(format!("labels its sample at byte {at} {now}, labelled it {label} when indexed"));
         }
     }
-    let knows = |(at, sample): (usize, u64)| index.known_outline(sample) == found.outlines.get(at);
+    let knows =
+        |(at, sample): (usize, u64)| index.stored_header_summary(sample) == found.header_summaries.get(at);
     if let Some((_, sample)) = (0..).zip(known.clone()).find(|&seen| !knows(seen)) {
         let at = index.image(sample).offset;
         return Some(format!("has another packed image at byte {at} than when indexed"));

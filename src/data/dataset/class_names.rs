@@ -10,7 +10,7 @@ use std::path::Path;
 /// The largest number of bytes of a name. A column with longer texts does not hold classes.
 pub(super) const LONGEST_NAME: usize = 1024;
 /// The largest number of names. A column with more different texts does not hold classes.
-const MOST_NAMES: usize = 1 << 20;
+const MAX_NAMES: usize = 1 << 20;
 
 /// Names in the order in which they were found. Their numbers are provisional until all names are known.
 #[derive(Debug, Default)]
@@ -49,7 +49,7 @@ impl ClassNames {
 
     /// Whether there are more names than a dataset may have classes.
     pub(super) fn are_too_many(&self) -> bool {
-        self.numbers.len() > MOST_NAMES
+        self.numbers.len() > MAX_NAMES
     }
 
     /// The names by provisional number.

@@ -59,8 +59,8 @@ impl LabelKind {
 
 impl Classes {
     /// Combines the labels of `parts`, as [`super::DatasetIndex::classes`] documents. Labels that cannot be combined
-    /// are an error. But if labels are not needed (`unasked`), the result has none then.
-    pub(super) fn of(parts: &[DatasetPart], unasked: bool) -> Result<Self> {
+    /// are an error. But if labels are not needed (`untouched_state`), the result has none then.
+    pub(super) fn of(parts: &[DatasetPart], untouched_state: bool) -> Result<Self> {
         let labeled = parts.iter().all(|part| LabelKind::of(part) != LabelKind::Missing);
         let largest = parts.iter().map(DatasetPart::num_classes).max().unwrap_or(0);
         let names: Vec<&[u8]> = match parts {
@@ -94,7 +94,7 @@ impl Classes {
         };
         let Some((first, odd)) = different(parts) else { return Ok(classes) };
         let counted = classes.are_counted_by_numbers(parts);
-        if first.file.header().contents == Contents::Files || unasked && !counted {
+        if first.file.header().contents == Contents::Files || untouched_state && !counted {
             let all_zero = |part: &DatasetPart| differing(vec![0; part.class_names().len().max(1)]);
             let maps = parts.iter().map(all_zero).collect();
             classes = Self { names: Vec::new(), count: 0, labeled: false, maps, listed: None };

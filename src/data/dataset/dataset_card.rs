@@ -14,7 +14,7 @@ pub(super) const LARGEST_CARD: u64 = LONGEST_HEAD as u64 + (1 << 12);
 const LONGEST_HEAD: usize = 1 << 20;
 const DEEPEST: usize = 32;
 const LONGEST_PATTERN: usize = 1024;
-const MOST_STARS: usize = 16;
+const MAX_STARS: usize = 16;
 /// The split of files for which no split is named.
 const USUAL_SPLIT: &str = "train";
 
@@ -49,7 +49,7 @@ impl FilePattern {
     fn new(directory: &str, text: &str) -> Result<Self, String> {
         let text = below(text)?;
         let text = if directory.is_empty() { text.to_owned() } else { format!("{directory}/{text}") };
-        if text.len() > LONGEST_PATTERN || text.matches('*').count() > MOST_STARS {
+        if text.len() > LONGEST_PATTERN || text.matches('*').count() > MAX_STARS {
             return Err(format!(
                 "has a pattern of {} bytes, which is too long or has too many stars",
                 text.len()

@@ -69,7 +69,7 @@ pub(super) fn index(
                 filled[*class as usize] |= !files.is_empty();
                 progress.step(files.len() as u64);
             }
-            notes.absorb(more.of_place(&group.path));
+            notes.absorb(more.assigned_to(&group.path));
             builder.add(&group)
         },
     )?;

@@ -12,7 +12,7 @@ use super::member::MEMBER_ROW;
 use super::parallel::for_each;
 use super::{Contents, Layout, Notes, Stamp};
 use base::error::{Error, Result};
-use base::parts::RawOutline;
+use base::parts::RawHeaderSummary;
 use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::io::{self, Read};
@@ -67,8 +67,8 @@ pub(super) enum Section {
     /// The names of files in directories, one after another, without the prefix and suffix of their directory. Names in
     /// a directory are mostly alike ("n01440764_10026.JPEG"), so this leaves a quarter of their bytes.
     Names,
-    /// For packed shards, the header summary of each sample's packed image ([`RawOutline`]).
-    Outlines,
+    /// For packed shards, the header summary of each sample's packed image ([`RawHeaderSummary`]).
+    HeaderSummaries,
     /// The compressed blocks that hold samples, sorted by shard and address: rows of [`BLOCK_ROW`] bytes.
     Blocks,
     /// The keys of the members that samples in shards have, sorted, as JSON.
@@ -110,7 +110,7 @@ impl Section {
         Self::Lengths,
         Self::Places,
         Self::Names,
-        Self::Outlines,
+        Self::HeaderSummaries,
         Self::Blocks,
         Self::Keys,
         Self::Kinds,
@@ -125,7 +125,7 @@ impl Section {
     /// rewritten without a change of the order.
     pub(super) fn is_content(self) -> bool {
         let is_beside =
-            matches!(self, Self::Root | Self::Notes | Self::Stamps | Self::Outlines | Self::Blocks);
+            matches!(self, Self::Root | Self::Notes | Self::Stamps | Self::HeaderSummaries | Self::Blocks);
         !is_beside && !matches!(self, Self::Keys | Self::Kinds | Self::Columns) && !self.is_of_members()
     }
 
@@ -237,7 +237,7 @@ fn digest_at(bytes: &[u8], at: usize) -> [u8; 32] {
 }
 
 /// Empties the sections of members and values, and returns the end of the other sections.
-fn leave_out_members(table: &mut [SectionEntry; Section::COUNT]) -> u64 {
+fn clear_member_sections(table: &mut [SectionEntry; Section::COUNT]) -> u64 {
     let offset = table[Section::MemberEnds as usize].offset;
     for section in Section::ALL.into_iter().filter(|section| section.is_of_members()) {
         table[section as usize] = SectionEntry { length: 0, digest: Sha256::digest([]).into(), offset };
@@ -311,7 +311,7 @@ impl IndexFile {
             return Err(damaged("it is truncated"));
         }
         if !members {
-            end = leave_out_members(&mut table);
+            end = clear_member_sections(&mut table);
         }
         let mut bytes = vec![0; end as usize];
         bytes[..HEADER].copy_from_slice(&head);
@@ -363,9 +363,9 @@ impl IndexFile {
         rows(Section::Lengths, samples, 4)?;
         rows(Section::Places, samples, if self.header.layout.is_sharded() { 8 } else { 4 })?;
         rows(
-            Section::Outlines,
+            Section::HeaderSummaries,
             if self.header.layout == Layout::Packed { samples } else { 0 },
-            size_of::<RawOutline>() as u64,
+            size_of::<RawHeaderSummary>() as u64,
         )?;
         if self.members {
             let keys: Vec<String> = serde_json::from_slice(self.section(Section::Keys)).ok()?;
@@ -413,8 +413,8 @@ impl IndexFile {
     }
 
     /// Drops the sections of members. Call this after the requested members were selected.
-    pub(super) fn forget_members(&mut self) {
-        let end = leave_out_members(&mut self.table);
+    pub(super) fn drop_members(&mut self) {
+        let end = clear_member_sections(&mut self.table);
         self.bytes.truncate(end as usize);
         self.bytes.shrink_to_fit();
         self.members = false;

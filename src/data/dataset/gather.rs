@@ -15,7 +15,7 @@ const COLUMN_TEXTS: u64 = 256 << 20;
 /// Largest number of bytes of texts that are kept of a shard.
 const SHARD_TEXTS: u64 = 1 << 30;
 /// Largest number of cells of a shard, in all of its columns together.
-pub(super) const MOST_CELLS: u64 = 1 << 27;
+pub(super) const MAX_CELLS: u64 = 1 << 27;
 /// Largest number of values of a column that are examined to find their kind.
 const LOOKED_AT: usize = 16;
 /// Average length, in bytes, above which texts stay in the shard if they are stored there verbatim.
@@ -68,7 +68,7 @@ impl TableLimits {
     /// The limits of a shard of `size` bytes.
     pub(super) fn of(size: u64) -> Self {
         Self {
-            cells: size.saturating_mul(8).saturating_add(1 << 20).min(MOST_CELLS),
+            cells: size.saturating_mul(8).saturating_add(1 << 20).min(MAX_CELLS),
             bytes: size.saturating_mul(256).saturating_add(1 << 30),
             column_texts: COLUMN_TEXTS,
             shard_texts: SHARD_TEXTS,
@@ -315,7 +315,7 @@ mod tests {
         assert!(limits.take_cells((1 << 20) + 7000, 1).is_ok());
         assert_eq!(limits.take_cells(1001, 5).unwrap_err().offset, 5);
         assert!(limits.take_cells(1000, 1).is_ok());
-        assert!(TableLimits::of(u64::MAX).take_cells(MOST_CELLS + 1, 1).is_err());
+        assert!(TableLimits::of(u64::MAX).take_cells(MAX_CELLS + 1, 1).is_err());
         assert!(limits.take_bytes((1 << 30) + 256_001, 1).is_err());
     }
 

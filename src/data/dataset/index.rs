@@ -4,7 +4,7 @@
 mod blocks;
 pub use blocks::BlockCosts;
 mod live;
-pub use live::LiveSamples;
+pub use live::StreamSamples;
 mod places;
 mod samples;
 mod versions;
@@ -16,8 +16,8 @@ use super::format::{Beside, IndexFile};
 use super::packed::PackedFooter;
 use super::part::DatasetPart;
 use super::{
-    Contents, Extent, FileId, Fingerprint, IndexOptions, IndexOrigin, IndexSummary, UnpackedBlocks,
-    class_names, open,
+    BlockCache, Contents, Extent, FileId, Fingerprint, IndexOptions, IndexOrigin, IndexSummary, class_names,
+    open,
 };
 use crate::source;
 use base::error::{Error, Result};
@@ -32,20 +32,20 @@ use std::sync::atomic::AtomicBool;
 /// Extents and labels of all samples, in memory: about 20 bytes for each sample that is a loose file.
 pub struct DatasetIndex {
     /// The datasets in order: at least one, and none for a stream.
-    parts: Vec<PlacedPart>,
+    parts: Vec<OffsetDataset>,
     classes: Classes,
     samples: u64,
     files: u32,
     notices: Notices,
     /// The members that are read of each sample, without columns. `None` if only the image is read.
     members: Option<Vec<String>>,
-    unpacked: UnpackedBlocks,
+    unpacked: BlockCache,
     /// The samples of a stream, which has no `parts`.
-    live: Option<Arc<dyn LiveSamples>>,
+    live: Option<Arc<dyn StreamSamples>>,
 }
 
 /// A dataset and its position in the concatenation.
-struct PlacedPart {
+struct OffsetDataset {
     part: DatasetPart,
     /// The number of its first sample in the concatenation.
     sample: u64,
@@ -125,7 +125,7 @@ impl DatasetIndex {
             part.name_files(members.as_deref().unwrap_or_default(), options, cancel)?;
             part.select(members.as_deref().unwrap_or_default())?;
             if !columns.is_empty() {
-                part.file.forget_members();
+                part.file.drop_members();
             }
         }
         if let Some((part, fault)) = faulty(&parts).filter(|_| !options.without_labels) {
@@ -152,7 +152,7 @@ impl DatasetIndex {
             files: 0,
             notices: options.notices.clone(),
             members,
-            unpacked: UnpackedBlocks::default(),
+            unpacked: BlockCache::default(),
             live: None,
         };
         for part in parts {
@@ -165,7 +165,7 @@ impl DatasetIndex {
                     "with the datasets before it has more than 4 294 967 295 files: pack them into shards";
                 Error::dataset(&part.root, message)
             })?;
-            index.parts.push(PlacedPart { part, sample, file });
+            index.parts.push(OffsetDataset { part, sample, file });
         }
         Ok(index)
     }
@@ -177,7 +177,7 @@ impl DatasetIndex {
 
     /// The roots of the datasets as the user named them, each with its range of samples, in order.
     pub fn parts(&self) -> impl ExactSizeIterator<Item = (&Path, Range<u64>)> {
-        let range = |placed: &PlacedPart| placed.sample..placed.sample + placed.part.len();
+        let range = |placed: &OffsetDataset| placed.sample..placed.sample + placed.part.len();
         self.parts.iter().map(move |placed| (placed.part.root.as_path(), range(placed)))
     }
 
@@ -268,7 +268,7 @@ impl DatasetIndex {
     /// Calls `visit` for every file in order, with its samples and its path below its dataset's root. For a packed
     /// dataset these are the files of its source. Their names are read from the packed shards.
     pub(super) fn each_name(&self, mut visit: impl FnMut(Range<u64>, &[u8])) -> Result<()> {
-        self.parts.iter().try_for_each(|PlacedPart { part, sample, .. }| {
+        self.parts.iter().try_for_each(|OffsetDataset { part, sample, .. }| {
             part.each_name(|samples, path| visit(sample + samples.start..sample + samples.end, path))
         })
     }
@@ -295,13 +295,13 @@ impl DatasetIndex {
         if let Some(live) = &self.live {
             return live.shown(sample);
         }
-        let placed = self.part_with(sample).1;
+        let placed = self.dataset_of_sample(sample).1;
         placed.part.shown_path(sample - placed.sample)
     }
 
     /// The key of a sample in a tar shard, for messages; `None` if only a search would find it.
     pub fn key_in_tar(&self, sample: u64) -> Option<Box<str>> {
-        let placed = self.live.is_none().then(|| self.part_with(sample).1)?;
+        let placed = self.live.is_none().then(|| self.dataset_of_sample(sample).1)?;
         placed.part.key_in_tar(sample - placed.sample)
     }
 
@@ -421,7 +421,7 @@ impl DatasetIndex {
 
     /// Whether some sample has a member or a table column of this name.
     pub fn has_member(&self, name: &str) -> bool {
-        self.parts.iter().any(|PlacedPart { part, .. }| {
+        self.parts.iter().any(|OffsetDataset { part, .. }| {
             part.keys().iter().any(|key| key == name) || part.columns().iter().any(|of| of.name == name)
         })
     }
@@ -432,7 +432,7 @@ impl DatasetIndex {
     }
 
     /// The dataset that has `sample`, and its number among the datasets.
-    fn part_with(&self, sample: u64) -> (usize, &PlacedPart) {
+    fn dataset_of_sample(&self, sample: u64) -> (usize, &OffsetDataset) {
         match &self.parts[..] {
             // This is the usual case. It needs no search.
             [only] => (0, only),
@@ -445,7 +445,7 @@ impl DatasetIndex {
     }
 
     /// The dataset that has `file`, and the file's number there.
-    fn part_of(&self, file: FileId) -> (&PlacedPart, FileId) {
+    fn part_of(&self, file: FileId) -> (&OffsetDataset, FileId) {
         match &self.parts[..] {
             [only] => (only, file),
             parts => {
@@ -457,7 +457,7 @@ impl DatasetIndex {
     }
 }
 
-impl PlacedPart {
+impl OffsetDataset {
     /// Converts the number of one of the dataset's files to the number in the concatenation.
     fn whole(&self, file: FileId) -> FileId {
         FileId(self.file + file.0)

@@ -4,7 +4,7 @@
 
 use super::FieldKind;
 use super::class_names::{ClassNames, LONGEST_NAME};
-use super::layouts::ShardReading;
+use super::layouts::ShardReadOptions;
 use super::table::{CellExtent, TableCells, TableColumn};
 use crate::source::{Malformed, ReadAt, Window};
 use std::borrow::Cow;
@@ -51,7 +51,7 @@ pub(super) fn find<'a, S: ReadAt + ?Sized>(
     columns: &'a [TableColumn],
     bytes: &S,
     usual: &UsualLabels,
-    reading: &ShardReading,
+    reading: &ShardReadOptions,
     not_labels: &mut BTreeMap<String, String>,
 ) -> Result<Option<ColumnLabels<'a>>, Malformed> {
     let column = |name: &str| {

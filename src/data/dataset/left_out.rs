@@ -39,7 +39,7 @@ pub(super) enum LeftOut {
 /// Cost of skipping something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Loss {
+pub enum SkipCost {
     /// It may have been meant as a sample.
     Sample,
     /// It may have been meant as a label.
@@ -108,13 +108,13 @@ impl LeftOut {
     }
 
     /// The cost of skipping it.
-    pub(super) fn loss(self) -> Loss {
+    pub(super) fn loss(self) -> SkipCost {
         match self {
-            Self::BesideRecords | Self::Hidden | Self::System => Loss::Nothing,
+            Self::BesideRecords | Self::Hidden | Self::System => SkipCost::Nothing,
             Self::DirectoryWithoutImages | Self::FileInRoot | Self::NoImage | Self::ShardWithoutImages => {
-                Loss::Beside
+                SkipCost::Beside
             }
-            Self::Metadata | Self::UnusableLabel => Loss::Label,
+            Self::Metadata | Self::UnusableLabel => SkipCost::Label,
             Self::BrokenLink
             | Self::CompressedTar
             | Self::ImageInRoot
@@ -129,7 +129,7 @@ impl LeftOut {
             | Self::ShardInClass
             | Self::ShardInRoot
             | Self::UnfinishedShard
-            | Self::UpperCaseShard => Loss::Sample,
+            | Self::UpperCaseShard => SkipCost::Sample,
         }
     }
 }

@@ -5,7 +5,7 @@ use super::cancel::Cancel;
 use super::class_names::{self, ClassNames};
 use super::columns::{LISTED_LABELS, ListingTable};
 use super::kind::{image_extensions, is_image_file};
-use super::layouts::ShardReading;
+use super::layouts::ShardReadOptions;
 use super::open::IndexProgress;
 use super::parallel::for_each;
 use super::rows_of_table;
@@ -46,7 +46,7 @@ pub(super) struct ManifestRows {
 pub(super) fn read(
     source: &ManifestSource,
     contents: Contents,
-    reading: &ShardReading,
+    reading: &ShardReadOptions,
     threads: usize,
     progress: &IndexProgress,
     cancel: &Cancel,

@@ -14,7 +14,7 @@ const PACKED: u32 = 1 << 31;
 pub struct MemberPlace {
     /// The bytes from the start of the sample's image to the start of the member; negative if the member comes first.
     pub apart: i64,
-    /// The length of the member in bytes. Values of [`MemberPlace::TWICE`] and above are markers.
+    /// The length of the member in bytes. Values of [`MemberPlace::DUPLICATE`] and above are markers.
     pub length: u32,
     /// Whether a packed image is stored there in place of the member. Only packed datasets have these.
     pub packed: bool,
@@ -22,21 +22,25 @@ pub struct MemberPlace {
 
 impl MemberPlace {
     /// Limit of the distance between a member and its image, in bytes (exclusive).
-    const FARTHEST: i64 = 1 << 40;
+    const MAX_DISTANCE: i64 = 1 << 40;
     /// Length that marks two members of one name.
-    pub const TWICE: u32 = u32::MAX - 1;
+    pub const DUPLICATE: u32 = u32::MAX - 1;
     /// Marks a member that the sample does not have.
     pub const ABSENT: Self = Self { apart: 0, length: u32::MAX, packed: false };
 
     /// Whether exactly one member of this name exists.
     pub(super) fn is_single(self) -> bool {
-        self.length < Self::TWICE
+        self.length < Self::DUPLICATE
     }
 
     /// The location of a member at `offset`, if its sample's image is at `image`; `None` if they are too far apart.
     pub fn new(image: u64, offset: u64, length: u32) -> Option<Self> {
         let apart = offset.cast_signed().checked_sub(image.cast_signed())?;
-        (-Self::FARTHEST..Self::FARTHEST).contains(&apart).then_some(Self { apart, length, packed: false })
+        (-Self::MAX_DISTANCE..Self::MAX_DISTANCE).contains(&apart).then_some(Self {
+            apart,
+            length,
+            packed: false,
+        })
     }
 }
 

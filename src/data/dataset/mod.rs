@@ -30,7 +30,7 @@
 //! - A value in a compressed block has no offset in its shard. `blocks.rs` gives it an address after the shard's end,
 //!   so that extents, members and caches work as for any sample. `whole_file.rs` treats a compressed shard as one
 //!   block, and `unpacked.rs` is the shared cache of decompressed blocks.
-//! - `stretches.rs` groups an epoch's neighbouring samples for common reads. `packed/` has the format of packed
+//! - `neighbour_blocks.rs` groups an epoch's neighbouring samples for common reads. `packed/` has the format of packed
 //!   datasets.
 
 use base::names::named;
@@ -66,6 +66,7 @@ mod left_out;
 mod manifest;
 mod member;
 mod names_stamp;
+mod neighbour_blocks;
 mod numbered;
 mod open;
 pub mod packed;
@@ -84,7 +85,6 @@ pub mod shards;
 mod spill;
 mod split_directories;
 mod splits;
-mod stretches;
 mod summary;
 mod survey;
 pub mod table;
@@ -104,20 +104,20 @@ pub use columns::{ColumnItem, ColumnValues, LabelTable, SampleColumn, typed as t
 pub use ignored::is_ignored;
 pub use index::BlockCosts;
 pub use index::DatasetIndex;
-pub use index::LiveSamples;
+pub use index::StreamSamples;
 pub use kind::FieldKind;
 pub use labels::{class_number_in_json, class_number_in_text};
 pub use layouts::Layout;
+pub use neighbour_blocks::MAX_NEIGHBOUR_BLOCK_BYTES;
+pub use neighbour_blocks::NeighbourBlocks;
 pub use select::{ClassRef, Select};
 pub use selected_members::MemberBytes;
 pub use selected_members::{IMAGE, choices};
 pub use splits::is_for_evaluation;
-pub use stretches::MOST_OF_STRETCH;
-pub use stretches::Stretches;
 pub use summary::TableField;
 pub use summary::{IndexOrigin, IndexSummary};
 pub use summary::{IndexRequests, Notes, SampleBytes, Skipped};
-pub use unpacked::{BlockTaker, UNPACKED_KEPT, UnpackStats, UnpackedBlocks};
+pub use unpacked::{BlockCache, BlockObserver, MAX_CACHED_BYTES, UnpackStats};
 
 /// Digest of what defines the dataset: layout, relative paths, extents and labels. It includes no times, so a copy of
 /// the dataset has the same fingerprint.

@@ -23,7 +23,7 @@ impl NamesStamp {
     }
 
     /// Whether the files that describe shards are the same as when the stamp was `then`.
-    pub(super) fn says_the_same(self, then: Stamp) -> bool {
+    pub(super) fn same_descriptions(self, then: Stamp) -> bool {
         self.stamp.size as u32 == then.size as u32
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// The text between the number of a part and the number of all parts.
-const OF: &[u8] = b"-of-";
+const TOTAL_SEPARATOR: &[u8] = b"-of-";
 /// Possible numbers of digits. Fewer digits may mean anything, and no dataset has more files than 9 digits can count.
 const DIGITS: std::ops::RangeInclusive<usize> = 4..=9;
 /// Largest number of missing files that a message names.
@@ -24,8 +24,8 @@ struct NumberedName<'a> {
 
 impl<'a> NumberedName<'a> {
     fn of(name: &'a [u8]) -> Option<Self> {
-        let at = name.windows(OF.len()).rposition(|part| part == OF)?;
-        let (start, behind) = (&name[..at], &name[at + OF.len()..]);
+        let at = name.windows(TOTAL_SEPARATOR.len()).rposition(|part| part == TOTAL_SEPARATOR)?;
+        let (start, behind) = (&name[..at], &name[at + TOTAL_SEPARATOR.len()..]);
         let digits = behind.iter().take_while(|byte| byte.is_ascii_digit()).count();
         let before = start.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
         if before != digits || !DIGITS.contains(&digits) {

@@ -5,15 +5,15 @@
 use super::bad_shards::{self, UnreadShards, fingerprint_without};
 use super::build::{IndexBuilder, IndexFacts};
 use super::cancel::{Cancel, OpeningWatch};
-use super::changes::{Change, MovedStamps};
+use super::changes::{Change, ChangedStamps};
 use super::directory::{self, IndexDirectory};
 use super::format::{Beside, IndexFile, Section};
-use super::layouts::{ShardLayout, ShardReading};
+use super::layouts::{ShardLayout, ShardReadOptions};
 use super::names_stamp::stamp_of_names;
 use super::packed::PackedManifest;
 use super::parallel::for_each;
 use super::part::DatasetPart;
-use super::places::SURVEY;
+use super::places::ROOT_SURVEY;
 use super::shards::DatasetShards;
 use super::survey::{self, Survey};
 use super::{
@@ -146,7 +146,12 @@ impl IndexOpening<'_> {
 
     /// Compares the changed places with `index`. Returns `index` if it still matches, or if the user keeps it anyway.
     /// With `may_write`, the new stamps are stored, so that the next start need not compare again.
-    fn revalidate(&self, mut index: DatasetPart, moved: MovedStamps, may_write: bool) -> Result<Revalidated> {
+    fn revalidate(
+        &self,
+        mut index: DatasetPart,
+        moved: ChangedStamps,
+        may_write: bool,
+    ) -> Result<Revalidated> {
         // An index with unreadable shards that the options refuse must be rebuilt.
         let changed = match self.options.changed {
             Changed::Warn if self.options.refuses(&index.notes.bad_shards) => Changed::Rebuild,
@@ -158,7 +163,7 @@ impl IndexOpening<'_> {
         // Newly skipped files change a warning. They are no reason to list everything again.
         let mut is_new = false;
         for (place, skipped) in std::mem::take(&mut seen.left_out) {
-            is_new |= index.notes.replace_place(&place, skipped);
+            is_new |= index.notes.replace_skipped(&place, skipped);
         }
         if is_new {
             index.file.set_notes(&index.notes);
@@ -177,7 +182,7 @@ impl IndexOpening<'_> {
             Changed::Warn => {}
         }
         index.file.accept(seen.root.unwrap_or(index.root_stamp()), &seen.same);
-        index.note_different(seen.different);
+        index.record_changed_shards(seen.different);
         let then =
             "the old index is used all the same; what is gone or cannot be right is refused when it is read";
         self.notify(change, then);
@@ -212,7 +217,7 @@ impl IndexOpening<'_> {
     fn find(&self, file: &Path) -> Result<FoundIndex> {
         match self.load(file, self.wanted()) {
             Ok(index) => {
-                let moved = MovedStamps::since(&index)?;
+                let moved = ChangedStamps::since(&index)?;
                 if moved.is_empty() {
                     return Ok(FoundIndex::Same(index));
                 }
@@ -275,7 +280,7 @@ impl IndexOpening<'_> {
             found = survey()?;
         }
         let Survey { layout, mut classes, shards, notes, mut nothing, packed, .. } = found;
-        let mut notes = notes.of_place(SURVEY);
+        let mut notes = notes.assigned_to(ROOT_SURVEY);
         if let Some(manifest) = &packed {
             manifest.check_asked(root, options.contents, options.every_stem)?;
         }
@@ -296,7 +301,7 @@ impl IndexOpening<'_> {
         if every_stem {
             nothing = "the shards hold no sample".to_owned();
         }
-        let reading = ShardReading { label: options.label.clone(), ..ShardReading::default() };
+        let reading = ShardReadOptions { label: options.label.clone(), ..ShardReadOptions::default() };
         let (mut labels, mut unread) = (None, UnreadShards::default());
         let more = match &packed {
             Some(manifest) => {
@@ -328,7 +333,7 @@ impl IndexOpening<'_> {
         if builder.samples() == 0
             && let Some((layout, splits)) = layouts::marked_directories(source, &classes, options.contents)?
         {
-            return Err(splits::are_directories(source, layout, &splits, None));
+            return Err(splits::directories_error(source, layout, &splits, None));
         }
         if builder.samples() == 0 {
             return Err(Error::dataset(*root, notes.explain(&nothing)));
@@ -352,7 +357,7 @@ enum FoundIndex {
     /// There is an index that matches the dataset.
     Same(DatasetPart),
     /// There is an index, and these stamps have changed since it was made.
-    Moved(DatasetPart, MovedStamps),
+    Moved(DatasetPart, ChangedStamps),
     /// There is no usable index, for this reason.
     Nothing(String),
 }
@@ -376,7 +381,7 @@ fn refusal(root: &Path, changes: Vec<Change>) -> Error {
 pub(super) fn verify(index: &DatasetPart, notices: &Notices) -> Result<()> {
     let threads = threads(&IndexOptions::default(), &*index.source, index.layout());
     let cancel = Cancel::default();
-    let changes = MovedStamps::all(index).compare(index, threads, true, &cancel)?.changes;
+    let changes = ChangedStamps::all(index).compare(index, threads, true, &cancel)?.changes;
     if !changes.is_empty() {
         return Err(refusal(&index.root, changes));
     }

@@ -10,13 +10,13 @@ use super::cells::ColumnCells;
 use super::format::{
     GROUP_PREFIX, GROUP_ROW, GROUP_SUFFIX, GroupEnd, IndexFile, STAMP_ROW, Section, stamp_at, u32_at, u64_at,
 };
-use super::layouts::ShardReading;
+use super::layouts::ShardReadOptions;
 use super::selected_members::MemberSelection;
 use super::summary;
 use super::{BadShards, Extent, FileId, Fingerprint, IndexOrigin, Layout, Notes, Stamp};
 use crate::source::{DatasetSource, Seen};
 use base::error::{Error, Result};
-use base::parts::RawOutline;
+use base::parts::RawHeaderSummary;
 use named_files::NamedFiles;
 use sha2::{Digest, Sha256};
 use std::collections::{HashMap, HashSet};
@@ -183,20 +183,21 @@ impl DatasetPart {
 
     /// Whether a sample's image, or the member in its place, is packed in its shard.
     pub(super) fn has_packed_image(&self, sample: u64) -> bool {
-        self.known_outline(sample).is_some_and(|outline| *outline != RawOutline::default())
+        self.stored_header_summary(sample)
+            .is_some_and(|header_summary| *header_summary != RawHeaderSummary::default())
     }
 
-    /// The header summary (`RawOutline`) of a sample's first member. It is all zeros if that member is not packed.
-    pub(super) fn known_outline(&self, sample: u64) -> Option<&RawOutline> {
-        self.file.section(Section::Outlines).as_chunks().0.get(sample as usize)
+    /// The header summary (`RawHeaderSummary`) of a sample's first member. It is all zeros if that member is not packed.
+    pub(super) fn stored_header_summary(&self, sample: u64) -> Option<&RawHeaderSummary> {
+        self.file.section(Section::HeaderSummaries).as_chunks().0.get(sample as usize)
     }
 
     /// The header summary of a sample's packed image, if one read fetches nothing else of the sample.
-    pub(super) fn outline(&self, sample: u64) -> Option<&RawOutline> {
-        let outline = self.known_outline(sample)?;
+    pub(super) fn header_summary(&self, sample: u64) -> Option<&RawHeaderSummary> {
+        let header_summary = self.stored_header_summary(sample)?;
         let is_packed = self.has_packed_image(sample);
         (is_packed && (self.members.is_none() || self.extent(sample) == self.image(sample)))
-            .then_some(outline)
+            .then_some(header_summary)
     }
 
     pub(super) fn sample_of(&self, extent: Extent) -> Option<u64> {
@@ -353,8 +354,8 @@ impl DatasetPart {
     }
 
     /// How its shards were read when the dataset was listed.
-    pub(super) fn reading(&self) -> ShardReading {
-        ShardReading {
+    pub(super) fn reading(&self) -> ShardReadOptions {
+        ShardReadOptions {
             kept_texts: self.notes.kept_texts.clone(),
             label: self.label_asked.clone(),
             not_labels: self.notes.not_labels.clone(),

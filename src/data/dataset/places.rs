@@ -9,14 +9,14 @@ use std::collections::BTreeMap;
 pub(super) type SkippedByReason = BTreeMap<String, Skipped>;
 
 /// Place of what the survey of a root skipped. If the root's own files are samples, they have a place of their own.
-pub(super) const SURVEY: &[u8] = b"/";
+pub(super) const ROOT_SURVEY: &[u8] = b"/";
 
 /// Largest number of places for which the index keeps skipped files. Beyond it, counts can only grow.
 const MOST: usize = 1000;
 
 impl Notes {
     /// Records everything that these notes skipped as skipped in one place.
-    pub(super) fn of_place(mut self, place: &[u8]) -> Self {
+    pub(super) fn assigned_to(mut self, place: &[u8]) -> Self {
         if !self.skipped.is_empty() {
             self.places = BTreeMap::from([(text(place), self.skipped.clone())]);
         }
@@ -24,13 +24,13 @@ impl Notes {
     }
 
     /// Adds the places of other notes.
-    pub(super) fn absorb_places(&mut self, places: BTreeMap<String, SkippedByReason>) {
+    pub(super) fn merge_places(&mut self, places: BTreeMap<String, SkippedByReason>) {
         let room = MOST.saturating_sub(self.places.len());
         self.places.extend(places.into_iter().take(room));
     }
 
     /// Replaces what is skipped in a place. Returns whether that changed anything.
-    pub(super) fn replace_place(&mut self, place: &[u8], now: SkippedByReason) -> bool {
+    pub(super) fn replace_skipped(&mut self, place: &[u8], now: SkippedByReason) -> bool {
         let place = text(place);
         if self.places.len() >= MOST && !self.places.contains_key(&place) {
             return self.raise(now);
@@ -48,7 +48,7 @@ impl Notes {
                 total.example = others.map(|other| &other.example).min().unwrap_or(&gone.example).clone();
             }
         }
-        self.absorb(Self { skipped: now, ..Self::default() }.of_place(place.as_bytes()));
+        self.absorb(Self { skipped: now, ..Self::default() }.assigned_to(place.as_bytes()));
         true
     }
 
@@ -67,12 +67,12 @@ impl Notes {
 
 #[cfg(test)]
 mod tests {
-    use super::super::left_out::Loss;
+    use super::super::left_out::SkipCost;
     use super::*;
 
     fn skipped(parts: &[(&str, u64, &str)]) -> SkippedByReason {
         let of = |&(reason, count, example): &(&str, u64, &str)| {
-            (reason.to_owned(), Skipped { count, example: example.to_owned(), loss: Loss::Sample })
+            (reason.to_owned(), Skipped { count, example: example.to_owned(), loss: SkipCost::Sample })
         };
         parts.iter().map(of).collect()
     }
@@ -80,19 +80,19 @@ mod tests {
     #[test]
     fn a_place_that_changed_is_counted_anew_and_others_stay() {
         let place = |parts| Notes { skipped: skipped(parts), ..Notes::default() };
-        let mut notes = place(&[("gif", 1, "a/1"), ("tar", 1, "a/t")]).of_place(b"a");
-        notes.absorb(place(&[("gif", 2, "b/1")]).of_place(b"b"));
+        let mut notes = place(&[("gif", 1, "a/1"), ("tar", 1, "a/t")]).assigned_to(b"a");
+        notes.absorb(place(&[("gif", 2, "b/1")]).assigned_to(b"b"));
         notes.absorb(place(&[("gif", 1, "in a shard")]));
         assert_eq!(notes.skipped, skipped(&[("gif", 4, "a/1"), ("tar", 1, "a/t")]));
-        assert!(!notes.replace_place(b"b", skipped(&[("gif", 2, "b/1")])));
+        assert!(!notes.replace_skipped(b"b", skipped(&[("gif", 2, "b/1")])));
         // Another file, as many as before; then none; then in a place that had none.
-        assert!(notes.replace_place(b"a", skipped(&[("gif", 1, "a/2"), ("tar", 1, "a/t")])));
+        assert!(notes.replace_skipped(b"a", skipped(&[("gif", 1, "a/2"), ("tar", 1, "a/t")])));
         assert_eq!(notes.skipped["gif"].example, "a/2");
-        assert!(notes.replace_place(b"a", skipped(&[])));
+        assert!(notes.replace_skipped(b"a", skipped(&[])));
         assert_eq!(notes.skipped, skipped(&[("gif", 3, "b/1")]));
-        assert!(notes.replace_place(b"c", skipped(&[("tar", 1, "c/t")])));
-        assert!(notes.replace_place(b"c", skipped(&[])));
-        assert!(!notes.replace_place(b"c", skipped(&[])));
+        assert!(notes.replace_skipped(b"c", skipped(&[("tar", 1, "c/t")])));
+        assert!(notes.replace_skipped(b"c", skipped(&[])));
+        assert!(!notes.replace_skipped(b"c", skipped(&[])));
         assert_eq!(notes.skipped, skipped(&[("gif", 3, "b/1")]));
     }
 }

@@ -4,7 +4,7 @@
 use super::FieldKind;
 use super::build::SampleRow;
 use super::label_column::{self, ColumnLabels, UsualLabels};
-use super::layouts::ShardReading;
+use super::layouts::ShardReadOptions;
 use super::left_out::LeftOut;
 use super::member::{MemberPlace, MemberRow};
 use super::samples::ShardContents;
@@ -25,7 +25,7 @@ pub(super) fn contents<S: ReadAt + ?Sized>(
     mut table: ShardTable,
     bytes: &S,
     usual: &UsualLabels,
-    reading: &ShardReading,
+    reading: &ShardReadOptions,
 ) -> Result<ShardContents, Malformed> {
     table.columns.sort_by(|a, b| a.name.cmp(&b.name));
     check(&table)?;
@@ -146,7 +146,7 @@ fn take_members(found: &mut ShardContents, table: &ShardTable) {
         let (image, first) = (rows.samples[sample].offset, rows.members.len());
         for (key, (_, cells)) in (0..).zip(&columns) {
             let Some(CellExtent { offset, length }) = cells[sample] else { continue };
-            if length >= MemberPlace::TWICE {
+            if length >= MemberPlace::DUPLICATE {
                 found.findings.notes.skip(LeftOut::LargeMember, || format!("sample {sample}"));
                 continue;
             }
@@ -176,7 +176,7 @@ mod tests {
 
     fn rows(columns: Vec<TableColumn>) -> ShardContents {
         let table = ShardTable { samples: 3, columns, ..ShardTable::default() };
-        contents(table, &[][..], &USUAL, &ShardReading::default()).unwrap()
+        contents(table, &[][..], &USUAL, &ShardReadOptions::default()).unwrap()
     }
 
     #[test]
@@ -217,7 +217,7 @@ mod tests {
     #[test]
     fn tables_that_contradict_themselves_are_refused() {
         let table = |columns| ShardTable { samples: 3, columns, ..ShardTable::default() };
-        let reading = ShardReading::default();
+        let reading = ShardReadOptions::default();
         let wrong = |columns| contents(table(columns), &[][..], &USUAL, &reading).unwrap_err().message;
         let short = || column("a", FieldKind::Integer, TableCells::Integers(vec![None]));
         assert!(wrong(vec![short()]).contains("not one value for each sample"));

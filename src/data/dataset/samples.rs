@@ -13,7 +13,7 @@ use super::kind::{FieldKind, image_rank};
 use super::labels::{Label, LabelMembers, reduced};
 use super::left_out::LeftOut;
 use super::member::{MemberPlace, MemberRow};
-use super::packed::{PackedFooter, ShardSeal};
+use super::packed::{PackedFooter, ShardIdentity};
 use super::shards::refuse_compressed;
 use crate::source::{Malformed, ReadAt};
 use std::collections::HashMap;
@@ -52,7 +52,7 @@ pub struct ShardFindings {
     /// The smallest label of a table's samples.
     pub smallest_label: Option<u32>,
     /// The footer and the identity of a packed shard. A packed shard has no other findings.
-    pub(super) packed: Option<(PackedFooter, ShardSeal)>,
+    pub(super) packed: Option<(PackedFooter, ShardIdentity)>,
 }
 
 /// The members of one stem. It is kept small, because each stem of a shard has one.
@@ -154,7 +154,7 @@ pub(super) fn contents_with<S: ReadAt + ?Sized>(
                     return Err(twice(source, stem, &member, first.offset));
                 }
                 // This is an error only for loaders that select this field.
-                first.length = MemberPlace::TWICE;
+                first.length = MemberPlace::DUPLICATE;
                 continue;
             }
         };
@@ -214,11 +214,11 @@ impl ShardContents {
             let images = sample.members.iter().filter(|found| rank(found).is_some()).count();
             self.findings.has_images |= images > 0;
             if images > 1 {
-                self.findings.notes.keep_ambiguous(text(&stem));
+                self.findings.notes.record_ambiguous(text(&stem));
             }
             let offset = image.offset.get();
             // A duplicate member in the place of an image has no length.
-            let length = if image.length == MemberPlace::TWICE { 0 } else { image.length };
+            let length = if image.length == MemberPlace::DUPLICATE { 0 } else { image.length };
             self.rows.samples.push(SampleRow { offset, length, label: label.unwrap_or(0) });
             let first = self.rows.members.len();
             for found in &sample.members {
@@ -358,7 +358,7 @@ fn place(member: &TarMember) -> Result<NonZeroU64, Malformed> {
 
 /// The length of a member in bytes; `None` for 4 GiB and more, and for the two lengths that are markers.
 fn length(member: &TarMember) -> Option<u32> {
-    u32::try_from(member.size).ok().filter(|&length| length < MemberPlace::TWICE)
+    u32::try_from(member.size).ok().filter(|&length| length < MemberPlace::DUPLICATE)
 }
 
 fn too_large(stem: &[u8], member: &TarMember) -> Malformed {

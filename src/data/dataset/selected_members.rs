@@ -57,7 +57,7 @@ pub(super) struct MemberSelection {
 
 /// The bytes of a member in its shard, and its number among the members that are read.
 #[derive(Clone, Copy)]
-struct MemberPiece {
+struct MemberRange {
     offset: u64,
     length: u32,
     member: usize,
@@ -118,7 +118,7 @@ impl DatasetPart {
                 }
             }
         }
-        self.file.forget_members();
+        self.file.drop_members();
         let (largest, total, apart) = (0, 0, 0);
         let keys = selected.to_vec();
         let mut members = MemberSelection { keys, places, largest, total, apart, sorted: HashMap::new() };
@@ -193,14 +193,14 @@ impl DatasetPart {
         if let Some(named) = self.named_member(sample, member) {
             return named;
         }
-        if members.places_of(sample)[member].length == MemberPlace::TWICE {
+        if members.places_of(sample)[member].length == MemberPlace::DUPLICATE {
             return MemberBytes::Twice;
         }
         let pieces = self.pieces(members, sample, image);
         let Some(piece) = pieces.iter().find(|piece| piece.member == member) else {
             return MemberBytes::Absent;
         };
-        let (extent, MemberPiece { offset, length, .. }) = (together(&pieces).unwrap_or_default(), *piece);
+        let (extent, MemberRange { offset, length, .. }) = (together(&pieces).unwrap_or_default(), *piece);
         if extent == (offset..offset + u64::from(length)) {
             return MemberBytes::Whole;
         }
@@ -212,7 +212,7 @@ impl DatasetPart {
     }
 
     /// The locations of a sample's members that need separate reads.
-    pub(super) fn extents_apart(&self, sample: u64) -> Vec<Extent> {
+    pub(super) fn separate_extents(&self, sample: u64) -> Vec<Extent> {
         let members = self.members.as_ref().filter(|members| members.apart > 0);
         let members = members.map_or(0, |members| members.keys.len());
         let apart = |member| match self.member(sample, member) {
@@ -237,14 +237,14 @@ impl DatasetPart {
     }
 
     /// The selected members that a sample has, sorted by offset.
-    fn pieces(&self, members: &MemberSelection, sample: u64, image: Extent) -> Vec<MemberPiece> {
-        let mut pieces: Vec<MemberPiece> = Vec::with_capacity(members.keys.len());
+    fn pieces(&self, members: &MemberSelection, sample: u64, image: Extent) -> Vec<MemberRange> {
+        let mut pieces: Vec<MemberRange> = Vec::with_capacity(members.keys.len());
         for (member, &place @ MemberPlace { apart, length, .. }) in
             members.places_of(sample).iter().enumerate()
         {
             if place.is_single() {
                 let offset = image.offset.saturating_add_signed(apart).min(super::part::MAX_OFFSET);
-                pieces.push(MemberPiece { offset, length, member });
+                pieces.push(MemberRange { offset, length, member });
             }
         }
         pieces.sort_unstable_by_key(|piece| piece.offset);
@@ -322,7 +322,7 @@ impl MemberSelection {
     }
 }
 
-impl MemberPiece {
+impl MemberRange {
     fn is_within(&self, extent: &Range<u64>) -> bool {
         extent.start <= self.offset && self.offset + u64::from(self.length) <= extent.end
     }
@@ -333,8 +333,8 @@ fn range(extent: Extent) -> Range<u64> {
 }
 
 /// The bytes that one read fetches of these members, which are sorted by offset: the largest and its near neighbours.
-fn together(pieces: &[MemberPiece]) -> Option<Range<u64>> {
-    let end = |piece: &MemberPiece| piece.offset + u64::from(piece.length);
+fn together(pieces: &[MemberRange]) -> Option<Range<u64>> {
+    let end = |piece: &MemberRange| piece.offset + u64::from(piece.length);
     // Among members of the same length the first counts, so that the result is deterministic.
     let largest = (0..pieces.len()).rev().max_by_key(|&at| pieces[at].length)?;
     let mut found = pieces[largest].offset..end(&pieces[largest]);
@@ -362,7 +362,7 @@ mod tests {
 
     fn extent(pieces: &[(u64, u32)]) -> Option<Range<u64>> {
         let piece =
-            |(member, &(offset, length)): (usize, &(u64, u32))| MemberPiece { offset, length, member };
+            |(member, &(offset, length)): (usize, &(u64, u32))| MemberRange { offset, length, member };
         together(&pieces.iter().enumerate().map(piece).collect::<Vec<_>>())
     }
 

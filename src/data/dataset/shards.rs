@@ -5,14 +5,14 @@ use super::bad_shards::UnreadShards;
 use super::build::{GroupRows, IndexBuilder, IndexGroup, ShardRows};
 use super::cancel::Cancel;
 use super::class_names::ClassNames;
-use super::layouts::{self, ShardParser, ShardReading};
+use super::layouts::{self, ShardParser, ShardReadOptions};
 use super::open::IndexProgress;
 use super::parallel::collect;
 pub use super::samples::ShardContents;
 pub use super::samples::{Stems, contents};
 use super::summary::LabelFault;
 use super::table::TableCells;
-use super::whole_file::{self, UnpackedShard, unpacked_place};
+use super::whole_file::{self, UnpackedShard, in_decompressed};
 use super::{FieldKind, Layout, Notes, Stamp, samples};
 use crate::source::{DatasetSource, Malformed, OpenFile, ReadAt, is_gone};
 use base::error::{Error, Result, git_lfs_pointer};
@@ -58,7 +58,7 @@ pub(super) struct DatasetShards<'a> {
     /// Whether stems without an image are samples, too.
     pub(super) every_stem: bool,
     /// How they are read.
-    pub(super) reading: ShardReading,
+    pub(super) reading: ShardReadOptions,
 }
 
 /// Facts about all shards, other than their samples.
@@ -69,7 +69,7 @@ pub(super) struct ShardsFound {
     /// The class of each label that the builder was given; `None` if they are the same.
     pub(super) labels: Option<Vec<u32>>,
     /// How the shards must be read instead, if the contents of some decide it for all.
-    pub(super) read_again: Option<ShardReading>,
+    pub(super) read_again: Option<ShardReadOptions>,
     /// The shards that could not be read. They are groups without samples.
     pub(super) unread: UnreadShards,
 }
@@ -100,7 +100,7 @@ pub(super) fn index(
     let (mut has_images, mut smallest_label) = (false, None);
     let mut unread = UnreadShards::default();
     // The column of the images in tables, and the column of the labels, with the class names that a schema defines.
-    let (mut image, mut label) = (Agreed::<String>::default(), Agreed::<LabelOrigin>::default());
+    let (mut image, mut label) = (Consensus::<String>::default(), Consensus::<LabelOrigin>::default());
     let (mut names, mut label_columns) = (ClassNames::default(), BTreeSet::new());
     // The column of a table that would be the label if it had any values.
     let mut empty_label: Option<Named> = None;
@@ -124,7 +124,7 @@ pub(super) fn index(
             if findings.classes_are_values && !names.are_too_many() {
                 names.renumber(&mut rows.samples, &findings.classes);
             }
-            note_texts(&rows, &mut lying, &mut kept);
+            record_text_storage(&rows, &mut lying, &mut kept);
             let rows = GroupRows::Shard(rows);
             builder.add(&IndexGroup { path: shard.clone(), stamp: read.stamp, rows })?;
             progress.step(1);
@@ -228,13 +228,13 @@ const TOO_MANY: &str = "has more than 1048576 different texts, which are too man
 /// How the shards must be read instead, if they must. A column whose texts are stored verbatim in some shards only is
 /// kept in the index. A column that cannot be the label in one shard is not the label in any.
 fn read_again(
-    reading: &ShardReading,
+    reading: &ShardReadOptions,
     notes: &Notes,
     label_columns: &BTreeSet<String>,
     names: &ClassNames,
     lying: &BTreeSet<String>,
     kept: &BTreeSet<String>,
-) -> Option<ShardReading> {
+) -> Option<ShardReadOptions> {
     let mut again = reading.clone();
     let mixed = lying.intersection(kept).filter(|name| !reading.kept_texts.contains(name));
     again.kept_texts.extend(mixed.cloned());
@@ -248,7 +248,7 @@ fn read_again(
 }
 
 /// Records which text columns of a table are stored in the shard, and which are kept in the index.
-fn note_texts(rows: &ShardRows, lying: &mut BTreeSet<String>, kept: &mut BTreeSet<String>) {
+fn record_text_storage(rows: &ShardRows, lying: &mut BTreeSet<String>, kept: &mut BTreeSet<String>) {
     let lie = rows
         .keys
         .iter()
@@ -261,20 +261,20 @@ fn note_texts(rows: &ShardRows, lying: &mut BTreeSet<String>, kept: &mut BTreeSe
 
 /// A value on which all shards that state it must agree. Which two differing shards are reported does not depend on the
 /// order of reading.
-struct Agreed<T> {
+struct Consensus<T> {
     /// The first shard by name, with its value.
     first: Option<(Vec<u8>, T)>,
     /// The first shard with a different value.
     other: Option<(Vec<u8>, T)>,
 }
 
-impl<T> Default for Agreed<T> {
+impl<T> Default for Consensus<T> {
     fn default() -> Self {
         Self { first: None, other: None }
     }
 }
 
-impl<T: PartialEq> Agreed<T> {
+impl<T: PartialEq> Consensus<T> {
     fn add(&mut self, shard: &[u8], said: Option<T>) {
         let Some(said) = said else { return };
         let mut now = (shard.to_vec(), said);
@@ -312,14 +312,14 @@ fn keep_first(first: &mut Option<Named>, shard: &[u8], said: Option<String>) {
 }
 
 /// A shard whose reads fail once indexing is cancelled.
-struct Cancellable<'a> {
+struct CancellableShard<'a> {
     bytes: Box<dyn ReadAt + Send + Sync>,
     cancel: &'a Cancel,
     /// Whether a read has failed. Then nothing is known about the shard.
     has_failed: AtomicBool,
 }
 
-impl ReadAt for Cancellable<'_> {
+impl ReadAt for CancellableShard<'_> {
     fn size(&self) -> u64 {
         self.bytes.size()
     }
@@ -345,7 +345,7 @@ fn malformed(path: &Path, bytes: &dyn ReadAt, Malformed { offset, message }: Mal
 }
 
 /// How often a shard is opened if parsing fails and its stamp has changed meanwhile.
-const MOST_MOVES: u32 = 3;
+const MAX_MOVES: u32 = 3;
 
 /// Result of reading a shard, which may be missing.
 pub(super) struct ReadShard<T> {
@@ -371,7 +371,7 @@ fn parsed<'a, T>(
     source: &dyn DatasetSource,
     shard: &[u8],
     cancel: &'a Cancel,
-    parse: impl Fn(&Cancellable<'a>) -> Result<T, Malformed>,
+    parse: impl Fn(&CancellableShard<'a>) -> Result<T, Malformed>,
 ) -> Result<ReadShard<T>> {
     let mut moves = 0;
     loop {
@@ -385,13 +385,13 @@ fn parsed<'a, T>(
             }
             opened => opened?,
         };
-        let bytes = Cancellable { bytes, cancel, has_failed: AtomicBool::new(false) };
+        let bytes = CancellableShard { bytes, cancel, has_failed: AtomicBool::new(false) };
         let error = match parse(&bytes) {
             Ok(found) => return Ok(ReadShard { stamp, found: Ok(found) }),
             Err(error) => malformed(&source.path(shard), &bytes, error),
         };
         moves += 1;
-        if moves == MOST_MOVES || source.stamp(shard)?.stamp().is_none_or(|now| now == stamp) {
+        if moves == MAX_MOVES || source.stamp(shard)?.stamp().is_none_or(|now| now == stamp) {
             cancel.check(&source.path(&[]))?;
             return match bytes.has_failed.into_inner() {
                 true => Err(error),
@@ -427,7 +427,7 @@ pub(super) fn is_tar_of_tars(
     shard: &[u8],
     cancel: &Cancel,
 ) -> Result<ReadShard<bool>> {
-    let is_one = |bytes: &Cancellable<'_>| {
+    let is_one = |bytes: &CancellableShard<'_>| {
         // Tars of tars are read only if they are not compressed.
         if whole_file::codec_of(bytes).is_ok_and(|codec| codec.is_some()) {
             return Ok(false);
@@ -443,10 +443,10 @@ pub(super) fn first_image(
     shard: &[u8],
     cancel: &Cancel,
 ) -> Result<ReadShard<Option<String>>> {
-    let first = |bytes: &Cancellable<'_>| match whole_file::codec_of(bytes)? {
+    let first = |bytes: &CancellableShard<'_>| match whole_file::codec_of(bytes)? {
         Some(codec) => {
             let shard = UnpackedShard::of(bytes, codec, None)?;
-            samples::first_image(shard.bytes()).map_err(unpacked_place)
+            samples::first_image(shard.bytes()).map_err(in_decompressed)
         }
         None => samples::first_image(bytes),
     };

@@ -2,10 +2,10 @@
 
 use super::FieldKind;
 use super::Stamp;
-use super::blocks::StoredBlock;
+use super::blocks::CompressedBlock;
 use super::cells::{CellType, ColumnFacts};
 use super::member::MEMBER_ROW;
-use base::parts::RawOutline;
+use base::parts::RawHeaderSummary;
 use std::ops::Range;
 
 /// A group whose rows are in the spill file, one kind of row after another. A shard has lengths, labels, offsets,
@@ -26,12 +26,12 @@ pub(super) struct SpilledGroup {
     /// The number of members of all samples.
     pub(super) members: u64,
     /// The number of header summaries: one for each sample of a packed shard, none for other shards.
-    pub(super) outlines: u64,
+    pub(super) header_summaries: u64,
     /// The kinds of the members, by key; empty if the keys determine them.
     pub(super) kinds: Vec<FieldKind>,
     pub(super) columns: Vec<SpilledColumn>,
     /// The compressed blocks. They are few compared with the samples, so they stay in memory.
-    pub(super) blocks: Vec<StoredBlock>,
+    pub(super) blocks: Vec<CompressedBlock>,
 }
 
 /// A column of a shard in the spill file.
@@ -88,14 +88,14 @@ impl SpilledGroup {
     }
 
     /// The header summaries of a packed shard's samples.
-    pub(super) fn outlines(&self) -> Range<u64> {
+    pub(super) fn header_summaries(&self) -> Range<u64> {
         let start = self.offsets().end;
-        start..start + size_of::<RawOutline>() as u64 * self.outlines
+        start..start + size_of::<RawHeaderSummary>() as u64 * self.header_summaries
     }
 
     /// The number of members of each of a shard's samples (u32).
     pub(super) fn counts(&self) -> Range<u64> {
-        self.rows(self.outlines().end, 4)
+        self.rows(self.header_summaries().end, 4)
     }
 
     /// The members of a shard's samples.

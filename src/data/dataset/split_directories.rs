@@ -17,7 +17,7 @@ use std::ops::ControlFlow;
 
 /// Contents that make a directory a dataset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Holds {
+enum DirectoryContents {
     /// Images, or files of any kind, without classes.
     Samples,
     /// Directories with samples.
@@ -90,8 +90,9 @@ pub(super) fn refuse(
     let mut splits = Vec::new();
     let mut are_datasets = false;
     for name in called {
-        if let Some(held) = holds(source, &name, contents, |held| held == Holds::Shards, cancel)? {
-            are_datasets |= held != Holds::Samples;
+        if let Some(held) = holds(source, &name, contents, |held| held == DirectoryContents::Shards, cancel)?
+        {
+            are_datasets |= held != DirectoryContents::Samples;
             splits.push(name);
         }
     }
@@ -157,8 +158,8 @@ pub(super) fn refuse_in_classes(
         for path in directories {
             let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(&path);
             let is_split = directory_split(name).is_some()
-                && holds(source, &path, Contents::Images, |held| held == Holds::Shards, cancel)?
-                    == Some(Holds::Classes);
+                && holds(source, &path, Contents::Images, |held| held == DirectoryContents::Shards, cancel)?
+                    == Some(DirectoryContents::Classes);
             if is_split {
                 splits.push(path);
             }
@@ -186,14 +187,14 @@ fn holds(
     source: &dyn DatasetSource,
     directory: &[u8],
     contents: Contents,
-    enough: fn(Holds) -> bool,
+    enough: fn(DirectoryContents) -> bool,
     cancel: &Cancel,
-) -> Result<Option<Holds>> {
+) -> Result<Option<DirectoryContents>> {
     let (directories, own) = list(source, directory, contents, enough, cancel)?;
     if own.is_some_and(enough) || look_below(source, &directories, contents, cancel)?.sample.is_none() {
         return Ok(own);
     }
-    Ok(Some(Holds::Classes))
+    Ok(Some(DirectoryContents::Classes))
 }
 
 /// The paths of the subdirectories of a directory, and what else makes it a dataset. The listing ends if that is
@@ -202,9 +203,9 @@ fn list(
     source: &dyn DatasetSource,
     directory: &[u8],
     contents: Contents,
-    enough: fn(Holds) -> bool,
+    enough: fn(DirectoryContents) -> bool,
     cancel: &Cancel,
-) -> Result<(Vec<Vec<u8>>, Option<Holds>)> {
+) -> Result<(Vec<Vec<u8>>, Option<DirectoryContents>)> {
     let root = source.path(&[]);
     let (mut directories, mut own) = (Vec::new(), None);
     source.directory(directory)?.entries(&mut |entry| {
@@ -213,9 +214,9 @@ fn list(
             _ if ignored_entry(entry, contents).is_some() => {}
             EntryKind::Directory => directories.push(below(directory, entry.name)),
             EntryKind::File => match shard_layout(entry.name, contents).and_then(|layout| layout.shards()) {
-                Some(knows) if !knows.has_splits() => own = Some(Holds::Shards),
+                Some(knows) if !knows.has_splits() => own = Some(DirectoryContents::Shards),
                 Some(_) => {}
-                None if is_sample(entry.name, contents) => own = own.or(Some(Holds::Samples)),
+                None if is_sample(entry.name, contents) => own = own.or(Some(DirectoryContents::Samples)),
                 None => {}
             },
             _ => {}

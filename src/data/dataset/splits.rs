@@ -8,7 +8,7 @@ use super::dataset_card::{self, CARD, CardConfig};
 use super::ignored::ignored_entry;
 use super::layouts::{ShardLayout, open_beside, read_beginning};
 use super::samples::text;
-use super::survey::{OtherShards, below};
+use super::survey::{DetectedShards, below};
 use super::{Contents, Layout, Notes, numbered};
 use crate::source::{DatasetSource, EntryKind};
 use base::error::{Error, Result};
@@ -63,7 +63,7 @@ pub(super) fn may_have_files(directories: &[Vec<u8>], has_card: bool) -> bool {
 /// them, everything below the root is searched. `None` if there are no shards.
 pub(super) fn choose(
     source: &dyn DatasetSource,
-    flat: Option<OtherShards>,
+    flat: Option<DetectedShards>,
     asked: Option<&str>,
     cancel: &Cancel,
 ) -> Result<Option<ChosenSplit>> {
@@ -113,7 +113,7 @@ fn one_of(
     let root = root.display();
     match (asked, files.len()) {
         (None, 1) => Ok(files.pop_first().unwrap_or_default()),
-        (Some(asked), _) if names.is_empty() => Err(none_there(source, asked)),
+        (Some(asked), _) if names.is_empty() => Err(no_splits_error(source, asked)),
         (Some(asked), _) => match files.remove_entry(&Some(asked.to_owned())) {
             Some(found) => Ok(found),
             None => {
@@ -135,7 +135,7 @@ pub(super) fn quoted(asked: &str) -> String {
 }
 
 /// The error if a dataset has no splits, or none that names show.
-pub(super) fn none_there(source: &dyn DatasetSource, asked: &str) -> Error {
+pub(super) fn no_splits_error(source: &dyn DatasetSource, asked: &str) -> Error {
     let root = source.path(&[]);
     let message =
         format!("is {}, and {} is a dataset without splits: leave split out", quoted(asked), root.display());
@@ -143,7 +143,7 @@ pub(super) fn none_there(source: &dyn DatasetSource, asked: &str) -> Error {
 }
 
 /// The error if directories are splits and none of them is chosen.
-pub(super) fn are_directories(
+pub(super) fn directories_error(
     source: &dyn DatasetSource,
     layout: Layout,
     splits: &[Vec<u8>],
@@ -237,7 +237,7 @@ fn of_one_layout(
     source: &dyn DatasetSource,
     files: Vec<Vec<u8>>,
     config: Option<&CardConfig>,
-) -> Result<Option<OtherShards>> {
+) -> Result<Option<DetectedShards>> {
     let is_wanted = |name: &&Vec<u8>| {
         let Some(config) = config else { return true };
         let name = String::from_utf8_lossy(name);
@@ -246,7 +246,7 @@ fn of_one_layout(
         is_below && (config.splits.is_empty() || patterns.any(|pattern| pattern.matches(&name)))
     };
     let wanted: Vec<&Vec<u8>> = files.iter().filter(is_wanted).collect();
-    let mut found: Option<OtherShards> = None;
+    let mut found: Option<DetectedShards> = None;
     for (layout, knows) in Layout::of_samples(Contents::Images).filter(|(_, knows)| knows.has_splits()) {
         let is_shard =
             |name: &&&Vec<u8>| knows.is_shard(name.rsplit(|&byte| byte == b'/').next().unwrap_or(name));

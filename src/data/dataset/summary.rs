@@ -1,11 +1,11 @@
 //! What was found while a dataset was listed, and the summary of an index, for display and for `--json`.
 
 use super::layouts::Layout;
-use super::left_out::{LeftOut, Loss};
+use super::left_out::{LeftOut, SkipCost};
 use super::part::DatasetPart;
 use super::places::SkippedByReason;
 use super::{BadShard, FieldKind};
-use crate::source::AskedCounts;
+use crate::source::RequestCounts;
 use base::error::Error;
 use base::notices::{NoticeKind, Notices};
 use serde::{Deserialize, Serialize};
@@ -30,7 +30,7 @@ pub struct Skipped {
     /// One of the files.
     pub example: String,
     /// The cost of skipping them.
-    pub loss: Loss,
+    pub loss: SkipCost,
 }
 
 /// What was found while the dataset was listed. It is stored in the index.
@@ -155,7 +155,7 @@ impl Notes {
     }
 
     /// Records a sample with several images. Keeps the first by name, in whatever order they come.
-    pub(super) fn keep_ambiguous(&mut self, stem: String) {
+    pub(super) fn record_ambiguous(&mut self, stem: String) {
         self.ambiguous = Some(self.ambiguous.take().map_or(stem.clone(), |known| known.min(stem)));
     }
 
@@ -173,7 +173,7 @@ impl Notes {
     pub(super) fn notify(&self, root: &Path, just_indexed: bool, labels: bool, notices: &Notices) {
         let of = |wanted| named(self.skipped.iter().filter(move |(_, skipped)| skipped.loss == wanted));
         let root = root.display();
-        let (samples, beside) = (of(Loss::Sample), of(Loss::Beside));
+        let (samples, beside) = (of(SkipCost::Sample), of(SkipCost::Beside));
         if !samples.is_empty() {
             let message = format!(
                 "{root}: left out: {samples}; convert, repair or remove them; `foreload index {root}` shows all"
@@ -184,7 +184,7 @@ impl Notes {
             notices.notify(NoticeKind::Warning, format!("{root}: by the names of its shards it {why}"));
         }
         if let Some(LabelFault { message, .. }) = self.label_fault.as_ref().filter(|_| just_indexed) {
-            let all = of(Loss::Label);
+            let all = of(SkipCost::Label);
             let all = if all.is_empty() { all } else { format!("; {all}") };
             let message = format!(
                 "{root}: its samples count as samples without labels, for {message}{all}; whoever asks for labels is \
@@ -234,7 +234,7 @@ impl Notes {
             skipped.count += more.count;
             skipped.example = std::mem::take(&mut skipped.example).min(more.example);
         }
-        self.absorb_places(other.places);
+        self.merge_places(other.places);
         self.empty_classes.extend(other.empty_classes);
         self.unlabeled |= other.unlabeled;
         self.every_stem |= other.every_stem;
@@ -252,7 +252,7 @@ impl Notes {
         self.incomplete = self.incomplete.take().or(other.incomplete);
         self.packed_of = self.packed_of.or(other.packed_of);
         if let Some(stem) = other.ambiguous {
-            self.keep_ambiguous(stem);
+            self.record_ambiguous(stem);
         }
     }
 }
@@ -328,7 +328,7 @@ pub struct IndexRequests {
 }
 
 impl IndexRequests {
-    pub(super) fn of(AskedCounts { heads, gets, lists, bytes }: AskedCounts) -> Self {
+    pub(super) fn of(RequestCounts { heads, gets, lists, bytes }: RequestCounts) -> Self {
         Self { heads, gets, lists, bytes }
     }
 }
@@ -441,7 +441,7 @@ mod tests {
         assert_eq!(said(&Notes::default()), []);
         let mut notes = Notes::default();
         for number in 0..10_000 {
-            let skipped = Skipped { count: 1, example: "x/".repeat(3000), loss: Loss::Sample };
+            let skipped = Skipped { count: 1, example: "x/".repeat(3000), loss: SkipCost::Sample };
             notes.skipped.insert(format!("{number} of some kind"), skipped);
         }
         notes.skip(LeftOut::BrokenLink, || "class/b.jpg".to_owned());

@@ -4,7 +4,7 @@ mod named;
 mod pairs;
 mod root;
 
-use super::below::FoundBelow;
+use super::below::FirstFound;
 use super::cancel::Cancel;
 use super::dataset_card::CARD;
 use super::kind::image_extensions;
@@ -36,7 +36,7 @@ pub(super) struct Survey {
 }
 
 /// Shards of a layout, with the implementation of that layout.
-pub(super) type OtherShards = (Layout, &'static dyn ShardLayout, Vec<Vec<u8>>);
+pub(super) type DetectedShards = (Layout, &'static dyn ShardLayout, Vec<Vec<u8>>);
 
 /// Message for a root in which no dataset is recognised.
 const NO_DATASET: &str = "\
@@ -68,8 +68,10 @@ pub(super) fn survey(
     match split {
         Some(split) if survey.split.is_none() => {
             match marked_directories(source, &survey.classes, contents)? {
-                Some((layout, others)) => Err(splits::are_directories(source, layout, &others, Some(split))),
-                None => Err(splits::none_there(source, split)),
+                Some((layout, others)) => {
+                    Err(splits::directories_error(source, layout, &others, Some(split)))
+                }
+                None => Err(splits::no_splits_error(source, split)),
             }
         }
         _ => Ok(survey),
@@ -196,7 +198,7 @@ fn images(
     if let Some(below) = found.splits_below(source, &below, split, cancel)? {
         return Ok(below);
     }
-    if found.are_classes(source, &below, cancel)? {
+    if found.directories_are_classes(source, &below, cancel)? {
         split_directories::refuse_in_classes(source, &found.directories, cancel)?;
         pairs::refuse(source, &found.directories, cancel)?;
         found.note_images();
@@ -240,9 +242,9 @@ fn images(
 /// Surveys a root whose shards are not tars.
 fn other_shards(
     source: &dyn DatasetSource,
-    (layout, knows, shards): OtherShards,
+    (layout, knows, shards): DetectedShards,
     mut found: RootListing,
-    below: &FoundBelow,
+    below: &FirstFound,
     split: Option<&str>,
     cancel: &Cancel,
 ) -> Result<Survey> {
@@ -264,7 +266,7 @@ fn other_shards(
 }
 
 /// Refuses shards in directories if the root has shards itself. `first` is one of the root's.
-fn refuse_places(source: &dyn DatasetSource, first: &[u8], below: &FoundBelow) -> Result<()> {
+fn refuse_places(source: &dyn DatasetSource, first: &[u8], below: &FirstFound) -> Result<()> {
     below.shards.first().map_or(Ok(()), |(_, shard)| Err(in_places(source, first, shard)))
 }
 
@@ -321,10 +323,10 @@ fn files(
 impl RootListing {
     /// Whether the directories are classes. If there are shards next to them, the contents decide: directories or
     /// shards without images are skipped, and images in both are an error.
-    fn are_classes(
+    fn directories_are_classes(
         &mut self,
         source: &dyn DatasetSource,
-        below: &FoundBelow,
+        below: &FirstFound,
         cancel: &Cancel,
     ) -> Result<bool> {
         let has_shards = !self.shards.is_empty() || !self.compressed.is_empty();
@@ -360,7 +362,7 @@ impl RootListing {
     fn splits_below(
         &mut self,
         source: &dyn DatasetSource,
-        below: &FoundBelow,
+        below: &FirstFound,
         split: Option<&str>,
         cancel: &Cancel,
     ) -> Result<Option<Survey>> {
@@ -372,7 +374,7 @@ impl RootListing {
             return Ok(None);
         }
         if let Some((layout, others)) = marked_directories(source, &self.directories, Contents::Images)? {
-            return Err(splits::are_directories(source, layout, &others, split));
+            return Err(splits::directories_error(source, layout, &others, split));
         }
         let Some(chosen) = splits::choose(source, None, split, cancel)? else { return Ok(None) };
         self.note_images();
@@ -384,8 +386,8 @@ impl RootListing {
     fn other_shards(
         &mut self,
         source: &dyn DatasetSource,
-        below: &FoundBelow,
-    ) -> Result<Option<OtherShards>> {
+        below: &FirstFound,
+    ) -> Result<Option<DetectedShards>> {
         let tables = std::mem::take(&mut self.tables);
         let Some((layout, first)) = tables.iter().min_by_key(|(_, name)| name) else { return Ok(None) };
         if !self.shards.is_empty() || !self.compressed.is_empty() || below.sample.is_some() {

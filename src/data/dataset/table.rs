@@ -5,7 +5,7 @@
 //! such as its image.
 
 use super::FieldKind;
-use super::blocks::StoredBlock;
+use super::blocks::CompressedBlock;
 
 /// The samples of a shard as a table.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -15,7 +15,7 @@ pub struct ShardTable {
     /// The columns. Their names are distinct.
     pub columns: Vec<TableColumn>,
     /// The compressed blocks that hold cells, sorted by address.
-    pub blocks: Vec<StoredBlock>,
+    pub blocks: Vec<CompressedBlock>,
 }
 
 /// A column of a table.
@@ -34,13 +34,13 @@ pub struct TableColumn {
 impl TableColumn {
     /// Whether its type has no values.
     pub(super) fn is_nothing(&self) -> bool {
-        matches!(&self.cells, TableCells::Refused(reason) if reason == NO_VALUES)
+        matches!(&self.cells, TableCells::Refused(reason) if reason == NULL_TYPE)
     }
 }
 
 /// Reason to refuse a column whose type has no values. Writers use this type for columns that are empty in one shard.
 /// Other shards then determine the type.
-pub(super) const NO_VALUES: &str = "it holds no values at all, which cannot be read";
+pub(super) const NULL_TYPE: &str = "it holds no values at all, which cannot be read";
 
 /// The cells of a column.
 #[derive(Debug, Clone, PartialEq)]

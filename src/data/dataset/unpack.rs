@@ -53,7 +53,7 @@ impl BlockCodec {
 
     /// Largest number of decompressed bytes for one compressed byte. By the formats, a match has 64 bytes for 3, 258
     /// for 2 bits, 255 for 1. A zstd block has at most 128 KiB for 3 bytes and more.
-    fn most_for_a_byte(self) -> u64 {
+    fn max_expansion(self) -> u64 {
         match self {
             Self::Snappy => 32,
             Self::Gzip | Self::Zlib => 1040,
@@ -65,7 +65,7 @@ impl BlockCodec {
 
 /// A compressed block in a shard.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct PackedBlock {
+pub(super) struct BlockSource {
     /// The offset of its first byte in the shard.
     pub(super) offset: u64,
     /// The number of its decompressed bytes.
@@ -74,7 +74,7 @@ pub(super) struct PackedBlock {
     pub(super) codec: BlockCodec,
 }
 
-impl PackedBlock {
+impl BlockSource {
     /// Decompresses the block from its compressed bytes `packed`.
     ///
     /// # Errors
@@ -89,7 +89,7 @@ impl PackedBlock {
             let most = LARGEST_BLOCK >> 20;
             return Err(format!("a {title} block of {size} bytes once unpacked: {most} MiB are the most"));
         }
-        if size > (packed.len() as u64 + 1) * self.codec.most_for_a_byte() {
+        if size > (packed.len() as u64 + 1) * self.codec.max_expansion() {
             return Err(format!("a {title} block of {} bytes cannot become {size} bytes", packed.len()));
         }
         // An empty zstd or LZ4 frame still has a header, so no bytes at all decompress to no bytes.
@@ -248,7 +248,7 @@ mod tests {
     fn a_block_becomes_what_is_stated_or_an_error() {
         let text = b"the same again, the same again, the same again, the same again".as_slice();
         let packed = snap::raw::Encoder::new().compress_vec(text).unwrap();
-        let block = |unpacked| PackedBlock { offset: 7, unpacked, codec: BlockCodec::Snappy };
+        let block = |unpacked| BlockSource { offset: 7, unpacked, codec: BlockCodec::Snappy };
         assert_eq!(block(text.len() as u64).unpack(&packed).unwrap(), text);
         for size in [0, 1, text.len() as u64 + 1, LARGEST_BLOCK, LARGEST_BLOCK + 1, u64::MAX] {
             assert_eq!(block(size).unpack(&packed).unwrap_err().offset, 7, "{size}");
@@ -268,7 +268,7 @@ mod tests {
     #[test]
     fn what_programs_put_between_frames_is_stepped_over() {
         let both = |packed: &[u8], unpacked: &[u8]| {
-            let block = PackedBlock { offset: 0, unpacked: unpacked.len() as u64, codec: BlockCodec::Zstd };
+            let block = BlockSource { offset: 0, unpacked: unpacked.len() as u64, codec: BlockCodec::Zstd };
             assert_eq!(unpack_all(BlockCodec::Zstd, packed).unwrap(), unpacked);
             assert_eq!(block.unpack(packed).unwrap(), unpacked);
         };
@@ -301,11 +301,11 @@ mod tests {
         let (one, other) = (gzip(b"one "), gzip(b"other"));
         let packed = [&one[..], &other, &[0; 512]].concat();
         assert_eq!(unpack_all(BlockCodec::Gzip, &packed).unwrap(), b"one other");
-        let block = PackedBlock { offset: 0, unpacked: 9, codec: BlockCodec::Gzip };
+        let block = BlockSource { offset: 0, unpacked: 9, codec: BlockCodec::Gzip };
         assert_eq!(block.unpack(&packed).unwrap(), b"one other");
         let told = unpack_all(BlockCodec::Gzip, &[&one[..], b"more"].concat()).unwrap_err();
         assert!(told.ends_with("behind its end are 4 bytes that are no gzip"), "{told}");
         assert!(unpack_all(BlockCodec::Gzip, &one[..one.len() - 1]).is_err());
-        assert!(PackedBlock { unpacked: 8, ..block }.unpack(&packed).is_err());
+        assert!(BlockSource { unpacked: 8, ..block }.unpack(&packed).is_err());
     }
 }

@@ -10,13 +10,13 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Largest number of bytes of decompressed blocks that are kept. A single larger block is kept as well.
-pub const UNPACKED_KEPT: u64 = 256 << 20;
+pub const MAX_CACHED_BYTES: u64 = 256 << 20;
 /// Largest number of bytes, compressed and decompressed, of blocks that are decompressed at the same time. A single
 /// larger block is decompressed alone.
-const MOST_UNDER_WAY: u64 = 256 << 20;
+const MAX_IN_PROGRESS_BYTES: u64 = 256 << 20;
 
 /// Receiver of every block that is decompressed. It may keep the samples in the block.
-pub trait BlockTaker: Send + Sync {
+pub trait BlockObserver: Send + Sync {
     /// Takes what it needs of a block with these decompressed bytes.
     fn take(&self, block: &FileBlock, bytes: &[u8]);
 }
@@ -56,10 +56,10 @@ type BlockKey = (FileId, u64, Option<FileVersion>);
 
 /// The decompressed blocks of a dataset.
 #[derive(Default)]
-pub struct UnpackedBlocks {
+pub struct BlockCache {
     state: Mutex<BlockState>,
     changed: Condvar,
-    takers: Mutex<Vec<Weak<dyn BlockTaker>>>,
+    takers: Mutex<Vec<Weak<dyn BlockObserver>>>,
     blocks: AtomicU64,
     packed: AtomicU64,
     unpacked: AtomicU64,
@@ -97,7 +97,7 @@ impl BlockState {
         self.kept += bytes.len() as u64;
         self.blocks.insert(key, HeldBlock::There { bytes: bytes.clone(), used: self.clock });
         self.by_use.insert(self.clock, key);
-        while self.kept > UNPACKED_KEPT && self.by_use.len() > 1 {
+        while self.kept > MAX_CACHED_BYTES && self.by_use.len() > 1 {
             let Some((_, oldest)) = self.by_use.pop_first() else { return };
             if let Some(HeldBlock::There { bytes, .. }) = self.blocks.remove(&oldest) {
                 self.kept -= bytes.len() as u64;
@@ -108,7 +108,7 @@ impl BlockState {
 
 /// A block that is being decompressed. Its drop wakes the waiting threads, also after an error or a panic.
 struct BlockUnderWay<'a> {
-    all: &'a UnpackedBlocks,
+    all: &'a BlockCache,
     key: BlockKey,
     cost: u64,
     found: Option<Arc<Vec<u8>>>,
@@ -127,7 +127,7 @@ impl Drop for BlockUnderWay<'_> {
     }
 }
 
-impl UnpackedBlocks {
+impl BlockCache {
     fn lock(&self) -> MutexGuard<'_, BlockState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -149,7 +149,7 @@ impl UnpackedBlocks {
             if let Some(bytes) = state.find(key) {
                 return Ok((bytes, false));
             }
-            let has_room = state.under_way == 0 || state.under_way + cost <= MOST_UNDER_WAY;
+            let has_room = state.under_way == 0 || state.under_way + cost <= MAX_IN_PROGRESS_BYTES;
             if has_room && !state.blocks.contains_key(&key) {
                 break;
             }
@@ -170,7 +170,7 @@ impl UnpackedBlocks {
     }
 
     /// Registers `taker` for every block that is decompressed from now on, until it is dropped.
-    pub fn tell(&self, taker: Weak<dyn BlockTaker>) {
+    pub fn tell(&self, taker: Weak<dyn BlockObserver>) {
         let mut takers = self.takers.lock().unwrap_or_else(PoisonError::into_inner);
         takers.retain(|known| known.strong_count() > 0 && !Weak::ptr_eq(known, &taker));
         takers.push(taker);
@@ -194,19 +194,19 @@ impl UnpackedBlocks {
 
 #[cfg(test)]
 mod tests {
-    use super::super::blocks::{BlockContent, StoredBlock};
+    use super::super::blocks::{BlockContent, CompressedBlock};
     use super::*;
     use base::error::Error;
     use std::sync::atomic::AtomicUsize;
 
     fn block(number: u64, unpacked: u32) -> FileBlock {
-        let row = StoredBlock { start: number << 32, offset: 0, packed: 10, unpacked, sum: 0, codec: 0 };
+        let row = CompressedBlock { start: number << 32, offset: 0, packed: 10, unpacked, sum: 0, codec: 0 };
         FileBlock { file: FileId(0), content: BlockContent::Compressed(row), version: None }
     }
 
     #[test]
     fn a_block_is_unpacked_once_by_all_who_ask_at_the_same_time() {
-        let (all, count) = (UnpackedBlocks::default(), AtomicUsize::new(0));
+        let (all, count) = (BlockCache::default(), AtomicUsize::new(0));
         std::thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| {
@@ -225,18 +225,18 @@ mod tests {
 
     #[test]
     fn what_was_asked_for_longest_ago_gives_way() {
-        let all = UnpackedBlocks::default();
-        let size = (UNPACKED_KEPT / 4) as u32;
+        let all = BlockCache::default();
+        let size = (MAX_CACHED_BYTES / 4) as u32;
         let get = |number| all.get(&block(number, size), || Ok(vec![0; size as usize])).unwrap().1;
         assert!((0..4).all(get));
         assert!(!get(0));
         assert!(get(4) && !get(0) && !get(2) && get(1), "the block 1 was the oldest");
-        assert!(all.lock().kept <= UNPACKED_KEPT);
+        assert!(all.lock().kept <= MAX_CACHED_BYTES);
     }
 
     #[test]
     fn what_fails_is_tried_again_by_the_next_who_asks() {
-        let all = UnpackedBlocks::default();
+        let all = BlockCache::default();
         let failed = || Err(Error::Internal("as the test wants it".into()));
         assert!(all.get(&block(1, 5), failed).is_err());
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {

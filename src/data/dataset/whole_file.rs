@@ -2,29 +2,29 @@
 
 use super::blocks::ShardBlocks;
 use super::samples::ShardContents;
-use super::unpack::{BlockCodec, LARGEST_BLOCK, PackedBlock, skippable, unpack_all};
+use super::unpack::{BlockCodec, BlockSource, LARGEST_BLOCK, skippable, unpack_all};
 use crate::source::{Malformed, ReadAt};
 use std::sync::{Condvar, Mutex, PoisonError};
 
 /// Largest number of bytes, compressed and decompressed, of shards that are parsed at the same time. A single larger
 /// shard is parsed alone.
-const MOST_AT_ONCE: u64 = 1 << 30;
+const MAX_AT_ONCE: u64 = 1 << 30;
 
 /// Largest number of skippable zstd frames before the first frame with contents.
-const MOST_SKIPPED: u32 = 16;
+const MAX_SKIPPED: u32 = 16;
 
 /// The number of bytes of shards that are being parsed.
 static AT_ONCE: (Mutex<u64>, Condvar) = (Mutex::new(0), Condvar::new());
 
 /// Memory reserved for a shard that is parsed. Its drop releases the memory.
-struct TakenMemory(u64);
+struct ReservedMemory(u64);
 
-impl TakenMemory {
+impl ReservedMemory {
     /// Waits until this many bytes can be reserved for a shard.
     fn take(bytes: u64) -> Self {
         let (taken, changed) = &AT_ONCE;
         let mut taken = taken.lock().unwrap_or_else(PoisonError::into_inner);
-        while *taken > 0 && *taken + bytes > MOST_AT_ONCE {
+        while *taken > 0 && *taken + bytes > MAX_AT_ONCE {
             taken = changed.wait(taken).unwrap_or_else(PoisonError::into_inner);
         }
         *taken += bytes;
@@ -41,7 +41,7 @@ impl TakenMemory {
     }
 }
 
-impl Drop for TakenMemory {
+impl Drop for ReservedMemory {
     fn drop(&mut self) {
         let (taken, changed) = &AT_ONCE;
         *taken.lock().unwrap_or_else(PoisonError::into_inner) -= self.0;
@@ -55,7 +55,7 @@ pub(super) struct UnpackedShard {
     /// The compressed bytes of the shard.
     packed: Vec<u8>,
     codec: BlockCodec,
-    _memory: TakenMemory,
+    _memory: ReservedMemory,
 }
 
 /// The codec of a shard that is compressed as a whole, by its first bytes; `None` for other shards.
@@ -66,7 +66,7 @@ pub(super) fn codec_of(source: &dyn ReadAt) -> Result<Option<BlockCodec>, Malfor
     let known: [(&[u8], BlockCodec); 2] =
         [(b"\x1f\x8b", BlockCodec::Gzip), (b"\x28\xb5\x2f\xfd", BlockCodec::Zstd)];
     let mut at = 0;
-    for _ in 0..=MOST_SKIPPED {
+    for _ in 0..=MAX_SKIPPED {
         let mut start = [0; 8];
         let got = source
             .read_at(&mut start, at)
@@ -108,13 +108,13 @@ impl UnpackedShard {
         if size.max(unpacked.unwrap_or(0)) > LARGEST_BLOCK {
             return Err(too_large());
         }
-        let mut memory = TakenMemory::take(size + unpacked.unwrap_or(LARGEST_BLOCK));
+        let mut memory = ReservedMemory::take(size + unpacked.unwrap_or(LARGEST_BLOCK));
         let mut packed = vec![0; size as usize];
         let got =
             source.read_at(&mut packed, 0).map_err(|error| wrong(format!("reading failed: {error}")))?;
         packed.truncate(got);
         let bytes = match unpacked {
-            Some(unpacked) => PackedBlock { offset: 0, unpacked, codec }.unpack(&packed)?,
+            Some(unpacked) => BlockSource { offset: 0, unpacked, codec }.unpack(&packed)?,
             None => unpack_all(codec, &packed).map_err(wrong)?,
         };
         if bytes.len() as u64 > LARGEST_BLOCK {
@@ -137,9 +137,9 @@ impl UnpackedShard {
         &self,
         parse: impl FnOnce(&[u8]) -> Result<ShardContents, Malformed>,
     ) -> Result<ShardContents, Malformed> {
-        let mut contents = parse(&self.bytes).map_err(unpacked_place)?;
+        let mut contents = parse(&self.bytes).map_err(in_decompressed)?;
         let mut blocks = ShardBlocks::of(self.packed.len() as u64);
-        let block = PackedBlock { offset: 0, unpacked: self.bytes.len() as u64, codec: self.codec };
+        let block = BlockSource { offset: 0, unpacked: self.bytes.len() as u64, codec: self.codec };
         let start = blocks.add(block, &self.packed)?;
         // Locations of members are relative to the sample's offset, so they stay the same.
         contents.rows.samples.iter_mut().for_each(|sample| sample.offset += start);
@@ -149,6 +149,6 @@ impl UnpackedShard {
 }
 
 /// Converts an error at an offset in the decompressed shard to an error of the shard.
-pub(super) fn unpacked_place(Malformed { offset, message }: Malformed) -> Malformed {
+pub(super) fn in_decompressed(Malformed { offset, message }: Malformed) -> Malformed {
     Malformed { offset: 0, message: format!("{message} (at byte {offset} once it is unpacked)") }
 }

@@ -21,19 +21,19 @@ const KEPT_LANES: usize = 4;
 /// Maximum duration of one step of a request.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Interval at which [`WaitWatch`] is asked whether to keep waiting.
+/// Interval at which [`WaitControl`] is asked whether to keep waiting.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// A client for any number of threads.
 #[derive(Default)]
 pub struct BlockingHttp {
-    lanes: Mutex<Vec<HttpLane>>,
-    asked: Mutex<AskedCounts>,
-    watch: RwLock<Option<Arc<dyn WaitWatch>>>,
+    lanes: Mutex<Vec<PooledClient>>,
+    asked: Mutex<RequestCounts>,
+    watch: RwLock<Option<Arc<dyn WaitControl>>>,
 }
 
 /// Decides how long callers wait for requests, including retries.
-pub trait WaitWatch: Send + Sync {
+pub trait WaitControl: Send + Sync {
     /// Whether to keep waiting after `waited`. Called several times a second while there is no answer.
     fn goes_on(&self, waited: Duration) -> bool;
 }
@@ -43,7 +43,7 @@ pub type AnswerCheck<'a> = &'a dyn Fn(&Fetched) -> Result<(), HttpFailure>;
 
 /// Number of requests by kind, including retries, and the bytes that they returned.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct AskedCounts {
+pub struct RequestCounts {
     /// Requests for a file's headers.
     pub heads: u64,
     /// Requests for files, or parts of them.
@@ -54,7 +54,7 @@ pub struct AskedCounts {
     pub bytes: u64,
 }
 
-impl AskedCounts {
+impl RequestCounts {
     /// Returns the sums of both counts.
     pub fn with(self, other: Self) -> Self {
         Self {
@@ -67,7 +67,7 @@ impl AskedCounts {
 }
 
 /// A runtime and a client for one request at a time.
-struct HttpLane {
+struct PooledClient {
     /// Process that made it. A forked child has the same sockets and must not use them.
     process: u32,
     /// An option, so that `drop` can shut it down without waiting for its tasks.
@@ -94,7 +94,7 @@ impl Fetched {
     }
 }
 
-impl Drop for HttpLane {
+impl Drop for PooledClient {
     fn drop(&mut self) {
         if self.process != std::process::id() {
             // Closing the sockets here would disturb the parent, which uses them.
@@ -156,17 +156,17 @@ impl BlockingHttp {
     }
 
     /// Sets or removes the watch that decides how long callers wait for requests.
-    pub fn set_watch(&self, watch: Option<Arc<dyn WaitWatch>>) {
+    pub fn set_watch(&self, watch: Option<Arc<dyn WaitControl>>) {
         *self.watch.write().unwrap_or_else(PoisonError::into_inner) = watch;
     }
 
     /// Returns the counts of requests so far.
-    pub fn asked(&self) -> AskedCounts {
+    pub fn asked(&self) -> RequestCounts {
         *self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes the counts of requests.
-    pub fn count(&self, count: impl FnOnce(&mut AskedCounts)) {
+    pub fn count(&self, count: impl FnOnce(&mut RequestCounts)) {
         count(&mut self.asked.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
@@ -195,7 +195,7 @@ impl BlockingHttp {
         Ok(done)
     }
 
-    fn lane(&self) -> Result<HttpLane, HttpFailure> {
+    fn lane(&self) -> Result<PooledClient, HttpFailure> {
         let process = std::process::id();
         loop {
             match self.lanes().pop() {
@@ -207,16 +207,16 @@ impl BlockingHttp {
         let runtime = Builder::new_current_thread().enable_all().max_blocking_threads(1).build();
         let runtime =
             runtime.map_err(|error| HttpFailure::Final(format!("no connection can be made: {error}")))?;
-        Ok(HttpLane { process, runtime: Some(runtime), client: Some(HttpClient::new()) })
+        Ok(PooledClient { process, runtime: Some(runtime), client: Some(HttpClient::new()) })
     }
 
-    fn lanes(&self) -> std::sync::MutexGuard<'_, Vec<HttpLane>> {
+    fn lanes(&self) -> std::sync::MutexGuard<'_, Vec<PooledClient>> {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Waits for `work` until it is done or the watch ends the wait.
-async fn watched<T>(watch: &dyn WaitWatch, work: impl Future<Output = T>) -> Result<T, HttpFailure> {
+async fn watched<T>(watch: &dyn WaitControl, work: impl Future<Output = T>) -> Result<T, HttpFailure> {
     let (mut work, begun) = (pin!(work), Instant::now());
     loop {
         match timeout(LOOK, work.as_mut()).await {

@@ -3,7 +3,7 @@
 use super::connection::{HttpConnection, HttpRequest};
 use super::failure::HttpFailure;
 use super::tls;
-use super::url::{HttpUrl, Origin, Reach, is_near};
+use super::url::{AddressPolicy, HttpUrl, Origin, is_near};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::{Body, Incoming};
@@ -26,7 +26,7 @@ use tokio_rustls::rustls::pki_types::ServerName;
 const REDIRECTS: usize = 5;
 
 /// Longest body, in bytes, that is read only so that its connection can be kept.
-const WORTH_READING: usize = 64 << 10;
+const MAX_DRAINED_BODY: usize = 64 << 10;
 
 /// The part of a file that a request asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,32 +47,32 @@ pub struct HttpTarget {
     /// Headers for this server only: tokens, signatures.
     pub headers: Vec<(HeaderName, HeaderValue)>,
     /// Addresses that the request may connect to.
-    pub reach: Reach,
+    pub reach: AddressPolicy,
     /// Addresses that redirects to other hosts may connect to. The stricter of this and `reach` applies.
-    pub redirects: Reach,
+    pub redirects: AddressPolicy,
 }
 
 impl HttpTarget {
     /// Makes the target of a URL that the user gave, without further credentials.
     pub fn of(url: HttpUrl) -> Self {
-        Self { url, headers: Vec::new(), reach: Reach::Anywhere, redirects: Reach::NotNear }
+        Self { url, headers: Vec::new(), reach: AddressPolicy::Anywhere, redirects: AddressPolicy::NotNear }
     }
 }
 
 /// A client for any number of servers, on one runtime.
 pub struct HttpClient {
     proxies: Matcher,
-    /// Idle connections. The most recently used one is taken first, so that few stay open. Each `Reach` has connections
+    /// Idle connections. The most recently used one is taken first, so that few stay open. Each `AddressPolicy` has connections
     /// of its own.
     idle: Mutex<IdleConnections>,
 }
 
-type IdleConnections = HashMap<(Arc<Origin>, Reach), Vec<OpenConnection>>;
+type IdleConnections = HashMap<(Arc<Origin>, AddressPolicy), Vec<OpenConnection>>;
 
 /// An open connection, and how requests on it name their target.
 pub(super) struct OpenConnection {
     http: HttpConnection,
-    reach: Reach,
+    reach: AddressPolicy,
     /// `Some` if a proxy reads the requests, which then have absolute URLs. The inner value is the proxy's credentials.
     pub(super) proxy: Option<Option<HeaderValue>>,
 }
@@ -132,7 +132,7 @@ impl HttpClient {
         &self,
         url: &HttpUrl,
         make: impl Fn(&OpenConnection) -> Result<HttpRequest, HttpFailure>,
-        reach: Reach,
+        reach: AddressPolicy,
     ) -> Result<HttpAnswer<'_>, HttpFailure> {
         loop {
             let kept = self.idle().get_mut(&(url.origin.clone(), reach)).and_then(Vec::pop);
@@ -165,7 +165,7 @@ impl HttpClient {
         }
     }
 
-    async fn connect(&self, origin: &Origin, reach: Reach) -> Result<OpenConnection, HttpFailure> {
+    async fn connect(&self, origin: &Origin, reach: AddressPolicy) -> Result<OpenConnection, HttpFailure> {
         let uri =
             origin.to_string().parse().map_err(|_| HttpFailure::Final(format!("{origin} is no URL")))?;
         // A proxy cannot reach link-local addresses.
@@ -175,7 +175,7 @@ impl HttpClient {
             None => connect_to(origin.bare_host(), origin.port, reach).await?,
             Some(proxy) => {
                 if let Ok(address) = origin.bare_host().parse() {
-                    refuse_beyond(reach, address)?;
+                    check_address(reach, address)?;
                 }
                 connect_to_proxy(proxy).await?
             }
@@ -197,7 +197,7 @@ impl HttpClient {
     async fn begin(
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         proxy: Option<Option<HeaderValue>>,
-        reach: Reach,
+        reach: AddressPolicy,
     ) -> Result<OpenConnection, HttpFailure> {
         let http = HttpConnection::begin(stream).await.map_err(|error| broken(&error))?;
         Ok(OpenConnection { http, reach, proxy })
@@ -249,7 +249,7 @@ impl HttpAnswer<'_> {
         let mut found = Vec::new();
         while !self.body.is_end_stream() {
             match self.chunk(patience).await {
-                Ok(Some(bytes)) if found.len() + bytes.len() <= WORTH_READING => {
+                Ok(Some(bytes)) if found.len() + bytes.len() <= MAX_DRAINED_BODY => {
                     found.extend_from_slice(&bytes);
                 }
                 Ok(None) => break,
@@ -323,14 +323,14 @@ pub(super) fn request(
 }
 
 /// Connects to the first address of a host that accepts.
-async fn connect_to(host: &str, port: u16, reach: Reach) -> Result<TcpStream, HttpFailure> {
+async fn connect_to(host: &str, port: u16, reach: AddressPolicy) -> Result<TcpStream, HttpFailure> {
     let addresses: Vec<SocketAddr> = match host.parse::<IpAddr>() {
         Ok(address) => vec![SocketAddr::new(address, port)],
         Err(_) => {
             tokio::net::lookup_host((host, port)).await.map_err(|error| unknown(host, &error))?.collect()
         }
     };
-    addresses.iter().try_for_each(|address| refuse_beyond(reach, address.ip()))?;
+    addresses.iter().try_for_each(|address| check_address(reach, address.ip()))?;
     TcpStream::connect(&addresses[..]).await.map_err(|error| {
         let what = match error.kind() {
             std::io::ErrorKind::ConnectionRefused => {
@@ -358,7 +358,7 @@ async fn connect_to_proxy(proxy: &Intercept) -> Result<TcpStream, HttpFailure> {
     }
     let port = uri.port_u16().unwrap_or(80);
     let bare = host.trim_start_matches('[').trim_end_matches(']');
-    connect_to(bare, port, Reach::Anywhere).await.map_err(|failure| match failure {
+    connect_to(bare, port, AddressPolicy::Anywhere).await.map_err(|failure| match failure {
         HttpFailure::Broken(why) => HttpFailure::Broken(format!("the proxy {why}")),
         HttpFailure::Final(why) => HttpFailure::Final(format!("the proxy: {why}")),
         other => other,
@@ -402,7 +402,7 @@ async fn encrypted<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     origin: &Origin,
 ) -> Result<impl AsyncRead + AsyncWrite + Unpin + Send + 'static + use<S>, HttpFailure> {
     let host = origin.bare_host();
-    let connector = tls::trusting_the_system().map_err(HttpFailure::Final)?;
+    let connector = tls::system_trust_connector().map_err(HttpFailure::Final)?;
     let name = ServerName::try_from(host.to_owned());
     let name =
         name.map_err(|_| HttpFailure::Final(format!("{host} is no name that a certificate could have")))?;
@@ -420,7 +420,7 @@ async fn encrypted<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
 }
 
 /// Fails for an address that a request must not connect to.
-fn refuse_beyond(reach: Reach, address: IpAddr) -> Result<(), HttpFailure> {
+fn check_address(reach: AddressPolicy, address: IpAddr) -> Result<(), HttpFailure> {
     let refused = |what| HttpFailure::Final(format!("leads to {address}, {what}, which is not followed"));
     reach.refusal(address).map_or(Ok(()), |what| Err(refused(what)))
 }
@@ -446,16 +446,16 @@ mod tests {
     fn addresses_of_the_own_network_are_known_in_every_form() {
         let refused = |reach, addresses: &[&str]| {
             Vec::from_iter(
-                addresses.iter().map(|address| refuse_beyond(reach, address.parse().unwrap()).is_err()),
+                addresses.iter().map(|address| check_address(reach, address.parse().unwrap()).is_err()),
             )
         };
         let near = ["169.254.169.254", "fe80::1", "::ffff:169.254.1.2"];
         let own = ["127.0.0.1", "127.8.8.8", "0.0.0.0", "::1", "::", "::ffff:127.0.0.1"];
         let far = ["10.0.0.1", "2001:db8::1", "::ffff:10.0.0.1"];
         for (reach, expected) in [
-            (Reach::Anywhere, [false, false, false]),
-            (Reach::NotNear, [true, false, false]),
-            (Reach::NotOwn, [true, true, false]),
+            (AddressPolicy::Anywhere, [false, false, false]),
+            (AddressPolicy::NotNear, [true, false, false]),
+            (AddressPolicy::NotOwn, [true, true, false]),
         ] {
             for (addresses, expected) in [&near[..], &own, &far].into_iter().zip(expected) {
                 assert_eq!(refused(reach, addresses), vec![expected; addresses.len()], "{addresses:?}");

@@ -32,7 +32,7 @@ pub enum HttpFailure {
 
 impl HttpFailure {
     /// Whether the same request may succeed later.
-    pub fn is_passing(&self) -> bool {
+    pub fn may_succeed_later(&self) -> bool {
         match self {
             Self::Status(status, _) => matches!(status.as_u16(), 408 | 429 | 500 | 502 | 503 | 504),
             Self::Broken(_) | Self::Stalled(_) | Self::Late(_) => true,

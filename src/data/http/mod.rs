@@ -22,7 +22,7 @@ mod tls;
 mod token;
 mod url;
 
-pub use blocking::{AnswerCheck, AskedCounts, BlockingHttp, Fetched, WaitWatch};
+pub use blocking::{AnswerCheck, BlockingHttp, Fetched, RequestCounts, WaitControl};
 pub use client::{Ask, HttpAnswer, HttpClient, HttpTarget};
 pub use connection::{HttpConnection, HttpRequest};
 pub use deadline::DeadlineLimits;
@@ -33,8 +33,8 @@ pub use hyper::header::{self, HeaderMap, HeaderValue};
 pub use pinned::{CertificatePin, TlsIdentity};
 #[cfg(feature = "objects")]
 pub use plain::PlainRequest;
-pub use retry::{GrowingPauses, Retries};
+pub use retry::{Retries, RetryBackoff};
 pub use runtime::RuntimeThread;
-pub use tls::provide_to_all;
+pub use tls::install_default_provider;
 pub use token::Token;
-pub use url::{HttpUrl, Reach, is_http};
+pub use url::{AddressPolicy, HttpUrl, is_http};

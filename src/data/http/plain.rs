@@ -3,7 +3,7 @@
 use super::blocking::{BlockingHttp, Fetched, whole};
 use super::client::{Ask, HttpAnswer, HttpClient, OpenConnection, request, retry_after};
 use super::failure::HttpFailure;
-use super::url::{HttpUrl, Reach, is_near};
+use super::url::{AddressPolicy, HttpUrl, is_near};
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::Method;
@@ -39,7 +39,7 @@ impl HttpClient {
             });
             Ok(request)
         };
-        let answer = timeout(patience, self.send_once(&plain.url, make, Reach::Anywhere)).await;
+        let answer = timeout(patience, self.send_once(&plain.url, make, AddressPolicy::Anywhere)).await;
         answer.map_err(|_| HttpFailure::Stalled(patience))?
     }
 }

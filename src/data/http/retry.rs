@@ -5,22 +5,22 @@ use base::rng::{RandomKey, RandomStream, Use};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Maximum number of tries of one request.
-const MOST_TRIES: u32 = 8;
+const MAX_TRIES: u32 = 8;
 /// Longest pause after the first failure. It doubles with each further failure.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// Longest pause that no server asked for.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// The longest pause that a server may ask for.
-const LONGEST_ASKED: Duration = Duration::from_secs(60);
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
 
 /// Pauses that grow with each failure. They are random, so that clients that failed together do not return together.
 #[derive(Default)]
-pub struct GrowingPauses {
+pub struct RetryBackoff {
     tries: u32,
     random: Option<RandomStream>,
 }
 
-impl GrowingPauses {
+impl RetryBackoff {
     /// Returns the pause after one more failure.
     pub fn after_failure(&mut self) -> Duration {
         let longest = FIRST_PAUSE.saturating_mul(1 << self.tries.min(16)).min(LONGEST_PAUSE);
@@ -41,12 +41,12 @@ impl GrowingPauses {
 }
 
 /// The tries of one request.
-pub struct Retries(GrowingPauses);
+pub struct Retries(RetryBackoff);
 
 impl Retries {
     /// Starts without failures.
     pub fn new() -> Self {
-        Self(GrowingPauses::default())
+        Self(RetryBackoff::default())
     }
 
     /// Returns the number of failed tries.
@@ -60,11 +60,11 @@ impl Retries {
     /// The failure, if the request is not tried again.
     pub fn after(&mut self, failure: HttpFailure) -> Result<Duration, GaveUp> {
         let pause = self.0.after_failure();
-        if !failure.is_passing() || self.failed() >= MOST_TRIES {
+        if !failure.may_succeed_later() || self.failed() >= MAX_TRIES {
             return Err(GaveUp { failure, tries: self.failed() });
         }
         Ok(match failure {
-            HttpFailure::Status(_, Some(asked)) => pause.max(asked.min(LONGEST_ASKED)),
+            HttpFailure::Status(_, Some(asked)) => pause.max(asked.min(MAX_RETRY_AFTER)),
             _ => pause,
         })
     }
@@ -84,13 +84,13 @@ mod tests {
     #[test]
     fn pauses_double_and_end() {
         let mut retries = Retries::new();
-        for number in 0..MOST_TRIES - 1 {
+        for number in 0..MAX_TRIES - 1 {
             let longest = (FIRST_PAUSE * (1 << number)).min(LONGEST_PAUSE);
             let pause = retries.after(HttpFailure::Broken(String::new())).unwrap();
             assert!(pause >= longest / 2 && pause <= longest, "{number}: {pause:?}");
         }
         let last = retries.after(HttpFailure::Broken("it broke".to_owned())).unwrap_err();
-        assert_eq!(last.to_string(), format!("it broke (tried {MOST_TRIES} times)"));
+        assert_eq!(last.to_string(), format!("it broke (tried {MAX_TRIES} times)"));
     }
 
     #[test]
@@ -99,7 +99,7 @@ mod tests {
             HttpFailure::Status(StatusCode::SERVICE_UNAVAILABLE, Some(Duration::from_secs(seconds)))
         };
         assert_eq!(Retries::new().after(asked(7)).unwrap(), Duration::from_secs(7));
-        assert_eq!(Retries::new().after(asked(1 << 40)).unwrap(), LONGEST_ASKED);
+        assert_eq!(Retries::new().after(asked(1 << 40)).unwrap(), MAX_RETRY_AFTER);
         assert!(Retries::new().after(HttpFailure::Status(StatusCode::NOT_FOUND, None)).is_err());
     }
 }

@@ -70,14 +70,14 @@ impl RuntimeThread {
     }
 
     /// Whether this process started the thread, as opposed to the process that this one was forked from.
-    pub fn is_here(&self) -> bool {
+    pub fn is_own_process(&self) -> bool {
         self.process == std::process::id()
     }
 }
 
 impl Drop for RuntimeThread {
     fn drop(&mut self) {
-        if !self.is_here() {
+        if !self.is_own_process() {
             // After a fork, locks of the runtime may be held for ever, and waking the runtime would wake the parent's.
             std::mem::forget(self.stop.take());
             std::mem::forget(self.thread.take());

@@ -12,7 +12,7 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
 }
 
 /// Makes the provider the process's default, for crates that use TLS themselves.
-pub fn provide_to_all() {
+pub fn install_default_provider() {
     // If another library has installed a default already, that one serves as well.
     let _ = ring::default_provider().install_default();
 }
@@ -28,7 +28,7 @@ static TRUSTED: Mutex<Option<(TrustVariables, TlsConnector)>> = Mutex::new(None)
 ///
 /// # Errors
 /// Why there is no trusted certificate, in words.
-pub(super) fn trusting_the_system() -> Result<TlsConnector, String> {
+pub(super) fn system_trust_connector() -> Result<TlsConnector, String> {
     let variables = ["SSL_CERT_FILE", "SSL_CERT_DIR"].map(std::env::var_os);
     let mut trusted = TRUSTED.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((under, connector)) = &*trusted

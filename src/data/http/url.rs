@@ -189,7 +189,7 @@ impl HttpUrl {
     }
 
     /// Returns this URL, with the query of `other` if it has none. Both must be of the same server.
-    pub fn or_query_of(self, other: &Self) -> Self {
+    pub fn with_fallback_query(self, other: &Self) -> Self {
         let query = self.query.clone().or_else(|| other.query.clone());
         Self { query, ..self }
     }
@@ -241,11 +241,12 @@ impl HttpUrl {
 
     /// Returns the parts of the query that identify the file, for example an object's name or version. `None` if the
     /// query contains only signatures and tokens, which change from request to request. The result may still be secret.
-    pub fn naming_query(&self) -> Option<String> {
+    pub fn identifying_query(&self) -> Option<String> {
         let parts = self.query.as_deref().unwrap_or_default().split('&').filter(|part| !part.is_empty());
         let name = |part: &str| part.split('=').next().unwrap_or_default().to_ascii_lowercase();
         let is_azure = parts.clone().any(|part| name(part) == "sig");
-        let mut naming: Vec<&str> = parts.filter(|part| !proves(&name(part), is_azure)).collect();
+        let mut naming: Vec<&str> =
+            parts.filter(|part| !is_credential_parameter(&name(part), is_azure)).collect();
         naming.sort_unstable();
         (!naming.is_empty()).then(|| naming.join("&"))
     }
@@ -266,7 +267,7 @@ const PROOFS: &str = "awsaccesskeyid googleaccessid signature expires policy key
                       access_token auth_token auth auth_key api_key apikey jwt";
 
 /// Whether a query parameter belongs to a signature or a token, or says how the answer must be sent.
-fn proves(name: &str, is_azure: bool) -> bool {
+fn is_credential_parameter(name: &str, is_azure: bool) -> bool {
     let is_of = |names: &str| names.split(' ').any(|known| known == name);
     let starts = ["x-amz-", "x-goog-", "response-", "hdn"];
     starts.iter().any(|start| name.starts_with(start)) || is_of(PROOFS) || is_azure && is_of(AZURE)
@@ -274,7 +275,7 @@ fn proves(name: &str, is_azure: bool) -> bool {
 
 /// Addresses that a request may connect to. The order is from the least strict to the strictest.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Reach {
+pub enum AddressPolicy {
     /// Any address: for URLs that the user gave.
     #[default]
     Anywhere,
@@ -285,7 +286,7 @@ pub enum Reach {
     NotOwn,
 }
 
-impl Reach {
+impl AddressPolicy {
     /// Returns why an address may not be connected to; `None` if it may.
     pub(super) fn refusal(self, address: IpAddr) -> Option<&'static str> {
         match self {
@@ -378,7 +379,7 @@ mod tests {
 
     #[test]
     fn queries_name_what_is_no_signature() {
-        let named = |query: &str| url(&format!("https://h/get.tar?{query}")).naming_query();
+        let named = |query: &str| url(&format!("https://h/get.tar?{query}")).identifying_query();
         for signature in [
             "X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Signature=0123&X-Amz-Expires=60",
             "X-Goog-Signature=0123&response-content-type=a",

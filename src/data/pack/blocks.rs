@@ -9,16 +9,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Maximum number of bytes of unpacked blocks that all threads hold, or those of a single sample if these are more.
-const MOST_HELD: u64 = 1 << 30;
+const MAX_HELD: u64 = 1 << 30;
 
 /// Key for data without a column: members of a tar shard, and records. A sample's bytes are then in one block.
 pub(super) const NO_COLUMN: u32 = 0;
 
 /// Unpacked blocks of a shard that a thread holds: for each column, the one that was read last.
 #[derive(Default)]
-pub(super) struct HeldColumns(BTreeMap<u32, (FileBlock, Arc<Vec<u8>>)>);
+pub(super) struct ColumnBlocks(BTreeMap<u32, (FileBlock, Arc<Vec<u8>>)>);
 
-impl HeldColumns {
+impl ColumnBlocks {
     /// Appends the bytes at `extent` to `bytes`, if they are in the block of this column that was read last. Returns
     /// whether they are.
     pub(super) fn read(&self, column: u32, extent: Extent, bytes: &mut Vec<u8>) -> bool {
@@ -66,18 +66,18 @@ impl HeldColumns {
     }
 }
 
-/// Returns how many of `threads` may pack at a time without holding more than [`MOST_HELD`].
+/// Returns how many of `threads` may pack at a time without holding more than [`MAX_HELD`].
 pub(super) fn threads(index: &DatasetIndex, table: &PackedColumns, threads: usize) -> usize {
     if index.has_blocks() { fitting(most_held(index, table), threads) } else { threads }
 }
 
 /// Returns how many of `threads` fit into memory if each holds `held` bytes. At least 1.
 fn fitting(held: u64, threads: usize) -> usize {
-    let most = usize::try_from(MOST_HELD / held.max(1)).unwrap_or(usize::MAX);
+    let most = usize::try_from(MAX_HELD / held.max(1)).unwrap_or(usize::MAX);
     threads.min(most.max(1))
 }
 
-/// Returns the maximum number of bytes that [`HeldColumns`] holds at any time.
+/// Returns the maximum number of bytes that [`ColumnBlocks`] holds at any time.
 fn most_held(index: &DatasetIndex, table: &PackedColumns) -> u64 {
     let (mut most, mut shard) = (0, None);
     let mut held: BTreeMap<u32, FileBlock> = BTreeMap::new();
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn as_many_threads_pack_as_blocks_fit_in_memory() {
-        assert_eq!([0, 1, MOST_HELD / 64].map(|most| fitting(most, 64)), [64, 64, 64]);
-        assert_eq!([MOST_HELD / 3, MOST_HELD, MOST_HELD * 5].map(|most| fitting(most, 64)), [3, 1, 1]);
+        assert_eq!([0, 1, MAX_HELD / 64].map(|most| fitting(most, 64)), [64, 64, 64]);
+        assert_eq!([MAX_HELD / 3, MAX_HELD, MAX_HELD * 5].map(|most| fitting(most, 64)), [3, 1, 1]);
     }
 }

@@ -5,7 +5,7 @@ use super::finished::refuse_changed;
 use super::place::PackingRecord;
 use super::tars::{CLASSES, shard_name};
 use crate::dataset::DatasetIndex;
-use crate::dataset::packed::TARS;
+use crate::dataset::packed::TARS_MARKER_FILE;
 use base::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -20,7 +20,7 @@ pub(super) struct FinishedTar {
     pub(super) stamps: String,
 }
 
-/// Contents of the file [`TARS`].
+/// Contents of the file [`TARS_MARKER_FILE`].
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct FinishedTars {
     /// What the shards were made of, and how.
@@ -45,7 +45,7 @@ impl FinishedTars {
         classes: &str,
     ) -> Result<Self> {
         let into = &options.into;
-        let path = into.join(TARS);
+        let path = into.join(TARS_MARKER_FILE);
         let text = fs::read(&path).map_err(|error| Error::io("read", &path, error))?;
         let damaged = |why: String| {
             let message = format!("is damaged ({why}): remove {} and pack again", into.display());

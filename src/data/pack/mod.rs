@@ -36,14 +36,14 @@ pub use tars::{TarReport, pack_as_tars};
 pub use unpack::{UnpackReport, unpack};
 
 use crate::dataset::packed::{
-    MANIFEST, PackedManifest, PackedShard, PackingFacts, RawName, ShardSeal, ShardTally, TARS, is_shard_name,
-    shard_name,
+    MANIFEST_FILE, PackedManifest, PackedShard, PackingFacts, RawName, ShardIdentity, ShardTally,
+    TARS_MARKER_FILE, is_shard_name, shard_name,
 };
 use crate::dataset::{Contents, DatasetIndex, IndexOptions, Layout, Skipped};
 use base::error::{Error, Result};
 use base::names::named;
 use open_shard::OpenPackedShard;
-use place::{FoundPlace, PackingPlace, PackingRecord};
+use place::{PackingRecord, PackingTarget, TargetState};
 use serde::Serialize;
 use shard::ShardPacker;
 use source::{PackSource, SampleReader};
@@ -53,7 +53,7 @@ use std::io::{ErrorKind, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
-use walk::{MakesShards, ShardWalk, WalkedShards};
+use walk::{MakesShards, ShardRun, WalkedShards};
 
 /// Required disk space in bytes for each byte of the source, an upper estimate for packed photographs.
 const ROOM: f64 = 1.35;
@@ -80,8 +80,8 @@ impl PackedAs {
     /// Returns the file that is written last. If it exists, packing has finished.
     fn finished(self) -> &'static str {
         match self {
-            Self::Packed => MANIFEST,
-            Self::Tar => TARS,
+            Self::Packed => MANIFEST_FILE,
+            Self::Tar => TARS_MARKER_FILE,
         }
     }
 
@@ -184,11 +184,11 @@ pub fn pack(options: &PackOptions, progress: &(dyn Fn(Option<u64>) + Sync)) -> R
         seconds: began.elapsed().as_secs_f64(),
     };
     progress(Some(index.len()));
-    let place = match PackingPlace::open(into, &record)? {
-        FoundPlace::Open(place) => place,
-        FoundPlace::Finished => {
+    let place = match PackingTarget::open(into, &record)? {
+        TargetState::Open(place) => place,
+        TargetState::Finished => {
             let manifest = finished::finished(options, &index, &record)?;
-            place::tidy_finished(into)?;
+            place::remove_leftover_record(into)?;
             let samples = manifest.tally.samples;
             return Ok(report(manifest, samples, 0));
         }
@@ -198,12 +198,12 @@ pub fn pack(options: &PackOptions, progress: &(dyn Fn(Option<u64>) + Sync)) -> R
         layout: facts.layout,
         source: PackSource::new(&index, &facts, options.threads),
     };
-    let walk = ShardWalk { index: &index, place: &place, options, progress, shards: &shards };
+    let walk = ShardRun { index: &index, place: &place, options, progress, shards: &shards };
     let WalkedShards { made, samples_before, again } = walk.run(&&maker)?;
     let manifest = manifest(&index, &facts, options, maker.left_out_shards()?, made);
-    place.publish(MANIFEST, |mut file| {
+    place.publish(MANIFEST_FILE, |mut file| {
         let text = serde_json::to_vec(&manifest).map_err(|error| Error::Internal(error.to_string()))?;
-        file.write_all(&text).map_err(|error| Error::io("write", into.join(MANIFEST), error))
+        file.write_all(&text).map_err(|error| Error::io("write", into.join(MANIFEST_FILE), error))
     })?;
     place.finish()?;
     Ok(report(manifest, samples_before, again))
@@ -223,7 +223,7 @@ struct PackedMaker<'a> {
 
 impl<'a> MakesShards for &'a PackedMaker<'a> {
     type Memory = ShardPacker<'a>;
-    type Made = (ShardTally, ShardSeal);
+    type Made = (ShardTally, ShardIdentity);
 
     const ROOM: (f64, u64) = (ROOM, ROOM_OF_SAMPLE);
 
@@ -284,11 +284,11 @@ fn manifest(
     facts: &PackingFacts,
     options: &PackOptions,
     members_left_out: u64,
-    made: Vec<((ShardTally, ShardSeal), String)>,
+    made: Vec<((ShardTally, ShardIdentity), String)>,
 ) -> PackedManifest {
     let mut tally = ShardTally { members_left_out, ..ShardTally::default() };
     made.iter().for_each(|((own, _), _)| tally.add(own));
-    let shard = |((own, seal), stamps): ((ShardTally, ShardSeal), String)| {
+    let shard = |((own, seal), stamps): ((ShardTally, ShardIdentity), String)| {
         PackedShard::new(&seal, own.samples, stamps)
     };
     PackedManifest {

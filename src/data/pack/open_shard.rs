@@ -1,7 +1,7 @@
 //! A finished packed shard, open for reading.
 
 use crate::dataset::SizedFile;
-use crate::dataset::packed::{PackedFooter, PackedManifest, ShardSeal, shard_name};
+use crate::dataset::packed::{PackedFooter, PackedManifest, ShardIdentity, shard_name};
 use base::error::{Error, Result};
 use std::path::{Path, PathBuf};
 
@@ -29,7 +29,7 @@ impl OpenPackedShard {
     ///
     /// # Errors
     /// [`Error::Io`] if it cannot be opened, [`Error::Dataset`] if it is damaged.
-    pub(super) fn read(path: PathBuf) -> Result<(Self, ShardSeal)> {
+    pub(super) fn read(path: PathBuf) -> Result<(Self, ShardIdentity)> {
         let file = SizedFile::open(&path).map_err(|error| Error::io("open", &path, error))?;
         let (footer, seal) =
             PackedFooter::read(&file).map_err(|error| Error::dataset(&path, error.message))?;

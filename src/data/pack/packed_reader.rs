@@ -2,11 +2,11 @@
 
 use super::open_shard::OpenPackedShard;
 use super::source::SampleFiles;
-use crate::dataset::packed::{PACKED_FORM, PackedMember};
+use crate::dataset::packed::{PACKED_FORMAT, PackedMember};
 use crate::dataset::{DatasetIndex, FileId, ReadAt, Stamp};
 use base::crc::checksum;
 use base::error::{Error, Result};
-use pixels::decode::{FileForm, FileRestorer};
+use pixels::decode::{FileRestorer, StorageFormat};
 
 /// Restores files on one thread, with reusable memory.
 #[derive(Default)]
@@ -36,12 +36,12 @@ impl FileReader {
         if got != self.packed.len() || checksum(&self.packed) != member.checksum {
             return Err(damaged("is damaged: its checksum is another".to_owned()));
         }
-        if member.form != PACKED_FORM {
+        if member.form != PACKED_FORMAT {
             return Ok(&self.packed);
         }
         let file = self
             .restorer
-            .restore(FileForm::Packed, &self.packed)
+            .restore(StorageFormat::Packed, &self.packed)
             .map_err(|error| damaged(error.to_string()))?;
         if file.len() != member.original as usize {
             let (found, stated) = (file.len(), member.original);

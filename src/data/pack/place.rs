@@ -47,7 +47,7 @@ struct ShardNote {
 }
 
 /// The target directory, locked.
-pub(super) struct PackingPlace {
+pub(super) struct PackingTarget {
     path: PathBuf,
     /// Record file, to which notes are appended. The kernel releases its lock when the process ends for any reason.
     record: Mutex<File>,
@@ -56,11 +56,11 @@ pub(super) struct PackingPlace {
 }
 
 /// State of the directory.
-pub(super) enum FoundPlace {
+pub(super) enum TargetState {
     /// The packed dataset is complete.
     Finished,
     /// Shards or the manifest are missing.
-    Open(PackingPlace),
+    Open(PackingTarget),
 }
 
 /// Fails if one directory contains the other, or if both are the same. `into` need not exist.
@@ -92,21 +92,21 @@ pub(super) fn refuse_nested(from: &Path, into: &Path) -> Result<()> {
     Ok(())
 }
 
-impl PackingPlace {
+impl PackingTarget {
     /// Opens or creates the directory at `path` for `record`.
     ///
     /// # Errors
     /// [`Error::Dataset`] if another process works on it, if it has other contents, or if it was begun with another
     /// record; [`Error::Io`] if it cannot be written.
-    pub(super) fn open(path: &Path, record: &PackingRecord) -> Result<FoundPlace> {
+    pub(super) fn open(path: &Path, record: &PackingRecord) -> Result<TargetState> {
         fs::create_dir_all(path).map_err(|error| Error::io("create", path, error))?;
         let is_finished = || path.join(record.to.finished()).exists();
         if is_finished() {
-            return Ok(FoundPlace::Finished);
+            return Ok(TargetState::Finished);
         }
-        if let Err(error) = refuse_strangers(path, record.to) {
+        if let Err(error) = check_only_own_files(path, record.to) {
             // Another process may have finished between both checks; then the manifest is not an unrelated file.
-            return if is_finished() { Ok(FoundPlace::Finished) } else { Err(error) };
+            return if is_finished() { Ok(TargetState::Finished) } else { Err(error) };
         }
         let named = path.join(UNFINISHED);
         let opened = File::options().read(true).append(true).create(true).open(&named);
@@ -122,7 +122,7 @@ impl PackingPlace {
         }
         // Another process may have finished, and removed the record, while this one opened it.
         if is_finished() {
-            return Ok(FoundPlace::Finished);
+            return Ok(TargetState::Finished);
         }
         remove_partial(path)?;
         let mut text = Vec::new();
@@ -151,7 +151,7 @@ impl PackingPlace {
         // Ignore a line that was incomplete when the machine stopped.
         let noted = notes.lines().filter_map(|line| serde_json::from_str::<ShardNote>(line).ok());
         let noted = noted.map(|note| (note.shard, note.stamps)).collect();
-        Ok(FoundPlace::Open(Self { path: path.to_path_buf(), record: Mutex::new(file), noted }))
+        Ok(TargetState::Open(Self { path: path.to_path_buf(), record: Mutex::new(file), noted }))
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -216,7 +216,7 @@ fn names(path: &Path) -> Result<Vec<OsString>> {
 }
 
 /// Fails if a directory contains anything but files of an unfinished run.
-fn refuse_strangers(path: &Path, to: PackedAs) -> Result<()> {
+fn check_only_own_files(path: &Path, to: PackedAs) -> Result<()> {
     let names = names(path)?;
     let begun = names.iter().any(|name| name == UNFINISHED);
     let own =
@@ -229,7 +229,7 @@ fn refuse_strangers(path: &Path, to: PackedAs) -> Result<()> {
 }
 
 /// Removes the record of a finished dataset, in case the run that finished it was killed before it did.
-pub(super) fn tidy_finished(path: &Path) -> Result<()> {
+pub(super) fn remove_leftover_record(path: &Path) -> Result<()> {
     remove(&path.join(UNFINISHED))
 }
 
@@ -300,8 +300,8 @@ pub(super) fn refuse_url(path: &Path) -> Result<()> {
 }
 #[cfg(test)]
 mod tests {
-    use super::{PackedAs, PackingPlace, PackingRecord, UNFINISHED};
-    use crate::dataset::packed::MANIFEST;
+    use super::{PackedAs, PackingRecord, PackingTarget, UNFINISHED};
+    use crate::dataset::packed::MANIFEST_FILE;
     use std::fs;
     use std::sync::Barrier;
 
@@ -324,12 +324,12 @@ mod tests {
                     // Interfere at another moment each time.
                     (0..round % 200 * 5).for_each(|_| std::hint::spin_loop());
                     // The other thread may have removed the partial file as a leftover.
-                    if fs::rename(path.join("whole.partial"), path.join(MANIFEST)).is_ok() {
+                    if fs::rename(path.join("whole.partial"), path.join(MANIFEST_FILE)).is_ok() {
                         fs::remove_file(path.join(UNFINISHED)).unwrap();
                     }
                 });
                 begin.wait();
-                PackingPlace::open(&path, &record).unwrap();
+                PackingTarget::open(&path, &record).unwrap();
             });
             fs::remove_dir_all(&path).unwrap();
         }

@@ -1,12 +1,12 @@
 //! Which samples go into which shard.
 
 use crate::dataset::DatasetIndex;
-use crate::dataset::packed::MOST_SHARDS;
+use crate::dataset::packed::MAX_SHARDS;
 use base::error::{Error, Result};
 use std::ops::Range;
 
 /// Maximum number of samples of a shard. It limits the footer if files are tiny.
-const MOST_SAMPLES: u64 = 1 << 18;
+const MAX_SAMPLES: u64 = 1 << 18;
 
 /// Returns the samples of each shard, in order: as many as fit into `shard_size` bytes of the source, and at least one.
 /// The result depends only on the index and `shard_size`, so that resumed runs make the same shards.
@@ -18,7 +18,7 @@ pub(super) fn shards(index: &DatasetIndex, shard_size: u64) -> Result<Vec<Range<
     let (mut first, mut bytes) = (0, 0u64);
     for sample in 0..index.len() {
         let own = index.packing_bytes(sample);
-        if sample > first && (bytes.saturating_add(own) > shard_size || sample - first == MOST_SAMPLES) {
+        if sample > first && (bytes.saturating_add(own) > shard_size || sample - first == MAX_SAMPLES) {
             shards.push(first..sample);
             (first, bytes) = (sample, 0);
         }
@@ -27,9 +27,8 @@ pub(super) fn shards(index: &DatasetIndex, shard_size: u64) -> Result<Vec<Range<
     if first < index.len() {
         shards.push(first..index.len());
     }
-    if shards.len() > MOST_SHARDS {
-        let message =
-            format!("would make {} shards, must make at most {MOST_SHARDS}: raise it", shards.len());
+    if shards.len() > MAX_SHARDS {
+        let message = format!("would make {} shards, must make at most {MAX_SHARDS}: raise it", shards.len());
         return Err(Error::config("shard-size", message));
     }
     Ok(shards)

@@ -2,15 +2,15 @@
 
 use super::source::{PackSource, SampleFiles, SampleReader};
 use crate::dataset::packed::{
-    FIRST_MEMBER, LARGEST_FOOTER, PACKED_FORM, PackedColumns, PackedFooter, PackedMember, PackedSample,
-    ShardSeal, SourceStamps, head, next_image, next_member,
+    FIRST_MEMBER, LARGEST_FOOTER, PACKED_FORMAT, PackedColumns, PackedFooter, PackedMember, PackedSample,
+    ShardIdentity, SourceStamps, head, next_image, next_member,
 };
 use crate::dataset::{DatasetIndex, FileId, Layout};
 use base::crc::checksum;
 use base::error::{Error, Result};
 use base::names::NamedValue;
-use pixels::decode::packed::PackedOutline;
-use pixels::decode::{FormMaker, Kept, MadeForm};
+use pixels::decode::packed::PackedHeaderSummary;
+use pixels::decode::{ConvertedFormat, FormatConverter, KeepReason};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::ops::Range;
@@ -24,13 +24,13 @@ pub(super) struct ShardPacker<'a> {
     index: &'a DatasetIndex,
     layout: Layout,
     source: &'a PackSource<'a>,
-    maker: FormMaker,
+    maker: FormatConverter,
     packed: Vec<u8>,
     files: SampleFiles,
 }
 
 /// A shard while it is being written.
-struct GrowingShard<'a> {
+struct ShardWriter<'a> {
     file: BufWriter<&'a File>,
     path: &'a Path,
     /// Offset of the next byte.
@@ -38,7 +38,7 @@ struct GrowingShard<'a> {
     footer: PackedFooter,
 }
 
-impl GrowingShard<'_> {
+impl ShardWriter<'_> {
     /// Fills with zeros up to `offset`, then writes these bytes.
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
         let gap = vec![0; (offset - self.at) as usize];
@@ -51,13 +51,13 @@ impl GrowingShard<'_> {
 
 /// Returns the names of storage formats by number: packed, then the reasons for which files are kept unchanged.
 fn forms() -> Vec<String> {
-    let kept = Kept::NAMES.iter().map(|(name, _)| *name);
+    let kept = KeepReason::NAMES.iter().map(|(name, _)| *name);
     std::iter::once("packed").chain(kept).map(str::to_owned).collect()
 }
 
 impl<'a> ShardPacker<'a> {
     pub(super) fn new(index: &'a DatasetIndex, layout: Layout, source: &'a PackSource<'a>) -> Self {
-        let (maker, packed, files) = (FormMaker::default(), Vec::new(), SampleFiles::default());
+        let (maker, packed, files) = (FormatConverter::default(), Vec::new(), SampleFiles::default());
         Self { index, layout, source, maker, packed, files }
     }
 
@@ -74,7 +74,7 @@ impl<'a> ShardPacker<'a> {
         file: &File,
         path: &Path,
         done: &(dyn Fn() -> Result<()> + Sync),
-    ) -> Result<(PackedFooter, ShardSeal, String)> {
+    ) -> Result<(PackedFooter, ShardIdentity, String)> {
         let footer = PackedFooter {
             fingerprint: self.index.fingerprint().0,
             first: samples.start,
@@ -86,7 +86,7 @@ impl<'a> ShardPacker<'a> {
             samples: Vec::new(),
             members: Vec::new(),
             names: Vec::new(),
-            outlines: Vec::new(),
+            header_summaries: Vec::new(),
             table: match self.layout.is_of_files() {
                 true => PackedColumns::default(),
                 false => PackedColumns {
@@ -95,7 +95,7 @@ impl<'a> ShardPacker<'a> {
                 },
             },
         };
-        let mut shard = GrowingShard { file: BufWriter::with_capacity(WRITTEN, file), path, at: 0, footer };
+        let mut shard = ShardWriter { file: BufWriter::with_capacity(WRITTEN, file), path, at: 0, footer };
         shard.write(0, &head())?;
         let mut reader = SampleReader::new(self.source);
         let mut free = FIRST_MEMBER;
@@ -144,13 +144,13 @@ impl<'a> ShardPacker<'a> {
     }
 
     /// Adds a sample that has only column values.
-    fn add_without_files(&self, shard: &mut GrowingShard<'_>, sample: u64, free: u64) -> u64 {
-        shard.footer.outlines.push(Default::default());
+    fn add_without_files(&self, shard: &mut ShardWriter<'_>, sample: u64, free: u64) -> u64 {
+        shard.footer.header_summaries.push(Default::default());
         self.add_row(shard, sample);
         free
     }
 
-    fn add_row(&self, shard: &mut GrowingShard<'_>, sample: u64) {
+    fn add_row(&self, shard: &mut ShardWriter<'_>, sample: u64) {
         shard.footer.samples.push(PackedSample {
             label: self.index.packing_label(sample),
             source: shard.footer.sources.len().saturating_sub(1) as u32,
@@ -159,21 +159,21 @@ impl<'a> ShardPacker<'a> {
     }
 
     /// Writes the files of a sample from offset `image` on, and returns the offset of the next sample's files.
-    fn add(&mut self, shard: &mut GrowingShard<'_>, sample: u64, image: u64) -> Result<u64> {
+    fn add(&mut self, shard: &mut ShardWriter<'_>, sample: u64, image: u64) -> Result<u64> {
         let (mut offset, mut length) = (image, 0);
         for (number, file) in self.files.files.iter().enumerate() {
             let original = self.files.bytes(file);
             super::names::check(&file.name, self.layout, || self.index.path(self.index.extent(sample).file))?;
-            let (form, bytes) = match self.maker.make(MadeForm::Packed, original, &mut self.packed) {
-                Ok(()) => (PACKED_FORM, &self.packed[..]),
+            let (form, bytes) = match self.maker.make(ConvertedFormat::Packed, original, &mut self.packed) {
+                Ok(()) => (PACKED_FORMAT, &self.packed[..]),
                 Err(kept) => (form_number(kept), original),
             };
             if number > 0 {
                 offset = next_member(image, offset, length);
             } else {
-                shard.footer.outlines.push(match form {
-                    PACKED_FORM => {
-                        PackedOutline::of(bytes).map_err(|error| Error::Internal(error.to_string()))?
+                shard.footer.header_summaries.push(match form {
+                    PACKED_FORMAT => {
+                        PackedHeaderSummary::of(bytes).map_err(|error| Error::Internal(error.to_string()))?
                     }
                     _ => Default::default(),
                 });
@@ -200,7 +200,7 @@ impl<'a> ShardPacker<'a> {
 }
 
 /// Returns the number of the storage format for a file that is kept for this reason.
-fn form_number(kept: Kept) -> u32 {
-    let place = Kept::NAMES.iter().position(|(_, known)| *known == kept);
+fn form_number(kept: KeepReason) -> u32 {
+    let place = KeepReason::NAMES.iter().position(|(_, known)| *known == kept);
     1 + place.unwrap_or_default() as u32
 }

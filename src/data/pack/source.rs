@@ -1,9 +1,9 @@
 //! Reads the files of samples from the dataset to pack, each once and in order.
 
-use super::blocks::{HeldColumns, NO_COLUMN};
+use super::blocks::{ColumnBlocks, NO_COLUMN};
 use super::packed_reader::PackedReader;
 use crate::dataset::layouts::masked;
-use crate::dataset::packed::{PackedColumns, PackingFacts, PackingMember, TarListing};
+use crate::dataset::packed::{PackedColumns, PackingFacts, PackingMember, TarMemberIndex};
 use crate::dataset::{COARSE_TICK, DatasetIndex, Extent, FileId, Layout, ReadAt, SizedFile, Stamp};
 use crate::source::OpenFile;
 use base::crc::checksum;
@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Size in bytes of a sequential read of a shard.
 const WINDOW: usize = 4 << 20;
 /// Maximum number of windows of a shard that are kept in memory.
-const MOST_WINDOWS: usize = 8;
+const MAX_WINDOWS: usize = 8;
 
 /// A file of a sample. Its bytes are in [`SampleFiles::bytes`].
 pub(super) struct SampleFile {
@@ -52,7 +52,7 @@ impl SampleFiles {
 }
 
 /// The members of a shard, once a thread has listed them.
-type ListingSlot = Arc<Mutex<Option<Arc<TarListing>>>>;
+type ListingSlot = Arc<Mutex<Option<Arc<TarMemberIndex>>>>;
 
 /// The parts of the source that all threads share.
 pub(super) struct PackSource<'a> {
@@ -74,7 +74,7 @@ impl<'a> PackSource<'a> {
     }
 
     /// Returns the members of a tar shard. The first thread lists them, and other threads that need them wait.
-    fn listing(&self, shard: &mut SourceShard) -> Result<Arc<TarListing>> {
+    fn listing(&self, shard: &mut SourceShard) -> Result<Arc<TarMemberIndex>> {
         let file = shard.file;
         let slot = {
             let mut listings = self.listings.lock().unwrap_or_else(PoisonError::into_inner);
@@ -104,7 +104,7 @@ struct SourceShard {
     source: ShardBytes,
     /// Windows that were read last, the latest at the end. Several, because values of different columns are far apart.
     windows: Vec<ShardWindow>,
-    blocks: HeldColumns,
+    blocks: ColumnBlocks,
 }
 
 /// A range of a shard's bytes in memory.
@@ -160,7 +160,7 @@ impl SourceShard {
                 ShardBytes::File(SizedFile::open(&path).map_err(|error| Error::io("open", &path, error))?)
             }
         };
-        let shard = Self { file, source, windows: Vec::new(), blocks: HeldColumns::default() };
+        let shard = Self { file, source, windows: Vec::new(), blocks: ColumnBlocks::default() };
         shard.check(index)?;
         Ok(shard)
     }
@@ -180,13 +180,13 @@ impl SourceShard {
     }
 
     /// Lists the members of a tar shard, which may be compressed as a whole.
-    fn list(&mut self, index: &DatasetIndex) -> Result<TarListing> {
+    fn list(&mut self, index: &DatasetIndex) -> Result<TarMemberIndex> {
         let listed = match index.whole_block(self.file) {
             Some(block) => {
                 let bytes = self.blocks.take(index, NO_COLUMN, &block, &self.source)?;
-                TarListing::read(&bytes[..], block.addresses().start)
+                TarMemberIndex::read(&bytes[..], block.addresses().start)
             }
-            None => TarListing::read(&self.source, 0),
+            None => TarMemberIndex::read(&self.source, 0),
         };
         listed.map_err(|error| Error::dataset(index.path(self.file), error.message))
     }
@@ -236,7 +236,7 @@ impl SourceShard {
                 let before = self.windows.iter().position(|window| window.leads_to(offset));
                 let wanted = if before.is_some() || self.windows.is_empty() { WINDOW } else { WINDOW / 8 };
                 // Reuse the memory of the window before this one, or of the least recently used.
-                let full = self.windows.len() >= MOST_WINDOWS;
+                let full = self.windows.len() >= MAX_WINDOWS;
                 let free = before.or(full.then_some(0)).map(|at| self.windows.remove(at));
                 let mut window = free.unwrap_or_default();
                 window.bytes.resize(length.max(wanted), 0);
@@ -300,7 +300,7 @@ impl<'a> SampleReader<'a> {
     ///
     /// # Errors
     /// [`Error::Io`] if it cannot be read, [`Error::Dataset`] if it is damaged.
-    pub(super) fn listing(&mut self, file: FileId) -> Result<Arc<TarListing>> {
+    pub(super) fn listing(&mut self, file: FileId) -> Result<Arc<TarMemberIndex>> {
         let source = self.source;
         source.listing(self.shard(file)?)
     }

@@ -4,13 +4,13 @@
 //! Owners and times are zero, so that the same dataset gives the same bytes.
 
 use super::finished_tars::{FinishedTar, FinishedTars};
-use super::place::{self, FoundPlace, PackingPlace, PackingRecord};
+use super::place::{self, PackingRecord, PackingTarget, TargetState};
 use super::source::{PackSource, SampleFiles, SampleReader};
 use super::tar_file::TarFile;
 use super::tar_members::{TarNames, unused};
-use super::walk::{MakesShards, ShardWalk, WalkedShards};
+use super::walk::{MakesShards, ShardRun, WalkedShards};
 use super::{PackOptions, PackedAs, plan};
-use crate::dataset::packed::{MANIFEST, PackingFacts, SourceStamps, TARS};
+use crate::dataset::packed::{MANIFEST_FILE, PackingFacts, SourceStamps, TARS_MARKER_FILE};
 use crate::dataset::table::{TableCells, TableColumn};
 use crate::dataset::{Contents, DatasetIndex, Layout, Skipped};
 use base::error::{Error, Result};
@@ -103,7 +103,7 @@ pub fn pack_as_tars(options: &PackOptions, progress: &(dyn Fn(Option<u64>) + Syn
         label: options.index.label.clone(),
     };
     progress(Some(index.len()));
-    if into.join(MANIFEST).exists() {
+    if into.join(MANIFEST_FILE).exists() {
         return Err(Error::dataset(into, "holds a packed dataset: name a directory of its own"));
     }
     // The set of columns is the same in all shards; their values are read shard by shard.
@@ -111,8 +111,8 @@ pub fn pack_as_tars(options: &PackOptions, progress: &(dyn Fn(Option<u64>) + Syn
     let labeled = !facts.notes.unlabeled && facts.notes.label_fault.is_none();
     // Members of tar shards already contain the labels, unless other labels or class numbers were requested, now or
     // when the shards were packed.
-    let is_asked = options.index.class_names.is_some() || facts.notes.label_column.is_some();
-    let numbered = labeled && (layout != Layout::Tar || is_asked);
+    let is_requested = options.index.class_names.is_some() || facts.notes.label_column.is_some();
+    let numbered = labeled && (layout != Layout::Tar || is_requested);
     // If several columns are images and none was chosen, each keeps its name.
     let image = facts.table.image.as_deref().filter(|_| facts.notes.ambiguous.is_none());
     let maker = TarMaker {
@@ -131,16 +131,16 @@ pub fn pack_as_tars(options: &PackOptions, progress: &(dyn Fn(Option<u64>) + Syn
         threads: options.threads,
         ..TarReport::default()
     };
-    match PackingPlace::open(into, &record)? {
-        FoundPlace::Finished => {
+    match PackingTarget::open(into, &record)? {
+        TargetState::Finished => {
             let found = FinishedTars::read(options, &index, &record, &shards, &classes)?;
-            place::tidy_finished(into)?;
+            place::remove_leftover_record(into)?;
             report.bytes = found.shards.iter().map(|shard| shard.bytes).sum();
             report.without_image = maker.without_image(0..index.len());
             report.samples_before = index.len();
         }
-        FoundPlace::Open(place) => {
-            let walk = ShardWalk { index: &index, place: &place, options, progress, shards: &shards };
+        TargetState::Open(place) => {
+            let walk = ShardRun { index: &index, place: &place, options, progress, shards: &shards };
             let WalkedShards { made, samples_before, again } = walk.run(&&maker)?;
             report.bytes = made.iter().map(|(shard, _)| shard.bytes).sum();
             report.without_image = made.iter().map(|(shard, _)| shard.without_image).sum();
@@ -156,7 +156,7 @@ pub fn pack_as_tars(options: &PackOptions, progress: &(dyn Fn(Option<u64>) + Syn
             let finished = |(TarMade { bytes, .. }, stamps)| FinishedTar { bytes, stamps };
             let finished = FinishedTars { record, shards: made.into_iter().map(finished).collect() };
             let text = serde_json::to_vec(&finished).map_err(|error| Error::Internal(error.to_string()))?;
-            publish(TARS, &text)?;
+            publish(TARS_MARKER_FILE, &text)?;
             place.finish()?;
         }
     }

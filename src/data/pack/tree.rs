@@ -3,7 +3,7 @@
 //! the tree is unfinished.
 
 use super::names;
-use crate::dataset::packed::UNPACKING;
+use crate::dataset::packed::UNPACKING_DIRECTORY;
 use base::error::{Error, Result};
 use rustix::fs::{
     AtFlags, CWD, Mode, OFlags, RenameFlags, mkdirat, openat, renameat, renameat_with, statat, syncfs,
@@ -22,7 +22,7 @@ use std::sync::{Mutex, PoisonError};
 pub(super) struct OutputTree {
     root: OwnedFd,
     path: PathBuf,
-    /// The directory [`UNPACKING`] with the incomplete files. It is the marker of an unfinished tree.
+    /// The directory [`UNPACKING_DIRECTORY`] with the incomplete files. It is the marker of an unfinished tree.
     unpacking: OwnedFd,
     /// Number of files begun so far, which is the name of the next incomplete file.
     begun: AtomicU64,
@@ -44,7 +44,7 @@ impl OutputTree {
         std::fs::create_dir_all(path).map_err(|error| Error::io("create", path, error))?;
         let mut entries = std::fs::read_dir(path).map_err(|error| Error::io("list", path, error))?;
         if entries.next().is_some() {
-            let begun = path.join(UNPACKING).exists();
+            let begun = path.join(UNPACKING_DIRECTORY).exists();
             let why = if begun { ": an earlier run did not finish there, remove it, or" } else { ":" };
             let message = format!("{} is not empty{why} name a new directory", path.display());
             return Err(Error::config("DST", message));
@@ -52,13 +52,14 @@ impl OutputTree {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = openat(CWD, path, flags, Mode::empty());
         let root = root.map_err(|error| Error::io("open", path, error.into()))?;
-        let made = mkdirat(&root, UNPACKING, Mode::from_raw_mode(0o777));
-        let unpacking = made.and_then(|()| openat(&root, UNPACKING, directory(), Mode::empty()));
+        let made = mkdirat(&root, UNPACKING_DIRECTORY, Mode::from_raw_mode(0o777));
+        let unpacking = made.and_then(|()| openat(&root, UNPACKING_DIRECTORY, directory(), Mode::empty()));
         Ok(Self {
             root,
             path: path.to_path_buf(),
-            unpacking: unpacking
-                .map_err(|error| Error::io("create directory", path.join(UNPACKING), error.into()))?,
+            unpacking: unpacking.map_err(|error| {
+                Error::io("create directory", path.join(UNPACKING_DIRECTORY), error.into())
+            })?,
             begun: AtomicU64::new(0),
             naming: Mutex::new(()),
         })
@@ -69,7 +70,8 @@ impl OutputTree {
     /// # Errors
     /// [`Error::Io`] if syncing or removing fails.
     pub(super) fn finish(self) -> Result<()> {
-        let done = syncfs(&self.root).and_then(|()| unlinkat(&self.root, UNPACKING, AtFlags::REMOVEDIR));
+        let done =
+            syncfs(&self.root).and_then(|()| unlinkat(&self.root, UNPACKING_DIRECTORY, AtFlags::REMOVEDIR));
         done.map_err(|error| Error::io("finish", &self.path, error.into()))
     }
 
@@ -131,7 +133,7 @@ impl OutputTree {
     }
 
     fn check(&self, name: &[u8]) -> Result<()> {
-        let own = name.split(|&byte| byte == b'/').next() == Some(UNPACKING.as_bytes());
+        let own = name.split(|&byte| byte == b'/').next() == Some(UNPACKING_DIRECTORY.as_bytes());
         let fault = own.then_some("is kept for unpacking").or_else(|| names::fault(name, false));
         fault.map_or(Ok(()), |fault| {
             let message = format!("is to hold {:?}, which {fault}", String::from_utf8_lossy(name));
@@ -168,7 +170,7 @@ impl OutputTree {
 
 #[cfg(test)]
 mod tests {
-    use super::{OutputTree, UNPACKING};
+    use super::{OutputTree, UNPACKING_DIRECTORY};
     use base::error::{Error, Result};
     use std::fs;
     use std::io::Write;
@@ -205,12 +207,12 @@ mod tests {
         // A failed write leaves no file, neither under its name nor in the marker directory.
         let failed: Result<()> = tree.create(b"a/d", |_| Err(Error::dataset("shard", "is damaged")));
         assert!(failed.is_err() && !root.join("a/d").exists());
-        assert_eq!(fs::read_dir(root.join(UNPACKING)).unwrap().count(), 0);
+        assert_eq!(fs::read_dir(root.join(UNPACKING_DIRECTORY)).unwrap().count(), 0);
         assert_eq!(fs::read(root.join("a/b/c.jpg")).unwrap(), b"whole");
         let Err(error) = OutputTree::open(&root) else { panic!("it is not empty any more") };
         assert!(error.to_string().contains("an earlier run did not finish there"), "{error}");
         tree.finish().unwrap();
-        assert!(!root.join(UNPACKING).exists());
+        assert!(!root.join(UNPACKING_DIRECTORY).exists());
         assert!(OutputTree::open(&root).is_err(), "it is not empty any more");
     }
 }

@@ -12,7 +12,7 @@ use super::threads::{JobStop, each_job};
 use super::tree::OutputTree;
 use super::{names, place};
 use crate::dataset::layouts::masked;
-use crate::dataset::packed::{MANIFEST, PackedManifest, PackedMember};
+use crate::dataset::packed::{MANIFEST_FILE, PackedManifest, PackedMember};
 use crate::dataset::{Layout, Skipped};
 use base::crc::checksum;
 use base::error::{Error, Result};
@@ -62,7 +62,7 @@ pub fn unpack(
     place::refuse_nested(source, into)?;
     refuse_url(source)?;
     let manifest = PackedManifest::find(&*crate::source::at(source)?)?
-        .ok_or_else(|| Error::dataset(source, format!("is no packed dataset: it has no {MANIFEST}")))?;
+        .ok_or_else(|| Error::dataset(source, format!("is no packed dataset: it has no {MANIFEST_FILE}")))?;
     refuse_unwritable(source, &manifest)?;
     let tree = OutputTree::open(into)?;
     let files =

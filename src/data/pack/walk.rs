@@ -1,7 +1,7 @@
 //! Makes the shards of a dataset, of either kind: finds those of an earlier run, and makes the others on several
 //! threads. Each gets its name when it is complete.
 
-use super::place::{self, PackingPlace};
+use super::place::{self, PackingTarget};
 use super::threads::each_job;
 use super::{PackOptions, room};
 use crate::dataset::DatasetIndex;
@@ -48,9 +48,9 @@ pub(super) trait MakesShards: Sync {
 }
 
 /// The shards to make, and their directory.
-pub(super) struct ShardWalk<'a> {
+pub(super) struct ShardRun<'a> {
     pub(super) index: &'a DatasetIndex,
-    pub(super) place: &'a PackingPlace,
+    pub(super) place: &'a PackingTarget,
     pub(super) options: &'a PackOptions,
     pub(super) progress: &'a (dyn Fn(Option<u64>) + Sync),
     /// Samples of each shard.
@@ -74,7 +74,7 @@ struct WalkState<M> {
     again: u64,
 }
 
-impl ShardWalk<'_> {
+impl ShardRun<'_> {
     /// Makes all missing shards.
     ///
     /// # Errors

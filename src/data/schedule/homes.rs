@@ -6,7 +6,7 @@ use std::fmt;
 ///
 /// Each rank computes its share of the samples from this alone. So all ranks must get the same values, and they must
 /// not change during an epoch. Otherwise samples are lost, and others occur twice.
-pub struct SampleHomes {
+pub struct SampleOwners {
     node_of_rank: Vec<u32>,
     home: Box<HomeOf>,
     bytes: Option<Box<BytesOf>>,
@@ -15,7 +15,7 @@ pub struct SampleHomes {
 type HomeOf = dyn Fn(u64) -> Option<usize> + Send + Sync;
 type BytesOf = dyn Fn(u64) -> u64 + Send + Sync;
 
-impl SampleHomes {
+impl SampleOwners {
     /// Makes the owner nodes of samples. `node_of_rank` is the node of each rank, numbered from 0, and `home` returns
     /// the node that keeps a sample. `None`, or a node without ranks, means that the sample is equally far from all.
     ///
@@ -53,7 +53,7 @@ impl SampleHomes {
     }
 }
 
-impl fmt::Debug for SampleHomes {
+impl fmt::Debug for SampleOwners {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("SampleHomes")

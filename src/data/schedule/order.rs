@@ -1,9 +1,9 @@
 //! The order of one epoch: maps positions to samples, and samples to positions.
 
+use super::block_shuffle::{BlockShuffle, BlockShuffleKeys, RankRanges};
 use super::permutation::{Feistel, Shuffle};
 use super::selection::{Draw, DrawKeys, Selection};
-use super::stretch_shuffle::{SequenceParts, StretchKeys, StretchShuffle};
-use crate::dataset::{Fingerprint, Stretches};
+use crate::dataset::{Fingerprint, NeighbourBlocks};
 use base::rng::{RandomKey, Use};
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ enum Permutation {
     Identity,
     Table(Arc<Shuffle>),
     Computed(Arc<Feistel>),
-    Stretches(Arc<StretchShuffle>),
+    NeighbourBlocks(Arc<BlockShuffle>),
 }
 
 impl Order {
@@ -55,27 +55,36 @@ impl Order {
     }
 
     /// Makes an order of the members of `selection` for (fingerprint, seed, epoch) that keeps neighbours near: the
-    /// samples of each of the `stretches` (blocks of neighbouring samples) are close together. `divided` gives each
+    /// samples of each of the `neighbour_blocks` (blocks of neighbouring samples) are close together. `divided` gives each
     /// rank a separate range.
     ///
     /// # Panics
-    /// Panics unless every member is drawn once, `stretches` belongs to the members, and a global batch divides evenly
+    /// Panics unless every member is drawn once, `neighbour_blocks` belongs to the members, and a global batch divides evenly
     /// among the parts of `divided`.
-    pub fn by_stretches(
+    pub fn by_neighbour_blocks(
         selection: Arc<Selection>,
-        stretches: Arc<Stretches>,
+        neighbour_blocks: Arc<NeighbourBlocks>,
         fingerprint: &Fingerprint,
         seed: u64,
         epoch: u64,
-        divided: SequenceParts,
+        divided: RankRanges,
     ) -> Self {
         assert!(!selection.is_weighted() && selection.draws() == selection.members());
-        assert_eq!(selection.members(), stretches.members());
-        let dataset = [fingerprint.0, *stretches.digest()].concat();
+        assert_eq!(selection.members(), neighbour_blocks.members());
+        let dataset = [fingerprint.0, *neighbour_blocks.digest()].concat();
         let key = |usage| RandomKey::new(&dataset, seed, epoch, usage);
-        let keys = StretchKeys { stretches: key(Use::Order), loads: key(Use::Load), turns: key(Use::Turn) };
-        let shuffle = StretchShuffle::new(stretches, keys, divided);
-        Self { selection, permutation: Permutation::Stretches(Arc::new(shuffle)), keys: None, repeats: 1 }
+        let keys = BlockShuffleKeys {
+            neighbour_blocks: key(Use::Order),
+            loads: key(Use::Load),
+            turns: key(Use::Turn),
+        };
+        let shuffle = BlockShuffle::new(neighbour_blocks, keys, divided);
+        Self {
+            selection,
+            permutation: Permutation::NeighbourBlocks(Arc::new(shuffle)),
+            keys: None,
+            repeats: 1,
+        }
     }
 
     /// Makes the order in which each position has the sample with the same number.
@@ -106,7 +115,7 @@ impl Order {
     /// shuffled.
     pub fn parts(&self) -> Option<u32> {
         match &self.permutation {
-            Permutation::Stretches(shuffle) => Some(shuffle.parts()),
+            Permutation::NeighbourBlocks(shuffle) => Some(shuffle.parts()),
             _ => None,
         }
     }
@@ -153,7 +162,7 @@ impl Order {
             Permutation::Identity => place,
             Permutation::Table(shuffle) => shuffle.sample(place),
             Permutation::Computed(feistel) => feistel.forward(place),
-            Permutation::Stretches(shuffle) => shuffle.member(place),
+            Permutation::NeighbourBlocks(shuffle) => shuffle.member(place),
         };
         let Draw { sample, occurrence } = self.numbered(number);
         // In practice no sample has 2^32 draws in an epoch; `wrapping_mul` avoids a panic for absurd settings.
@@ -177,7 +186,7 @@ impl Order {
                 Permutation::Identity => number,
                 Permutation::Table(shuffle) => shuffle.position(number),
                 Permutation::Computed(feistel) => feistel.backward(number),
-                Permutation::Stretches(shuffle) => shuffle.place(number),
+                Permutation::NeighbourBlocks(shuffle) => shuffle.place(number),
             });
         let repeated = move |place: u64| {
             (0..repeats).map(move |repeat| place.saturating_mul(repeats).saturating_add(repeat))

@@ -225,12 +225,12 @@ impl Selection {
     /// Returns the stratum that a draw falls into.
     fn stratum_of(&self, number: u64, keys: Option<&DrawKeys>) -> usize {
         let Some(keys) = keys.filter(|_| self.is_weighted()) else { return 0 };
-        let at = self.throw(number, keys);
+        let at = self.stratum_point(number, keys);
         self.strata.partition_point(|stratum| stratum.share <= at).min(self.strata.len() - 1)
     }
 
     /// Returns the number between 0 and 1 that a draw hits, at a random place in its slice.
-    fn throw(&self, number: u64, keys: &DrawKeys) -> f64 {
+    fn stratum_point(&self, number: u64, keys: &DrawKeys) -> f64 {
         (number as f64 + keys.slices.stream(number).unit()) / self.draws as f64
     }
 
@@ -251,7 +251,7 @@ impl Selection {
         let share = self.strata[before].share;
         // Start in the slice in which the share ends. Rounding may give the slice next to it.
         let mut number = ((share * self.draws as f64) as u64).saturating_sub(1);
-        while number < self.draws && self.throw(number, keys) < share {
+        while number < self.draws && self.stratum_point(number, keys) < share {
             number += 1;
         }
         number

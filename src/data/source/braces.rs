@@ -3,9 +3,9 @@
 //! The number and size of the names are computed before expansion, so that no pattern can use more memory than allowed.
 
 /// Maximum number of names of a pattern.
-const MOST_NAMES: u64 = 1_000_000;
+const MAX_NAMES: u64 = 1_000_000;
 /// Maximum number of bytes of all names of a pattern.
-const MOST_BYTES: u64 = 256 << 20;
+const MAX_BYTES: u64 = 256 << 20;
 /// Maximum number of bytes of a pattern.
 const LONGEST: usize = 64 << 10;
 /// Maximum nesting depth of braces.
@@ -27,10 +27,10 @@ pub(super) fn expand(text: &str) -> Result<Option<Vec<String>>, String> {
         return Ok(None);
     }
     let count = pattern.count();
-    if count.names > MOST_NAMES || count.bytes > MOST_BYTES {
+    if count.names > MAX_NAMES || count.bytes > MAX_BYTES {
         return Err(format!(
-            "stands for more than {MOST_NAMES} names or {} MiB of them: write fewer by braces",
-            MOST_BYTES >> 20
+            "stands for more than {MAX_NAMES} names or {} MiB of them: write fewer by braces",
+            MAX_BYTES >> 20
         ));
     }
     Ok(Some(pattern.names()))

@@ -2,7 +2,7 @@
 
 use super::file_system::FileSystem;
 use super::{
-    AskedCounts, DatasetSource, Identity, OpenFile, RangeSource, Seen, SourceDirectory, Stamp, WaitWatch,
+    DatasetSource, Identity, OpenFile, RangeSource, RequestCounts, Seen, SourceDirectory, Stamp, WaitControl,
     braces, is_gone, shown, url,
 };
 use crate::http::HttpUrl;
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Files of a directory with known names. The directory itself is never listed.
-pub(super) struct ListedFiles {
+pub(super) struct BraceFiles {
     directory: Arc<dyn DatasetSource>,
     /// The name with braces, without secrets.
     shown: PathBuf,
@@ -34,7 +34,7 @@ struct Parts<'a> {
     query: &'a str,
 }
 
-impl ListedFiles {
+impl BraceFiles {
     /// Returns the files that `root` lists by braces; `None` if it has none, or if a file or directory has exactly this
     /// name.
     ///
@@ -118,7 +118,7 @@ fn checked(mut names: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, String> {
     }
 }
 
-impl DatasetSource for ListedFiles {
+impl DatasetSource for BraceFiles {
     fn path(&self, name: &[u8]) -> PathBuf {
         if name.is_empty() { self.shown.clone() } else { self.directory.path(name) }
     }
@@ -183,7 +183,7 @@ impl DatasetSource for ListedFiles {
         })
     }
 
-    fn asked(&self) -> Option<AskedCounts> {
+    fn asked(&self) -> Option<RequestCounts> {
         self.directory.asked()
     }
 
@@ -191,7 +191,7 @@ impl DatasetSource for ListedFiles {
         self.directory.ranges()
     }
 
-    fn set_watch(&self, watch: Option<Arc<dyn WaitWatch>>) {
+    fn set_watch(&self, watch: Option<Arc<dyn WaitControl>>) {
         self.directory.set_watch(watch);
     }
 

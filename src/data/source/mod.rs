@@ -33,7 +33,7 @@ mod stamp;
 use file_system::FileSystem;
 pub use file_system::is_gone;
 use http::HttpSource;
-use listed::ListedFiles;
+use listed::BraceFiles;
 pub use manifest::{ManifestNames, ManifestSource, TableFormat};
 use object_url::ObjectUrl;
 pub use ranges::{ContentRange, PreparedRequest, RangeSource};
@@ -42,7 +42,7 @@ use remote_bytes::RemoteBytes;
 pub use stamp::COARSE_TICK;
 pub use stamp::{FileVersion, Stamp, TICK};
 
-pub use crate::http::{AskedCounts, WaitWatch};
+pub use crate::http::{RequestCounts, WaitControl};
 use base::error::{Error, Result};
 use std::borrow::Cow;
 use std::ops::ControlFlow;
@@ -148,12 +148,12 @@ pub trait DatasetSource: Send + Sync {
 
     /// Returns the number of requests so far for listing, inspecting and parsing; `None` if the place makes no
     /// requests.
-    fn asked(&self) -> Option<AskedCounts> {
+    fn asked(&self) -> Option<RequestCounts> {
         None
     }
 
     /// Sets or removes the watch that decides how long callers wait for requests.
-    fn set_watch(&self, _watch: Option<Arc<dyn WaitWatch>>) {}
+    fn set_watch(&self, _watch: Option<Arc<dyn WaitControl>>) {}
 
     /// Returns a warning for the user about the place, from what was seen so far.
     fn warning(&self) -> Option<String> {
@@ -192,7 +192,7 @@ pub fn at(root: &Path) -> Result<Arc<dyn DatasetSource>> {
     if let Some(why) = foreign(root) {
         return refused(why.to_owned());
     }
-    if let Some(files) = ListedFiles::at(root)? {
+    if let Some(files) = BraceFiles::at(root)? {
         return Ok(Arc::new(files));
     }
     if let Some(manifest) = ManifestSource::at(root)? {
@@ -278,7 +278,7 @@ pub fn read_named(file: &Path) -> Result<Vec<u8>, String> {
     let whole = || -> Result<Vec<u8>> {
         let place = place(file)?;
         place.is_file();
-        read_whole(&*place, MOST_NAMED)
+        read_whole(&*place, MAX_NAMED)
     };
     whole().map(from_text).map_err(|error| error.to_string())
 }
@@ -296,7 +296,7 @@ fn from_text(mut bytes: Vec<u8>) -> Vec<u8> {
 }
 
 /// Maximum size in bytes of a file that a setting names by URL.
-const MOST_NAMED: u64 = 1 << 30;
+const MAX_NAMED: u64 = 1 << 30;
 
 /// Reads the single file that a root is, of up to `most` bytes.
 ///

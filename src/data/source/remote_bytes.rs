@@ -15,7 +15,7 @@ const MOST: usize = 1 << 20;
 const NEAR: u64 = 256 << 10;
 
 /// Number of answers with another version, in one read, after which the file counts as changed.
-const MOST_MOVES: u32 = 3;
+const MAX_MOVES: u32 = 3;
 
 /// A file on a server, in one version.
 pub(super) struct RemoteBytes {
@@ -64,7 +64,7 @@ impl RemoteBytes {
                 // Retry: one of several servers may still have the older version. If the file has been rewritten, the
                 // mismatch persists.
                 let fault = format!("it {difference}: it is written to");
-                Err(if moves.get() < MOST_MOVES {
+                Err(if moves.get() < MAX_MOVES {
                     HttpFailure::Broken(fault)
                 } else {
                     HttpFailure::Final(fault)

@@ -3,7 +3,7 @@
 
 use super::memory::{Base, BatchStorage};
 use super::{Batch, Element, Tensor};
-use base::parts::ByteParts;
+use base::parts::WantedBytes;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use store::io::Filled;
@@ -44,7 +44,7 @@ impl Encoded {
 
 impl Encoded {
     /// Returns the bytes, and the parts of them that were read, if not all were. The other bytes are undefined.
-    pub fn in_parts(&self) -> (&[u8], Option<ByteParts>) {
+    pub fn in_parts(&self) -> (&[u8], Option<WantedBytes>) {
         match self {
             Self::Slot(bytes) => bytes.in_parts(),
             Self::Owned(bytes) => (bytes, None),

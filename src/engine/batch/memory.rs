@@ -1,7 +1,7 @@
 //! The memory of a batch's bytes, on the host or on a GPU.
 
 use super::layout::BufferPlan;
-use super::lent::LentMemory;
+use super::leased::LeasedMemory;
 use super::shared::SharedMemory;
 use super::tensor::Place;
 use base::error::{Error, Result};
@@ -13,7 +13,7 @@ use pixels::gpu::{
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The most events that a buffer keeps for its next batches.
-const MOST_SPARE: usize = 8;
+const MAX_SPARE: usize = 8;
 
 /// Where the buffers of a pool are.
 #[derive(Clone, Default)]
@@ -85,7 +85,7 @@ impl BufferMemory {
                 let _ = map.advise(Advice::PopulateWrite);
             }
             Self::Host(HostMemory { owner: HostOwner::Shared(memory), .. }) => memory.touch(),
-            Self::Host(HostMemory { owner: HostOwner::Lent(_), .. }) | Self::Cuda(_) => {}
+            Self::Host(HostMemory { owner: HostOwner::Leased(_), .. }) | Self::Cuda(_) => {}
         }
     }
 
@@ -156,7 +156,7 @@ impl BufferMemory {
         if let Self::Cuda(memory) = &mut self {
             memory.columns = None;
             let until_the_end = std::mem::take(&mut memory.users().until_the_end);
-            until_the_end.into_iter().for_each(|stream| memory.return_from(stream));
+            until_the_end.into_iter().for_each(|stream| memory.remove_reader(stream));
             memory.users().leave();
         }
         self
@@ -176,7 +176,7 @@ enum HostOwner {
     /// Memory that is leased to other processes.
     Shared(SharedMemory),
     /// Memory that another process has leased to this one.
-    Lent(#[expect(dead_code, reason = "held, not used")] LentMemory),
+    Leased(#[expect(dead_code, reason = "held, not used")] LeasedMemory),
 }
 
 impl From<SharedMemory> for BufferMemory {
@@ -185,9 +185,9 @@ impl From<SharedMemory> for BufferMemory {
     }
 }
 
-impl From<LentMemory> for BufferMemory {
-    fn from(memory: LentMemory) -> Self {
-        Self::Host(HostMemory { base: memory.base(), owner: HostOwner::Lent(memory) })
+impl From<LeasedMemory> for BufferMemory {
+    fn from(memory: LeasedMemory) -> Self {
+        Self::Host(HostMemory { base: memory.base(), owner: HostOwner::Leased(memory) })
     }
 }
 
@@ -252,7 +252,7 @@ impl BufferUsers {
     fn complete(&mut self, ready: Arc<Event>) {
         self.ready = Some(ready);
         self.spare.append(&mut self.earlier);
-        self.spare.truncate(MOST_SPARE);
+        self.spare.truncate(MAX_SPARE);
     }
 }
 
@@ -338,7 +338,7 @@ impl CudaMemory {
     }
 
     /// Lets `stream` read the batch when it is complete, until its last tensor is dropped.
-    pub(super) fn lend_until_the_end(&self, stream: StreamRef) -> Result<()> {
+    pub(super) fn add_reader_until_drop(&self, stream: StreamRef) -> Result<()> {
         self.lend(stream)?;
         let mut users = self.users();
         if !users.until_the_end.contains(&stream) {
@@ -349,7 +349,7 @@ impl CudaMemory {
 
     /// Records that `stream` reads nothing beyond the work that it has queued by now. The next user of the buffer waits
     /// for that work. Any thread may call this.
-    pub(super) fn return_from(&self, stream: StreamRef) {
+    pub(super) fn remove_reader(&self, stream: StreamRef) {
         // "This thread's default stream" may have been another thread's when `lend` was called. The legacy default
         // stream waits for those of all threads.
         let stream = if stream == StreamRef::PER_THREAD { StreamRef::LEGACY } else { stream };

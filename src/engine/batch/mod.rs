@@ -6,7 +6,7 @@
 
 mod encoded;
 mod layout;
-mod lent;
+mod leased;
 mod memory;
 mod open_batch;
 mod parcel;
@@ -18,13 +18,13 @@ mod values;
 
 pub use encoded::Encoded;
 pub use layout::{BatchLayout, Column};
-pub use lent::{Lender, LentMap, LentMemory};
+pub use leased::{LeaseOwner, LeasedMap, LeasedMemory};
 pub use memory::{BatchStorage, CudaStorage};
 pub use open_batch::{BatchCloser, Ticket};
 pub use parcel::{Parcel, Remark};
 pub use pool::{BatchPool, Pools};
-pub use shared::{buffers_gone, check_lending};
-pub use tensor::Loan;
+pub use shared::{check_leasing, take_freed_buffers};
+pub use tensor::StreamUse;
 pub use tensor::{Element, Place, Tensor};
 pub use upload::{UploadBuffer, Uploader};
 pub use values::{Array, FieldValues, Raggedness, Value};
@@ -109,7 +109,7 @@ impl Batch {
     /// # Errors
     /// [`Error::Config`] while the stream captures a CUDA graph; [`Error::Gpu`].
     pub fn used_by(&self, stream: StreamRef) -> Result<()> {
-        self.buffer.memory().cuda().map_or(Ok(()), |memory| memory.lend_until_the_end(stream))
+        self.buffer.memory().cuda().map_or(Ok(()), |memory| memory.add_reader_until_drop(stream))
     }
 
     /// Returns the number of tensors of images.
@@ -136,7 +136,7 @@ impl Batch {
     }
 
     /// Returns the number of further columns.
-    pub fn num_further(&self) -> usize {
+    pub fn num_columns(&self) -> usize {
         self.buffer.layout().columns.len()
     }
 

@@ -5,11 +5,11 @@
 //! length of the document, u64 | document, JSON | blocks of bytes, each at a multiple of 64 bytes
 //! ```
 
-use super::lent::LentMap;
-use super::shared::{SEALS, nameless_file, no_memory, seal};
+use super::leased::LeasedMap;
+use super::shared::{SEALS, create_memfd, no_memory, seal};
 use super::values::{Block, Gathered};
 use super::{Batch, Element, Failure};
-use base::error::{CarriedError, Error, Result};
+use base::error::{Error, Result, SerializedError};
 use rustix::fs::SealFlags;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -47,7 +47,7 @@ struct Document {
 struct CarriedFailure {
     index: u32,
     sample: u64,
-    error: CarriedError,
+    error: SerializedError,
     fatal: bool,
 }
 
@@ -127,7 +127,7 @@ impl Batch {
         let document = Document { failures, values: values.collect(), remarks };
         let document = serde_json::to_vec(&document).map_err(|error| Error::Internal(error.to_string()))?;
         let first = blocks_begin(document.len());
-        let file = nameless_file(first + blocks.end)?;
+        let file = create_memfd(first + blocks.end)?;
         write(&file, &document, first, &blocks).map_err(no_memory(first + blocks.end))?;
         seal(&file, SEALS.union(SealFlags::WRITE))?;
         Ok(Some(file.into()))
@@ -162,7 +162,7 @@ impl Parcel {
     /// [`Error::Unavailable`] for memory that is not sealed against writing; [`Error::Io`] if it cannot be mapped;
     /// [`Error::Internal`] for anything else that [`Batch::parcel`] does not write.
     pub fn read(file: OwnedFd, len: u32) -> Result<Self> {
-        let map = Arc::new(LentMap::sealed_by(file, SEALS.union(SealFlags::WRITE))?);
+        let map = Arc::new(LeasedMap::sealed_by(file, SEALS.union(SealFlags::WRITE))?);
         let broken = || Error::Internal("what came with a shared batch is broken".into());
         let bytes = map.bytes();
         let (length, rest) = bytes.split_first_chunk().ok_or_else(broken)?;
@@ -199,8 +199,8 @@ impl Parcel {
             }
         };
         let mut values = Vec::new();
-        for carried in document.values {
-            values.push(match carried {
+        for serialized in document.values {
+            values.push(match serialized {
                 CarriedValues::Texts(texts) if texts.len() == len as usize => Gathered::Texts(texts),
                 CarriedValues::Bytes(all) if all.len() == len as usize => {
                     let bytes = all
@@ -234,7 +234,7 @@ impl Parcel {
 
 #[cfg(test)]
 mod tests {
-    use super::super::lent::{Lender, LentMemory};
+    use super::super::leased::{LeaseOwner, LeasedMemory};
     use super::super::tests::collector;
     use super::super::values::{Array, FieldValues, Value};
     use super::super::{BatchLayout, BatchPool, BatchStorage, Pools, Raggedness};
@@ -244,7 +244,7 @@ mod tests {
     #[derive(Default)]
     struct Taker(Mutex<Vec<u64>>);
 
-    impl Lender for Taker {
+    impl LeaseOwner for Taker {
         fn give_back(&self, id: u64, _: bool) {
             self.0.lock().unwrap().push(id);
         }
@@ -293,18 +293,18 @@ mod tests {
         let slot = batch.shared().unwrap();
         let (id, file) = (slot.id, slot.file.try_clone_to_owned().unwrap());
         let taker = Arc::new(Taker::default());
-        let memory = LentMemory::new(id, Arc::new(LentMap::new(file).unwrap()), taker.clone());
+        let memory = LeasedMemory::new(id, Arc::new(LeasedMap::new(file).unwrap()), taker.clone());
         let parcel = Parcel::read(parcel, 3).unwrap();
         assert_eq!(parcel.remarks, [(42, "damaged".to_owned())]);
         let theirs = pool();
-        assert!(theirs.may_adopt());
-        let mut adopted = theirs.adopt(7, 3, memory, parcel).unwrap();
-        assert!(!theirs.may_adopt());
+        assert!(theirs.has_lease_space());
+        let mut adopted = theirs.wrap_leased(7, 3, memory, parcel).unwrap();
+        assert!(!theirs.has_lease_space());
         let failure = &adopted.take_failures()[0];
         assert_eq!((failure.index, failure.sample, failure.fatal), (1, 41, false));
         assert_eq!(failure.error.to_string(), "dataset /x: is broken");
         adopted.deliver();
-        assert!(theirs.may_adopt());
+        assert!(theirs.has_lease_space());
         assert_eq!(adopted.sample_ids().bytes(), batch.sample_ids().bytes());
         assert_eq!(adopted.mask().bytes(), [1, 0, 1]);
         let FieldValues::Texts(texts) = adopted.values(0) else { panic!() };
@@ -329,7 +329,7 @@ mod tests {
     #[test]
     fn what_is_no_parcel_is_refused() {
         let sealed = |bytes: &[u8], seals| {
-            let mut file = nameless_file(bytes.len()).unwrap();
+            let mut file = create_memfd(bytes.len()).unwrap();
             file.write_all(bytes).unwrap();
             seal(&file, seals).unwrap();
             OwnedFd::from(file)

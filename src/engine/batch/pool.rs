@@ -2,7 +2,7 @@
 
 use super::encoded::EncodedFiles;
 use super::layout::{BatchLayout, BufferPlan};
-use super::lent::LentMemory;
+use super::leased::LeasedMemory;
 use super::memory::{BatchStorage, BufferMemory};
 use super::open_batch::{self, BatchCloser, Ticket};
 use super::parcel::Parcel;
@@ -126,7 +126,7 @@ impl BatchPool {
     }
 
     /// Returns whether the pipeline may take one more of the batches that another process makes.
-    pub fn may_adopt(&self) -> bool {
+    pub fn has_lease_space(&self) -> bool {
         let state = self.0.lock();
         state.in_pipeline < self.0.limits.prefetch && state.allocated < self.0.limits.batches
     }
@@ -136,8 +136,8 @@ impl BatchPool {
     ///
     /// # Errors
     /// [`Error::Internal`] for memory that holds no such batch.
-    pub fn adopt(&self, step: u64, len: u32, memory: LentMemory, parcel: Parcel) -> Result<Batch> {
-        self.check_lent(len, &memory, &parcel)?;
+    pub fn wrap_leased(&self, step: u64, len: u32, memory: LeasedMemory, parcel: Parcel) -> Result<Batch> {
+        self.check_leased(len, &memory, &parcel)?;
         let Parcel { failures, values, .. } = parcel;
         let mut state = self.0.lock();
         state.in_pipeline += 1;
@@ -160,7 +160,7 @@ impl BatchPool {
     ///
     /// # Errors
     /// [`Error::Internal`] if they are not.
-    pub(super) fn check_lent(&self, len: u32, memory: &LentMemory, parcel: &Parcel) -> Result<()> {
+    pub(super) fn check_leased(&self, len: u32, memory: &LeasedMemory, parcel: &Parcel) -> Result<()> {
         let bytes = memory.len();
         if bytes != self.0.plan.bytes.max(1)
             || len as usize > self.0.capacity

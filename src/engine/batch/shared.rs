@@ -21,16 +21,16 @@ pub(super) const SEALS: SealFlags =
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
 /// The numbers of buffers that were freed, for the consumers that had leased them.
-static GONE: Mutex<Vec<u64>> = Mutex::new(Vec::new());
+static FREED: Mutex<Vec<u64>> = Mutex::new(Vec::new());
 
 /// Returns the numbers of the buffers that were freed since the last call.
-pub fn buffers_gone() -> Vec<u64> {
-    std::mem::take(&mut *GONE.lock().unwrap_or_else(PoisonError::into_inner))
+pub fn take_freed_buffers() -> Vec<u64> {
+    std::mem::take(&mut *FREED.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 impl Drop for SharedMemory {
     fn drop(&mut self) {
-        GONE.lock().unwrap_or_else(PoisonError::into_inner).push(self.id);
+        FREED.lock().unwrap_or_else(PoisonError::into_inner).push(self.id);
     }
 }
 
@@ -44,7 +44,7 @@ pub(super) struct SharedMemory {
 
 impl SharedMemory {
     pub(super) fn new(bytes: usize) -> Result<Self> {
-        let file = nameless_file(bytes)?;
+        let file = create_memfd(bytes)?;
         // SAFETY: the file is this process's own, and nobody changes its size.
         let mut map =
             unsafe { MmapOptions::new().len(bytes.max(1)).map_mut(&file) }.map_err(no_memory(bytes))?;
@@ -64,7 +64,7 @@ impl SharedMemory {
 }
 
 /// Makes a file without a name, of `bytes` bytes.
-pub(super) fn nameless_file(bytes: usize) -> Result<File> {
+pub(super) fn create_memfd(bytes: usize) -> Result<File> {
     let file = rustix::fs::memfd_create(c"foreload batch", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING);
     let file = File::from(file.map_err(cannot)?);
     file.set_len(bytes.max(1) as u64).map_err(no_memory(bytes))?;
@@ -97,7 +97,7 @@ fn cannot(error: Errno) -> Error {
 ///
 /// # Errors
 /// [`Error::Unavailable`] if it cannot.
-pub fn check_lending() -> Result<()> {
+pub fn check_leasing() -> Result<()> {
     SharedMemory::new(1).map(|_| ())
 }
 

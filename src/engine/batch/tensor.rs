@@ -169,25 +169,25 @@ impl Tensor {
     /// # Errors
     /// [`Error::Config`](base::error::Error::Config) while the stream captures a CUDA graph;
     /// [`Error::Gpu`](base::error::Error::Gpu).
-    pub fn lend(&self, stream: StreamRef) -> Result<Loan> {
+    pub fn lend(&self, stream: StreamRef) -> Result<StreamUse> {
         if let Some(memory) = self.cuda() {
             memory.lend(stream)?;
         }
-        Ok(Loan { buffer: self.buffer.clone(), stream })
+        Ok(StreamUse { buffer: self.buffer.clone(), stream })
     }
 }
 
 /// A batch that a stream may read. The stream must live at least as long. If it captures a CUDA graph when the loan is
 /// dropped, it must live as long as the batch's pool, which asks it later whether the capture has ended.
-pub struct Loan {
+pub struct StreamUse {
     buffer: Arc<BatchBuffer>,
     stream: StreamRef,
 }
 
-impl Drop for Loan {
+impl Drop for StreamUse {
     fn drop(&mut self) {
         if let Some(memory) = self.buffer.memory().cuda() {
-            memory.return_from(self.stream);
+            memory.remove_reader(self.stream);
         }
     }
 }

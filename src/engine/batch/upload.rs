@@ -4,7 +4,7 @@
 //! refuses to lock memory that is read-only, a batch is first copied to this process's own page-locked memory.
 
 use super::Batch;
-use super::lent::{LentMap, LentMemory};
+use super::leased::{LeasedMap, LeasedMemory};
 use super::parcel::Parcel;
 use super::pool::{BatchBuffer, BatchPool};
 use base::error::{Error, Result};
@@ -16,7 +16,7 @@ use std::sync::{Arc, Weak};
 pub struct Uploader {
     flight: InFlight,
     /// The page-locked mappings of leased memory, each kept while its memory may be leased again.
-    locked: Vec<(Weak<LentMap>, PinnedSlice)>,
+    locked: Vec<(Weak<LeasedMap>, PinnedSlice)>,
     /// Why the driver does not page-lock leased memory, and the memory that batches go through instead; `None` if it
     /// does.
     refused: Option<(String, Registration)>,
@@ -47,12 +47,12 @@ impl BatchPool {
     pub fn upload(
         &self,
         (step, len): (u64, u32),
-        memory: LentMemory,
+        memory: LeasedMemory,
         parcel: Parcel,
         UploadBuffer(mut buffer): UploadBuffer,
         uploader: &mut Uploader,
     ) -> Result<Batch> {
-        self.check_lent(len, &memory, &parcel)?;
+        self.check_leased(len, &memory, &parcel)?;
         let Parcel { failures, values, .. } = parcel;
         buffer.values = values;
         uploader.copy(memory.map(), &mut buffer)?;
@@ -75,7 +75,7 @@ impl Uploader {
     }
 
     /// Copies a leased batch into a buffer, and waits until the copy is complete.
-    fn copy(&mut self, map: &Arc<LentMap>, buffer: &mut BatchBuffer) -> Result<()> {
+    fn copy(&mut self, map: &Arc<LeasedMap>, buffer: &mut BatchBuffer) -> Result<()> {
         let copied =
             self.queue(map, buffer).and_then(|()| self.flight.submit()).and_then(|()| self.flight.wait());
         if copied.is_err() {
@@ -85,7 +85,7 @@ impl Uploader {
         copied
     }
 
-    fn queue(&mut self, map: &Arc<LentMap>, buffer: &mut BatchBuffer) -> Result<()> {
+    fn queue(&mut self, map: &Arc<LeasedMap>, buffer: &mut BatchBuffer) -> Result<()> {
         let plan = buffer.plan().clone();
         let on_host = || Error::Internal("a batch in host memory was to be copied to a GPU".into());
         let images = self.images(map, plan.columns)?;
@@ -97,7 +97,7 @@ impl Uploader {
     }
 
     /// Returns the first `bytes` of a leased batch, page-locked.
-    fn images(&mut self, map: &Arc<LentMap>, bytes: usize) -> Result<PinnedSlice> {
+    fn images(&mut self, map: &Arc<LeasedMap>, bytes: usize) -> Result<PinnedSlice> {
         self.locked.retain(|(of, _)| of.strong_count() > 0);
         if let Some((_, slice)) = self.locked.iter().find(|(of, _)| of.as_ptr() == Arc::as_ptr(map)) {
             return slice.part(0..bytes);

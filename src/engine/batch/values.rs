@@ -2,7 +2,7 @@
 //! that completes a batch joins the values of each field.
 
 use super::layout::of_images;
-use super::lent::LentMap;
+use super::leased::LeasedMap;
 use super::memory::{Base, map};
 use super::{Batch, Element, Tensor};
 use base::error::{Error, Result};
@@ -80,7 +80,7 @@ pub(super) struct Block {
 
 enum BlockMap {
     Own(#[expect(dead_code, reason = "held, not used")] MmapMut),
-    Lent(#[expect(dead_code, reason = "held, not used")] Arc<LentMap>),
+    Leased(#[expect(dead_code, reason = "held, not used")] Arc<LeasedMap>),
 }
 
 impl Block {
@@ -99,9 +99,9 @@ impl Block {
     }
 
     /// Refers to a range of the memory that another process wrote.
-    pub(super) fn part(map: &Arc<LentMap>, at: Range<usize>) -> Self {
+    pub(super) fn part(map: &Arc<LeasedMap>, at: Range<usize>) -> Self {
         let base = Base(map.base().0.wrapping_add(at.start));
-        Self { base, bytes: at.len(), _map: BlockMap::Lent(map.clone()) }
+        Self { base, bytes: at.len(), _map: BlockMap::Leased(map.clone()) }
     }
 
     pub(super) fn bytes(&self) -> &[u8] {

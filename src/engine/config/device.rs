@@ -62,12 +62,12 @@ named!(GpuDecoder: "auto" => Auto, "own" => Own, "nvjpeg" => NvJpeg);
 
 impl GpuDecoder {
     /// Whether Foreload's own kernels decode packed and indexed images, given the `allowed` decoders.
-    pub fn takes_forms(self, allowed: AllowedBackends) -> bool {
+    pub fn decodes_packed(self, allowed: AllowedBackends) -> bool {
         self != Self::NvJpeg && allowed != AllowedBackends::Cpu
     }
 
     /// Whether nvJPEG decodes JPEGs.
-    pub fn takes_files(self) -> bool {
+    pub fn decodes_jpegs(self) -> bool {
         self != Self::Own
     }
 }
@@ -175,14 +175,14 @@ pub struct ChosenDevice {
 /// # Errors
 /// [`Error::Config`] for a text that is not a device; [`Error::Unavailable`] if the requested GPU cannot be used.
 pub(crate) fn choose(text: &str, decoder: GpuDecoder, is_packed: bool) -> Result<ChosenDevice> {
-    choose_of(text, decoder, is_packed, gpu::probe)
+    choose_with(text, decoder, is_packed, gpu::probe)
 }
 
 /// Like [`choose`], with the devices that `probe` finds. `probe` is called only if the answer depends on it.
 ///
 /// # Errors
 /// The errors of [`choose`].
-pub fn choose_of(
+pub fn choose_with(
     text: &str,
     decoder: GpuDecoder,
     is_packed: bool,
@@ -199,7 +199,7 @@ pub fn choose_of(
         _ => launcher_request(),
     };
     let probe = probe();
-    let found = request.and_then(|request| gpu_that_serves(&probe, request, decoder, is_packed));
+    let found = request.and_then(|request| select_gpu(&probe, request, decoder, is_packed));
     match (found, asked) {
         (Ok((gpu, decoder)), _) => {
             let device = Device::Cuda { ordinal: gpu.ordinal };
@@ -245,7 +245,7 @@ fn launcher_request() -> Result<GpuRequest, String> {
 }
 
 /// Returns the requested GPU and its decoder, or the reason why it cannot be used.
-fn gpu_that_serves(
+fn select_gpu(
     probe: &gpu::Probe,
     request: GpuRequest,
     decoder: GpuDecoder,
@@ -287,7 +287,7 @@ fn gpu_that_serves(
 
 /// Loads nvJPEG, if this decoder uses it.
 fn nvjpeg_for(decoder: GpuDecoder) -> Result<()> {
-    if decoder.takes_files() { nvjpeg::Library::load().map(|_| ()) } else { Ok(()) }
+    if decoder.decodes_jpegs() { nvjpeg::Library::load().map(|_| ()) } else { Ok(()) }
 }
 
 /// Number of lanes: how many batches a GPU works on at a time, while one is copied, one decoded and one augmented.
@@ -407,20 +407,20 @@ mod tests {
         };
         let broken = || gpu::Probe { absent: false, ..none() };
         assert!(
-            choose_of("auto", GpuDecoder::Auto, false, broken).unwrap().overlooked,
+            choose_with("auto", GpuDecoder::Auto, false, broken).unwrap().overlooked,
             "a driver that does not start"
         );
         let old = || gpu::Probe { devices: vec![info.clone()], problem: Some(problem.clone()), ..broken() };
-        let chosen = choose_of("auto", GpuDecoder::Auto, false, old).unwrap();
+        let chosen = choose_with("auto", GpuDecoder::Auto, false, old).unwrap();
         assert!(
             chosen.overlooked && chosen.device == Device::Cpu && chosen.why.contains("too old"),
             "{chosen:?}"
         );
         assert!(
-            !choose_of("auto", GpuDecoder::Auto, false, none).unwrap().overlooked,
+            !choose_with("auto", GpuDecoder::Auto, false, none).unwrap().overlooked,
             "nobody misses what is not there"
         );
-        assert!(!choose_of("cpu", GpuDecoder::Auto, false, old).unwrap().overlooked, "as asked");
-        assert!(choose_of("cuda", GpuDecoder::Auto, false, old).is_err());
+        assert!(!choose_with("cpu", GpuDecoder::Auto, false, old).unwrap().overlooked, "as asked");
+        assert!(choose_with("cuda", GpuDecoder::Auto, false, old).is_err());
     }
 }

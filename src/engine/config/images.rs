@@ -206,8 +206,8 @@ impl LoaderOptions {
             asked.filter(is_image).map(|(field, (_, options))| RequestedImage { field, options }).collect();
         let lists = match &self.transforms {
             Some(ImageTransforms::ByField(lists)) => lists,
-            Some(ImageTransforms::Same(list)) => return led_by_first(&asked, self.compiled(list)?),
-            None => return led_by_first(&asked, self.usual_recipe()?),
+            Some(ImageTransforms::Same(list)) => return with_first_as_primary(&asked, self.compiled(list)?),
+            None => return with_first_as_primary(&asked, self.usual_recipe()?),
         };
         let refused = |message: String| Err(Error::config("transforms", message));
         let names: Vec<&str> = asked.iter().map(|image| image.options.name.as_str()).collect();
@@ -244,7 +244,7 @@ impl LoaderOptions {
 }
 
 /// Gives all images one recipe: the first image is primary, and the others follow it.
-fn led_by_first(asked: &[RequestedImage<'_>], recipe: Recipe) -> Result<Images> {
+fn with_first_as_primary(asked: &[RequestedImage<'_>], recipe: Recipe) -> Result<Images> {
     let first = asked.iter().find(|image| image.options.follows.is_none());
     Images::new(asked, first.map(std::slice::from_ref).unwrap_or_default(), vec![recipe])
 }

@@ -1,13 +1,13 @@
 //! The order of an epoch: the shuffling that the settings mean, the checks of `shuffle="blocks"`, and the blocks of
-//! neighbouring samples that are read together (`Stretches`).
+//! neighbouring samples that are read together (`NeighbourBlocks`).
 
 use super::{LoaderConfig, LoaderOptions};
 use base::error::{Error, Result};
-use data::dataset::{DatasetIndex, MOST_OF_STRETCH, Stretches, is_for_evaluation};
-use data::schedule::{Assignment, LastBatch, Selection, SequenceParts, Shuffling};
+use data::dataset::{DatasetIndex, MAX_NEIGHBOUR_BLOCK_BYTES, NeighbourBlocks, is_for_evaluation};
+use data::schedule::{Assignment, LastBatch, RankRanges, Selection, Shuffling};
 use std::collections::HashMap;
 use std::sync::Arc;
-use store::io::MOST_REMOTE_THREADS;
+use store::io::MAX_REMOTE_THREADS;
 
 impl LoaderOptions {
     /// Returns the kind of shuffling.
@@ -46,7 +46,7 @@ impl LoaderOptions {
             ("repeats", self.repeats > 1),
             ("assignment", self.assignment != Assignment::Order),
         ];
-        let refused = asked.into_iter().find(|(_, is_asked)| *is_asked);
+        let refused = asked.into_iter().find(|(_, is_requested)| *is_requested);
         refused.map_or(Ok(()), |(setting, _)| Err(Error::config(setting, by_place)))
     }
 
@@ -74,38 +74,43 @@ impl LoaderOptions {
         }
     }
 
-    /// Returns the blocks of neighbouring samples (`Stretches`) of the selection. There are none unless the order goes
+    /// Returns the blocks of neighbouring samples (`NeighbourBlocks`) of the selection. There are none unless the order goes
     /// by blocks, or a sequential epoch reads from servers, where one request fetches several neighbours.
-    pub(super) fn stretches(&self, selection: &Selection, index: &DatasetIndex) -> Option<Arc<Stretches>> {
+    pub(super) fn neighbour_blocks(
+        &self,
+        selection: &Selection,
+        index: &DatasetIndex,
+    ) -> Option<Arc<NeighbourBlocks>> {
         let most = match self.shuffling() {
-            Shuffling::Blocks => MOST_OF_STRETCH,
+            Shuffling::Blocks => MAX_NEIGHBOUR_BLOCK_BYTES,
             // A block that crosses the end of a batch also reads samples of another rank's batch. A quarter of a batch
             // keeps that share small. Each thread has one block in flight, so the queue depth is divided among the
             // threads.
             Shuffling::Off if index.has_remote() => {
                 let mean = index.mean_bytes();
-                let samples = (self.batch_size / 4).min(self.depth_for(index) / MOST_REMOTE_THREADS as u32);
-                (mean * u64::from(samples)).min(MOST_OF_STRETCH)
+                let samples = (self.batch_size / 4).min(self.depth_for(index) / MAX_REMOTE_THREADS as u32);
+                (mean * u64::from(samples)).min(MAX_NEIGHBOUR_BLOCK_BYTES)
             }
             _ => return None,
         };
-        let stretches = Stretches::new(index, selection.members(), |number| selection.member(number), most);
+        let neighbour_blocks =
+            NeighbourBlocks::new(index, selection.members(), |number| selection.member(number), most);
         if self.shuffling() == Shuffling::Blocks {
-            warn_about_blocks(&stretches, selection, index);
-        } else if !stretches.has_neighbours() {
+            warn_about_blocks(&neighbour_blocks, selection, index);
+        } else if !neighbour_blocks.has_neighbours() {
             return None;
         }
-        Some(Arc::new(stretches))
+        Some(Arc::new(neighbour_blocks))
     }
 }
 
 /// Warns if `shuffle="blocks"` has no benefit here, or does harm.
-fn warn_about_blocks(stretches: &Stretches, selection: &Selection, index: &DatasetIndex) {
+fn warn_about_blocks(neighbour_blocks: &NeighbourBlocks, selection: &Selection, index: &DatasetIndex) {
     let warn = |what: &'static str, message: String| {
         let root = index.root().display();
         index.notices().warn_once(("blocks", what), || format!("{root}: {message}"));
     };
-    let no_use = if !stretches.has_neighbours() {
+    let no_use = if !neighbour_blocks.has_neighbours() {
         Some(
             "finds no samples that could be read together, for each is a file of its own or as large as a block",
         )
@@ -119,7 +124,7 @@ fn warn_about_blocks(stretches: &Stretches, selection: &Selection, index: &Datas
     if let Some(why) = no_use {
         warn("no use", format!("shuffle=\"blocks\" {why}: shuffle=True mixes better, and costs no more"));
     }
-    if let Some(largest) = stretches.few_at_a_time() {
+    if let Some(largest) = neighbour_blocks.largest_if_few_fit() {
         warn(
             "large",
             format!(
@@ -156,14 +161,14 @@ fn are_sorted(selection: &Selection, index: &DatasetIndex) -> bool {
         alike += f64::from(u8::from(one == other));
         all += 1.0;
     }
-    let by_chance: f64 = counts.values().map(|count: &f64| (count / all).powi(2)).sum();
-    alike / all > by_chance + (1.0 - by_chance) / 2.0
+    let max_false_lines: f64 = counts.values().map(|count: &f64| (count / all).powi(2)).sum();
+    alike / all > max_false_lines + (1.0 - max_false_lines) / 2.0
 }
 
 impl LoaderConfig {
     /// Returns the blocks of neighbouring samples that the order goes by; `None` if the order goes by samples.
-    pub fn blocks(&self) -> Option<&Arc<Stretches>> {
-        self.stretches.as_ref().filter(|_| self.shuffling == Shuffling::Blocks)
+    pub fn blocks(&self) -> Option<&Arc<NeighbourBlocks>> {
+        self.neighbour_blocks.as_ref().filter(|_| self.shuffling == Shuffling::Blocks)
     }
 
     /// Whether `shuffle="blocks"` fits the other settings.
@@ -178,7 +183,7 @@ impl LoaderConfig {
     ///
     /// # Errors
     /// [`Error::Config`] for a `shuffle_ranks` that does not divide the global batch.
-    pub fn divided(&self, world_size: u32) -> Result<SequenceParts> {
+    pub fn divided(&self, world_size: u32) -> Result<RankRanges> {
         let parts = self.shuffle_ranks.unwrap_or(world_size);
         let global_batch = u64::from(self.batch_size) * u64::from(world_size);
         if parts == 0 || !global_batch.is_multiple_of(parts.into()) {
@@ -189,6 +194,6 @@ impl LoaderConfig {
             );
             return Err(Error::config("shuffle_ranks", message));
         }
-        Ok(SequenceParts { parts, global_batch })
+        Ok(RankRanges { parts, global_batch })
     }
 }

@@ -2,15 +2,15 @@
 
 use base::error::{Error, Result};
 use base::units::{parse_bytes, parse_duration};
-use store::io::PfsRates;
+use store::io::ParallelFsRates;
 
 /// Parses the rates from a text such as `open=2ms,read=1ms,bandwidth=200MB,opens=6000,concurrency=64`. Operations
 /// without a rate cost nothing.
 ///
 /// # Errors
 /// [`Error::Config`] that names `setting` and the part that is wrong.
-pub fn parse_pfs(setting: &'static str, text: &str) -> Result<PfsRates> {
-    let mut rates = PfsRates::default();
+pub fn parse_pfs(setting: &'static str, text: &str) -> Result<ParallelFsRates> {
+    let mut rates = ParallelFsRates::default();
     let mut seen = Vec::new();
     for part in text.split(',') {
         let (name, value) = part.split_once('=').ok_or_else(|| {
@@ -68,7 +68,7 @@ mod tests {
         let all =
             parse_pfs("emulate-pfs", "open=2ms, read=500us,bandwidth=1.5GB/s,opens=6000,concurrency=64")
                 .unwrap();
-        let expected = PfsRates {
+        let expected = ParallelFsRates {
             open: Duration::from_millis(2),
             read: Duration::from_micros(500),
             bandwidth: Some(1.5e9),
@@ -77,7 +77,7 @@ mod tests {
         };
         assert_eq!(all, expected);
         let some = parse_pfs("emulate-pfs", "bandwidth=200MB").unwrap();
-        assert_eq!(some, PfsRates { bandwidth: Some(200e6), ..PfsRates::default() });
+        assert_eq!(some, ParallelFsRates { bandwidth: Some(200e6), ..ParallelFsRates::default() });
     }
 
     #[test]

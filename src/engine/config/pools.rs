@@ -20,7 +20,7 @@ const LOCAL_DEPTH: u32 = 32;
 
 /// Fewest and most reads in flight from servers. A server answers slowly, but can answer hundreds of reads at a time.
 const FEWEST_FROM_SERVERS: u32 = 64;
-const MOST_FROM_SERVERS: u32 = 256;
+const MAX_FROM_SERVERS: u32 = 256;
 
 /// Most bytes of slots for reads from servers, unless the fewest reads need more.
 const LARGEST_FOR_SERVERS: usize = 96 * MIB;
@@ -36,7 +36,7 @@ impl LoaderOptions {
             None => {
                 let bytes = self.memory.unwrap_or(u64::MAX).min(LARGEST_FOR_SERVERS as u64) as usize;
                 let most = bytes / room_for(SLOTS_OF_READ, index.mean_bytes().max(1) as usize);
-                (most as u32).clamp(FEWEST_FROM_SERVERS, MOST_FROM_SERVERS)
+                (most as u32).clamp(FEWEST_FROM_SERVERS, MAX_FROM_SERVERS)
             }
         }
     }

@@ -7,8 +7,8 @@ use super::{ImageField, Images, LoaderOptions};
 use base::error::{Error, Result};
 use data::dataset::DatasetIndex;
 use pixels::augment::{
-    BadParameter, CenterCrop, DType, LARGEST_SIDE, Normalize, RandomHorizontalFlip, RandomResizedCrop,
-    Recipe, RecipeView, Sides, ToDtype, Transform, Transforms, WholeResize,
+    BadParameter, CenterCrop, DType, MAX_SIDE, Normalize, RandomHorizontalFlip, RandomResizedCrop, Recipe,
+    RecipeView, Sides, ToDtype, Transform, Transforms, WholeResize,
 };
 
 /// The settings that a list of transforms includes, each with the transform that replaces it.
@@ -55,7 +55,7 @@ impl LoaderOptions {
             ]
         } else {
             // The product saturates because the size is checked later.
-            let usual = (height.max(width).saturating_mul(8) / 7).clamp(1, LARGEST_SIDE);
+            let usual = (height.max(width).saturating_mul(8) / 7).clamp(1, MAX_SIDE);
             let size_before = Some(Sides::One(self.resize.unwrap_or(usual)));
             vec![
                 Transform::Resize(WholeResize {
@@ -107,7 +107,7 @@ impl LoaderOptions {
         if !self.decoded {
             return cpu("files stay in host memory with decoded=False".to_owned());
         }
-        let decoder = self.decoder_there();
+        let decoder = self.gpu_decoder();
         let mut images_in_order = images.list().iter().enumerate();
         let of_own_sizes =
             images_in_order.find(|(image, _)| ViewKind::of(images.recipe(*image)) == ViewKind::Values);
@@ -148,7 +148,7 @@ impl LoaderOptions {
     ///
     /// # Errors
     /// [`Error::Config`] naming the transform.
-    pub(super) fn check_who_decodes(
+    pub(super) fn check_gpu_decoder(
         &self,
         images: &Images,
         index: &DatasetIndex,

@@ -18,7 +18,7 @@ named!(SharingPolicy: "leave" => Leave, "wait" => Wait);
 
 impl LoaderOptions {
     /// Returns the decoder of a GPU. Shared images arrive there already decoded, so nvJPEG is not needed.
-    pub(super) fn decoder_there(&self) -> GpuDecoder {
+    pub(super) fn gpu_decoder(&self) -> GpuDecoder {
         if self.shared.is_some() { GpuDecoder::Own } else { self.decoder }
     }
 

@@ -1,7 +1,7 @@
 //! The boxes of a sample. They follow its image, and transforms may use them to choose what they show of the image.
 
 use super::{
-    context::SampleContext, members::SeenImage, members::element, members::field_bytes,
+    context::SampleContext, members::ImageGeometry, members::element, members::field_bytes,
     members::member_bytes, members::of_field, run::EpochRun,
 };
 use crate::batch::{Array, Element, Ticket, Value};
@@ -59,7 +59,7 @@ pub(crate) fn fill_boxes(
     at: ViewPlaces,
     (format, shares): (BoxFormat, bool),
     bytes: &[u8],
-    image: &SeenImage,
+    image: &ImageGeometry,
     ticket: &mut Ticket,
 ) -> Result<(), DecodeError> {
     let boxes = read(bytes)?;

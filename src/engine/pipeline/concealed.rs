@@ -64,7 +64,7 @@ impl ConcealedLog {
     }
 
     /// Records a remark of another process about a sample that it decoded.
-    pub(crate) fn note_as_told(&self, context: &SampleContext, (sample, message): Remark) {
+    pub(crate) fn record_remark(&self, context: &SampleContext, (sample, message): Remark) {
         self.keep(sample, || ConcealedSample::new(&context.index, sample, message));
     }
 

@@ -28,7 +28,7 @@ impl SampleContext {
     ) -> Result<DrawnViews> {
         let images = &self.config.images;
         let keys = &keys[images.list()[image].leader];
-        images.recipe(image).draw_beside(keys, sample, occurrence, size, boxes)
+        images.recipe(image).draw_with_boxes(keys, sample, occurrence, size, boxes)
     }
 
     /// Wraps `source` as the failure of `sample`.

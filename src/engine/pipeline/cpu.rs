@@ -2,7 +2,7 @@
 
 use super::{context::SampleContext, notify, run::EpochRun, stopwatch::Stopwatch};
 use base::error::{DecodeError, Error, Result};
-use base::parts::ByteParts;
+use base::parts::WantedBytes;
 use base::simd::Level;
 use base::trace::Stage;
 use data::schedule::Draw;
@@ -11,7 +11,7 @@ use pixels::decode::{Backend, Decoded, Decoder, Planes, Region};
 use std::sync::atomic::Ordering;
 
 /// The smallest region that can be decoded, for an image of which nothing is needed.
-pub(crate) const NEXT_TO_NOTHING: Region = Region { x: 0, y: 0, width: 1, height: 1 };
+pub(crate) const SMALLEST_REGION: Region = Region { x: 0, y: 0, width: 1, height: 1 };
 
 /// An image of a draw's sample.
 pub(crate) struct SampleImage<'a> {
@@ -21,7 +21,7 @@ pub(crate) struct SampleImage<'a> {
     /// The bytes of its file.
     pub bytes: &'a [u8],
     /// The parts that were read, if not all bytes were. The other bytes are undefined.
-    pub parts: Option<ByteParts>,
+    pub parts: Option<WantedBytes>,
     /// What decides its views.
     pub views: ViewsFrom<'a>,
 }
@@ -99,7 +99,7 @@ impl CpuDecoder {
                 }
             };
             // If a transform cannot take the image, decode as little as possible.
-            drawn.as_ref().map_or(NEXT_TO_NOTHING, DrawnViews::region)
+            drawn.as_ref().map_or(SMALLEST_REGION, DrawnViews::region)
         };
         let decoded = self.decode_region(context, (draw.sample, image), (bytes, parts), choose);
         if let (Ok(drawn), Ok(_)) = (&drawn, &decoded) {
@@ -112,12 +112,12 @@ impl CpuDecoder {
     /// rows.
     ///
     /// # Errors
-    /// The errors of [`Decoder::decode_read`].
+    /// The errors of [`Decoder::decode_parts`].
     pub(crate) fn decode_region(
         &mut self,
         context: &SampleContext,
         (sample, image): (u64, usize),
-        (bytes, parts): (&[u8], Option<ByteParts>),
+        (bytes, parts): (&[u8], Option<WantedBytes>),
         choose: impl FnOnce(u32, u32) -> Region,
     ) -> Result<Decoded, DecodeError> {
         let memory = &context.source.rows;
@@ -125,13 +125,13 @@ impl CpuDecoder {
         let of = (sample, context.config.images.list()[image].field);
         match parts.is_none().then(|| memory.take(of)) {
             Some(mut rows) if rows.is_some() || memory.has_room() => {
-                let decoded = self.decoder.decode_again(bytes, &mut rows, choose, &mut self.planes);
+                let decoded = self.decoder.decode_with_row_starts(bytes, &mut rows, choose, &mut self.planes);
                 if let Some(rows) = rows {
                     memory.keep(of, rows);
                 }
                 decoded
             }
-            _ => self.decoder.decode_read(bytes, parts, choose, &mut self.planes),
+            _ => self.decoder.decode_parts(bytes, parts, choose, &mut self.planes),
         }
     }
 }

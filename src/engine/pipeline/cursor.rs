@@ -84,7 +84,7 @@ impl Cursor {
     pub fn start(&self) -> Start {
         match &self.resume_point {
             ResumePoint::Saved(state) if state.epoch == self.next => Start::State(state.clone()),
-            ResumePoint::Run(progress) if !self.chosen => match progress.unasked() {
+            ResumePoint::Run(progress) if !self.chosen => match progress.untouched_state() {
                 Some(state) => Start::State(state),
                 None => Start::Epoch(self.next),
             },

@@ -99,7 +99,7 @@ impl Epoch {
 
     /// Returns the number of steps of the whole epoch. For a stream it is `u64::MAX` until the end is known.
     pub fn steps(&self) -> u64 {
-        if self.is_over { self.next_step } else { self.run.course.steps() }
+        if self.is_over { self.next_step } else { self.run.run_plan.steps() }
     }
 
     /// Returns the step of the next batch, which is the number of steps before it in the epoch.
@@ -181,7 +181,7 @@ impl Epoch {
     ///
     /// # Errors
     /// The errors of [`Epoch::poll`], except those about samples.
-    pub fn poll_as_made(&mut self, patience: Duration) -> Result<Poll> {
+    pub fn poll_with_failures(&mut self, patience: Duration) -> Result<Poll> {
         self.poll_by(patience, |epoch, batch| epoch.hand_over(batch, &[]))
     }
 
@@ -218,7 +218,7 @@ impl Epoch {
         let failures = batch.take_failures();
         let failed: Vec<u64> = failures.iter().map(|failure| failure.sample).collect();
         if let Err(error) = failures.into_iter().try_for_each(|failure| self.count_failure(failure)) {
-            self.run.course.give_up(&failed)?;
+            self.run.run_plan.give_up(&failed)?;
             return Err(error);
         }
         self.hand_over(batch, &failed)
@@ -226,7 +226,7 @@ impl Epoch {
 
     fn hand_over(&mut self, mut batch: Batch, failed: &[u64]) -> Result<Batch> {
         batch.deliver();
-        self.run.course.deliver(self.next_step, failed)?;
+        self.run.run_plan.deliver(self.next_step, failed)?;
         self.busy_with = Some(batch.len() as u64);
         self.run.counters.delivered.fetch_add(batch.len() as u64, Ordering::Relaxed);
         self.next_step += 1;

@@ -1,11 +1,11 @@
-//! The reading thread. It walks the run plan (`Course`), takes a buffer for each batch and a slot for each sample,
+//! The reading thread. It walks the run plan (`RunPlan`), takes a buffer for each batch and a slot for each sample,
 //! keeps the reader's queue full, and passes the bytes that arrive to the workers.
 //!
 //! Places of a batch that repeat a sample share one read. Where a pool is empty or too few samples of a stream have
 //! arrived, the thread waits until `FetchWaker` wakes it.
 
 use super::{
-    cpu_share::ShareKeeper, engine::ThreadContext, make::BatchOpener, make::OpenPlace, make::PlaceJob,
+    cpu_share::CpuShareLimiter, engine::ThreadContext, make::BatchOpener, make::OpenPlace, make::PlaceJob,
     peers_log::PeersLog, run::EpochRun, stopwatch::Stopwatch, wanted::wanted_parts,
 };
 use base::error::{Error, Result};
@@ -38,7 +38,7 @@ pub(crate) struct Fetcher<O: BatchOpener> {
     stopwatch: Stopwatch,
     peers_log: PeersLog,
     /// Keeps the pipeline within its share of the processors; `None` without `cpu=`.
-    share: Option<ShareKeeper>,
+    share: Option<CpuShareLimiter>,
 }
 
 struct PendingRead<P> {
@@ -50,7 +50,7 @@ struct PendingRead<P> {
 }
 
 /// The position of the next read in the run plan.
-struct CourseCursor<P> {
+struct ReadPosition<P> {
     /// The step of the next batch.
     step: u64,
     /// Places of the current batch whose reads are not submitted yet, the next one last.
@@ -79,7 +79,7 @@ impl<O: BatchOpener> Fetcher<O> {
         slots: SlotPool,
         opener: O,
         jobs: Sender<PlaceJob<O::Place>>,
-        share: Option<ShareKeeper>,
+        share: Option<CpuShareLimiter>,
     ) -> Self {
         Self {
             stopwatch: Stopwatch::new(of.engine.trace.lane("reader")),
@@ -111,14 +111,14 @@ impl<O: BatchOpener> Fetcher<O> {
             self.pending.clear();
             self.opener.end_run();
             // Leave after an error, too.
-            self.share.iter_mut().for_each(ShareKeeper::leave);
+            self.share.iter_mut().for_each(CpuShareLimiter::leave);
         }
     }
 
     fn fetch(&mut self, run: &Arc<EpochRun>) -> Result<()> {
         self.open_reader()?;
         let mut cursor =
-            CourseCursor { step: run.first_step, open: Vec::new(), spread: run.course.repeats() };
+            ReadPosition { step: run.first_step, open: Vec::new(), spread: run.run_plan.repeats() };
         self.starved_since = None;
         self.counted = self.reader.as_ref().map_or_else(ReadStats::default, |reader| reader.stats());
         self.stopwatch.skip_to(run.counters.started);
@@ -128,12 +128,12 @@ impl<O: BatchOpener> Fetcher<O> {
             }
             // Set the flag before asking the pools, so that a slot or buffer that comes free in between wakes this
             // thread.
-            self.of.waker.starve();
+            self.of.waker.prepare_to_wait();
             let blocked_on = self.submit(run, &mut cursor)?;
             run.counters.in_flight.store(self.pending.len() as u64, Ordering::Relaxed);
             let starved = blocked_on != BlockedOn::Nothing;
-            self.of.waker.keep_starving(starved);
-            if self.pending.is_empty() && cursor.open.is_empty() && cursor.step >= run.course.steps() {
+            self.of.waker.keep_waiting(starved);
+            if self.pending.is_empty() && cursor.open.is_empty() && cursor.step >= run.run_plan.steps() {
                 break;
             }
             let submitted = self.stopwatch.lap(&run.counters.read_busy);
@@ -161,7 +161,7 @@ impl<O: BatchOpener> Fetcher<O> {
             }
             self.pass_on(run, &mut cursor)?;
         }
-        self.of.waker.keep_starving(false);
+        self.of.waker.keep_waiting(false);
         if let Some(cache) = self.of.context.source.cache.get() {
             cache.end();
             self.peers_log.record(self.stopwatch.lane(), Instant::now(), Some(cache));
@@ -174,7 +174,7 @@ impl<O: BatchOpener> Fetcher<O> {
     fn park(&mut self, blocked_on: BlockedOn) {
         // A wake-up since the pools were asked has reset the flag. Do not rely on the thread's park token: the channels
         // of sources park this thread, too, and may use the token up.
-        if !self.of.waker.is_starving() {
+        if !self.of.waker.is_waiting() {
             return;
         }
         if let BlockedOn::Arrivals(Some(until)) = blocked_on {
@@ -210,7 +210,7 @@ impl<O: BatchOpener> Fetcher<O> {
     }
 
     /// Submits reads until the run plan ends, the reader is full, or a pool is empty.
-    fn submit(&mut self, run: &Arc<EpochRun>, cursor: &mut CourseCursor<O::Place>) -> Result<BlockedOn> {
+    fn submit(&mut self, run: &Arc<EpochRun>, cursor: &mut ReadPosition<O::Place>) -> Result<BlockedOn> {
         let context = &run.context;
         while self.reader().room() > 0 {
             let Some(next) = cursor.open.last() else {
@@ -250,10 +250,10 @@ impl<O: BatchOpener> Fetcher<O> {
     fn begin_batch(
         &mut self,
         run: &Arc<EpochRun>,
-        cursor: &mut CourseCursor<O::Place>,
+        cursor: &mut ReadPosition<O::Place>,
     ) -> Result<Option<BlockedOn>> {
         let step = cursor.step;
-        let entries = match run.course.next(step)? {
+        let entries = match run.run_plan.next(step)? {
             NextBatch::Places(entries) => entries,
             NextBatch::NotYet(until) => return Ok(Some(BlockedOn::Arrivals(until))),
             NextBatch::End => {
@@ -284,7 +284,7 @@ impl<O: BatchOpener> Fetcher<O> {
         self.jobs.send(PlaceJob { run: run.clone(), open, bytes }).map_err(workers_gone)
     }
 
-    fn pass_on(&mut self, run: &Arc<EpochRun>, cursor: &mut CourseCursor<O::Place>) -> Result<()> {
+    fn pass_on(&mut self, run: &Arc<EpochRun>, cursor: &mut ReadPosition<O::Place>) -> Result<()> {
         self.stopwatch.gauge(Gauge::InFlight, self.pending.len());
         let (now, cache) = (self.stopwatch.now(), run.context.source.cache.get());
         self.peers_log.tick(self.stopwatch.lane(), now, cache.map(|cache: &Arc<Cache>| &**cache));

@@ -1,8 +1,9 @@
 //! Makes the fields of a sample other than its images, from the bytes that were read to the values in the batch.
 
 use super::{
-    boxes::fill_boxes, context::SampleContext, members::SeenImage, members::element, members::field_bytes,
-    members::of_field, originals::OriginalFiles, originals::form_of_member, run::EpochRun,
+    boxes::fill_boxes, context::SampleContext, members::ImageGeometry, members::element,
+    members::field_bytes, members::of_field, originals::OriginalFiles, originals::form_of_member,
+    run::EpochRun,
 };
 use crate::batch::{Array, Element, Ticket, Value};
 use crate::config::{Field, FieldContent, ViewKind, ViewPlaces};
@@ -22,7 +23,7 @@ pub(crate) fn check_size(
     context: &SampleContext,
     image: usize,
     size: (u32, u32),
-    seen: &[Option<SeenImage>],
+    seen: &[Option<ImageGeometry>],
 ) -> Result<()> {
     let images = context.config.images.list();
     let leader = images[image].leader;
@@ -51,7 +52,7 @@ pub(crate) fn fill_fields(
     run: &EpochRun,
     sample: u64,
     record: &(impl AsRef<[u8]> + ?Sized),
-    seen: &[Option<SeenImage>],
+    seen: &[Option<ImageGeometry>],
     originals: &mut OriginalFiles,
     ticket: &mut Ticket,
 ) -> Result<()> {
@@ -107,7 +108,7 @@ pub(crate) fn fill_fields(
 fn missing_image<'a>(
     context: &'a SampleContext,
     field: &Field,
-    seen: &[Option<SeenImage>],
+    seen: &[Option<ImageGeometry>],
 ) -> Option<&'a str> {
     let image = field.followed_image().filter(|&image| seen[image].is_none())?;
     Some(&context.config.images.list()[image].name)
@@ -152,7 +153,7 @@ fn fill_field(
     context: &SampleContext,
     field: &Field,
     bytes: Option<&[u8]>,
-    seen: &[Option<SeenImage>],
+    seen: &[Option<ImageGeometry>],
     ticket: &mut Ticket,
 ) -> Result<(), DecodeError> {
     match field.content {
@@ -192,7 +193,7 @@ fn decode_mask(
     context: &SampleContext,
     name: &str,
     bytes: &[u8],
-    image: &SeenImage,
+    image: &ImageGeometry,
     element: Element,
 ) -> Result<Mask, DecodeError> {
     let mask = Mask::decode(bytes, context.config.max_pixels)?;
@@ -220,7 +221,7 @@ fn fill_masks(
     at: ViewPlaces,
     (element, nearest): (Element, Filter),
     mask: &Mask,
-    image: &SeenImage,
+    image: &ImageGeometry,
     ticket: &mut Ticket,
 ) {
     let (width, _) = image.size;

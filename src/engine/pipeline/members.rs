@@ -12,14 +12,14 @@ use std::ops::Range;
 use store::io::read_blocking;
 
 /// The size and the drawn views of an image of a sample. Fields that follow the image need them.
-pub(crate) struct SeenImage {
+pub(crate) struct ImageGeometry {
     /// The width and the height of the image.
     pub size: (u32, u32),
     /// The drawn views; `None` where no field needs them.
     pub drawn: Option<DrawnViews>,
 }
 
-impl SeenImage {
+impl ImageGeometry {
     /// Returns the views, one for each tensor of images.
     pub(crate) fn views(&self) -> &[DrawnView] {
         self.drawn.as_ref().map_or(&[], DrawnViews::views)

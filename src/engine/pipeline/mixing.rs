@@ -32,12 +32,12 @@ impl FilledPlace {
 }
 
 /// The mixing groups of a batch. The places of a group wait here until the last of them is filled.
-pub(crate) struct RingBoard {
+pub(crate) struct MixGroups {
     len: u32,
     waiting: Vec<Mutex<Vec<FilledPlace>>>,
 }
 
-impl RingBoard {
+impl MixGroups {
     /// Makes the groups of a batch of `len` places.
     pub(crate) fn new(len: u32) -> Self {
         Self { len, waiting: (0..len.div_ceil(RING)).map(|_| Mutex::default()).collect() }
@@ -64,7 +64,7 @@ impl RingBoard {
                 mix_images(drawn, output, &mut images);
             }
         }
-        finish_ring(run, plan, places, drawn.as_ref());
+        finish_group(run, plan, places, drawn.as_ref());
     }
 }
 
@@ -92,7 +92,7 @@ impl KeptPlaces {
                 let valid = ring.iter().filter(|place| place.valid);
                 mixed.push(RingParams::new(valid.map(|place| place.ticket.index()), drawn));
             }
-            finish_ring(run, plan, ring, drawn.as_ref());
+            finish_group(run, plan, ring, drawn.as_ref());
         }
         mixed
     }
@@ -102,11 +102,11 @@ impl KeptPlaces {
 fn draw_mix(run: &EpochRun, plan: &MixPlan, ring: &[FilledPlace]) -> Option<DrawnMix> {
     let mut valid = ring.iter().filter(|place| place.valid);
     let (first, _second) = (valid.next()?, valid.next()?);
-    Some(plan.draw(run.mix_keys.as_ref()?, first.position, run.course.global_batch()))
+    Some(plan.draw(run.mix_keys.as_ref()?, first.position, run.run_plan.global_batch()))
 }
 
 /// Finishes the places of a group. With `drawn`, the labels of the places that count are mixed.
-fn finish_ring(run: &EpochRun, plan: &MixPlan, ring: Vec<FilledPlace>, drawn: Option<&DrawnMix>) {
+fn finish_group(run: &EpochRun, plan: &MixPlan, ring: Vec<FilledPlace>, drawn: Option<&DrawnMix>) {
     let mut before = ring.iter().rev().find(|place| place.valid).map(|place| place.sample);
     for place in ring {
         let (partner, share) = match (drawn, before) {

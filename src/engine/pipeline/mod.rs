@@ -1,6 +1,6 @@
 //! Threads, queues, back-pressure and shutdown: the one module that knows every stage.
 //!
-//! - One reading thread walks the batches of a run, which the run plan ([`course`]) gives. It takes a buffer for each
+//! - One reading thread walks the batches of a run, which the run plan ([`run_plan`]) gives. It takes a buffer for each
 //!   batch and a slot for each sample, and keeps the reader's queue full.
 //! - `threads` workers decode and augment each sample into its place of a batch. A *ticket* is the right to fill one
 //!   place. The last ticket of a batch sends the batch on.
@@ -8,9 +8,9 @@
 //!   always ends at the same failure.
 //!
 //! The threads (`threads.rs`, `fetch.rs`, `work.rs`, `inbox.rs`, `epoch.rs`) use four traits and name no implementation
-//! of them. `Course` says which samples are in which batch, `Reader` reads bytes, `BatchOpener` and `PlaceFiller` make
+//! of them. `RunPlan` says which samples are in which batch, `Reader` reads bytes, `BatchOpener` and `PlaceFiller` make
 //! batches ([`make`]). [`start`](mod@start) chooses the implementations, or starts one thread that takes batches from
-//! another process ([`attend`]).
+//! another process ([`take_shared`]).
 //!
 //! Two pools of fixed size bound everything that waits: slots for bytes, and buffers for batches. The threads start
 //! with the first epoch and are kept for later ones. When an epoch is stopped, its tickets are dropped, its reads in
@@ -20,7 +20,7 @@
 //! A forked child has none of these threads and cannot rely on any lock. It can read the batches that its parent held,
 //! because the arena of encoded files is inherited. It returns nothing to the pools.
 //!
-//! To follow one sample on the CPU, read: `order.rs`, `course/epoch.rs`, `run.rs`, `start.rs`, `threads.rs`,
+//! To follow one sample on the CPU, read: `order.rs`, `run_plan/epoch.rs`, `run.rs`, `start.rs`, `threads.rs`,
 //! `fetch.rs`, `make/host.rs`, `work.rs`, `make/sample.rs`, `cpu.rs`, `mixing.rs` (also where nothing is mixed),
 //! `inbox.rs`, `epoch.rs`.
 //!
@@ -28,11 +28,10 @@
 //! order, I/O path, world size or assignment changes a byte of a global batch. (→ tests/load/pipeline.rs,
 //! tests/load/resume.rs, tests/load/io/, tests/load/mixing.rs, tests/load/locality.rs)
 
-mod attend;
 mod boxes;
 mod concealed;
+mod consistent_read;
 mod context;
-mod course;
 mod cpu;
 mod cpu_share;
 mod cuda;
@@ -46,7 +45,6 @@ mod make;
 mod members;
 mod mixing;
 mod notify;
-mod one_version;
 mod order;
 mod originals;
 mod peers_log;
@@ -54,13 +52,15 @@ mod preview;
 mod progress;
 mod reading;
 mod recipes;
-mod row_memory;
+mod row_start_cache;
 mod run;
+mod run_plan;
 mod start;
 mod stats;
 mod status;
 mod stopwatch;
 mod substitute;
+mod take_shared;
 mod threads;
 mod waker;
 mod wanted;
@@ -81,17 +81,17 @@ use base::error::{Error, Result};
 use base::slot::SlotPool;
 use base::trace::Trace;
 use context::{ContextsByEpoch, SampleContext};
-use course::{Course, StreamCourse};
 use data::dataset::DatasetIndex;
-use data::schedule::{SampleHomes, Schedule};
+use data::schedule::{SampleOwners, Schedule};
 use data::state::State;
 use engine::EngineShared;
 use order::OrderPlan;
 use pixels::augment::DrawnMix;
 use reading::SampleSource;
-use recipes::FurtherRecipes;
-use row_memory::RowMemory;
+use recipes::SecondaryRecipes;
+use row_start_cache::RowStartCache;
 use run::EpochRun;
+use run_plan::{RunPlan, StreamRunPlan};
 use status::PipelineStatus;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use store::tier::{Cache, RankPlace};
@@ -105,10 +105,10 @@ pub struct Pipeline {
     /// Set where batches are taken from a producer process that several loaders share.
     shared: Option<(Arc<Sharing>, Arc<SharingStats>)>,
     /// Whether batches are made in memory that is leased to other processes, perhaps with several recipes.
-    lends: bool,
+    leases: bool,
     engine: Arc<EngineShared>,
     /// Further recipes for batches of the same samples, added by [`Pipeline::add_recipe`].
-    further: Mutex<FurtherRecipes>,
+    further: Mutex<SecondaryRecipes>,
     threads: Mutex<Option<Threads>>,
     status: PipelineStatus,
 }
@@ -148,14 +148,14 @@ impl Pipeline {
         stream: Option<Arc<SampleStream>>,
     ) -> Self {
         // Remembered rows help only when an image is decoded again, and most samples of a stream come once.
-        let rows = RowMemory::new(if stream.is_some() { 0 } else { config.row_bytes });
+        let rows = RowStartCache::new(if stream.is_some() { 0 } else { config.row_bytes });
         let source = SampleSource { index, open_reader, stream, cache: OnceLock::new(), rows };
         let contexts = ContextsByEpoch::new(&Arc::new(source), config);
         Self {
             order: OrderPlan::new(&contexts.first),
             contexts,
             shared: None,
-            lends: false,
+            leases: false,
             engine: Arc::new(EngineShared::new(Trace::off())),
             further: Mutex::default(),
             threads: Mutex::default(),
@@ -176,8 +176,8 @@ impl Pipeline {
     }
 
     /// Makes batches in memory that can be leased to other processes.
-    pub fn lending(mut self) -> Self {
-        self.lends = true;
+    pub fn with_leasable_batches(mut self) -> Self {
+        self.leases = true;
         self
     }
 
@@ -219,7 +219,7 @@ impl Pipeline {
     }
 
     /// Sets the owner node of each sample. Assignment by locality uses it from the next epoch on.
-    pub fn set_homes(&self, homes: Arc<SampleHomes>) {
+    pub fn set_homes(&self, homes: Arc<SampleOwners>) {
         self.order.set_homes(homes);
     }
 
@@ -268,7 +268,7 @@ impl Pipeline {
         &self,
         context: &Arc<SampleContext>,
         EpochStart { epoch, schedule, first_step, errors }: EpochStart,
-        link: impl FnOnce(&mut Threads, &Arc<dyn Course>) -> Vec<Arc<EpochRun>>,
+        link: impl FnOnce(&mut Threads, &Arc<dyn RunPlan>) -> Vec<Arc<EpochRun>>,
     ) -> Result<Epoch> {
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         // The first epoch must report errors from opening the cache, so only later epochs clear them.
@@ -286,10 +286,10 @@ impl Pipeline {
             let order = |epoch| order(epoch).expect("what can be divided in one epoch can in others");
             cache.begin(epoch, &schedule, first_step, &order);
         }
-        let course: Arc<dyn Course> = Arc::new(schedule);
-        let linked = link(threads, &course);
+        let run_plan: Arc<dyn RunPlan> = Arc::new(schedule);
+        let linked = link(threads, &run_plan);
         let (made, waker) = ((context.clone(), threads.batches(context)), threads.of.waker.clone());
-        self.run(threads, EpochRun::new(made, epoch, course, first_step, waker, linked), errors)
+        self.run(threads, EpochRun::new(made, epoch, run_plan, first_step, waker, linked), errors)
     }
 
     /// Resumes the stream of this pipeline after the batch that was delivered last. Keep the pipeline alive while the
@@ -312,9 +312,9 @@ impl Pipeline {
         let (wakes, waker) = (threads.of.waker.clone(), threads.of.waker.clone());
         let (iteration, first_step) = stream.begin(move || wakes.wake())?;
         let global_batch = self.global_batch(place.world_size);
-        let course = Arc::new(StreamCourse { stream: stream.clone(), iteration, global_batch, place });
+        let run_plan = Arc::new(StreamRunPlan { stream: stream.clone(), iteration, global_batch, place });
         let made = (context.clone(), threads.batches(context));
-        self.run(threads, EpochRun::new(made, 0, course, first_step, waker, Vec::new()), errors)
+        self.run(threads, EpochRun::new(made, 0, run_plan, first_step, waker, Vec::new()), errors)
     }
 
     /// Hands a run to the threads and shows it in `foreload top`.
@@ -330,7 +330,7 @@ impl Pipeline {
 
     fn progress(&self, run: &EpochRun, errors: u64) -> Arc<Progress> {
         let identity = self.order.identity.clone();
-        Arc::new(Progress::new(identity, run.epoch, run.course.clone(), run.first_step, errors))
+        Arc::new(Progress::new(identity, run.epoch, run.run_plan.clone(), run.first_step, errors))
     }
 
     /// Returns the mix that `epoch` draws for the global batch that contains place `position`, with `world_size` ranks.

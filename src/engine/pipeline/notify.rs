@@ -135,7 +135,7 @@ pub(crate) fn skipped(context: &SampleContext, backend: NvJpegBackend, sample: u
 }
 
 /// Warns about the first image in which one of Foreload's own kernels found damage and the CPU's decoder found none.
-pub(crate) fn doubted(context: &SampleContext, sample: u64) {
+pub(crate) fn damage_unconfirmed(context: &SampleContext, sample: u64) {
     context.index.notices().warn_once("doubted", || {
         let path = context.index.path(context.index.extent(sample).file);
         format!(
@@ -189,7 +189,7 @@ pub(crate) fn paused(context: &SampleContext, backend: NvJpegBackend, why: &str)
 }
 
 /// Warns that a decoder of the GPU failed when it was probed.
-pub(crate) fn untried(context: &SampleContext, backend: NvJpegBackend, why: &str) {
+pub(crate) fn probe_failed(context: &SampleContext, backend: NvJpegBackend, why: &str) {
     context.index.notices().warn_once("untried", || {
         format!(
             "the GPU's decoder ({}) failed when it was tried, and this loader does without: {why}; the next \

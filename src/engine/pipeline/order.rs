@@ -10,7 +10,7 @@ use super::{Pipeline, context::SampleContext, notify};
 use base::error::{Error, Result};
 use base::names::NamedValue;
 use data::dataset::Fingerprint;
-use data::schedule::{Assignment, Order, SampleHomes, Schedule, Shuffling};
+use data::schedule::{Assignment, Order, SampleOwners, Schedule, Shuffling};
 use data::state::{OrderIdentity, State};
 use pixels::augment::RING;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,7 +22,7 @@ pub(crate) struct OrderPlan {
     /// What the order depends on. A state must agree with it.
     pub identity: Arc<OrderIdentity>,
     /// The owner node of each sample, for `assignment="locality"`. It can change when the ranks meet again.
-    homes: Mutex<Option<Arc<SampleHomes>>>,
+    homes: Mutex<Option<Arc<SampleOwners>>>,
 }
 
 impl OrderPlan {
@@ -33,7 +33,9 @@ impl OrderPlan {
             seed: config.seed,
             epoch_size: config.selection.draws(),
             shuffle: config.shuffling != Shuffling::Off,
-            blocks: config.blocks().map(|stretches| Fingerprint(*stretches.digest()).to_string()),
+            blocks: config
+                .blocks()
+                .map(|neighbour_blocks| Fingerprint(*neighbour_blocks.digest()).to_string()),
             last_batch: config.last_batch,
             selection: config.selection.digest().map(|digest| Fingerprint(*digest).to_string()),
             repeats: config.repeats,
@@ -42,7 +44,7 @@ impl OrderPlan {
         Self { context: context.clone(), identity: Arc::new(identity), homes: Mutex::default() }
     }
 
-    pub(crate) fn set_homes(&self, homes: Arc<SampleHomes>) {
+    pub(crate) fn set_homes(&self, homes: Arc<SampleOwners>) {
         *self.homes.lock().unwrap_or_else(PoisonError::into_inner) = Some(homes);
     }
 
@@ -56,7 +58,7 @@ impl OrderPlan {
         let order = self.order(epoch, world_size)?;
         let repeats = u64::from(order.repeats());
         let schedule = Schedule::new(order, config.batch_size, rank, world_size, config.last_batch)?;
-        let schedule = if config.mix.is_none() { schedule } else { schedule.in_units(RING) };
+        let schedule = if config.mix.is_none() { schedule } else { schedule.with_unit(RING) };
         let least = u64::from(RING) * repeats;
         if config.mix.is_some() && repeats > 1 && schedule.global_batch() < least {
             let message = format!(
@@ -77,14 +79,21 @@ impl OrderPlan {
     pub(crate) fn order(&self, epoch: u64, world_size: u32) -> Result<Order> {
         let (config, fingerprint) = (&self.context.config, self.context.index.fingerprint());
         let selection = config.selection.clone();
-        let order = match (config.shuffling, &config.stretches) {
-            (Shuffling::Blocks, Some(stretches)) => {
+        let order = match (config.shuffling, &config.neighbour_blocks) {
+            (Shuffling::Blocks, Some(neighbour_blocks)) => {
                 let divided = config.divided(world_size)?;
                 if divided.parts > world_size {
                     notify::parts(&self.context, divided.parts, world_size);
                 }
-                let stretches = stretches.clone();
-                Order::by_stretches(selection, stretches, &fingerprint, config.seed, epoch, divided)
+                let neighbour_blocks = neighbour_blocks.clone();
+                Order::by_neighbour_blocks(
+                    selection,
+                    neighbour_blocks,
+                    &fingerprint,
+                    config.seed,
+                    epoch,
+                    divided,
+                )
             }
             (Shuffling::Off, _) => Order::listed(selection),
             _ => Order::drawn(selection, &fingerprint, config.seed, epoch),

@@ -5,7 +5,7 @@
 use super::{context::SampleContext, run::EpochRun};
 use base::error::DecodeError;
 use data::dataset::MemberBytes;
-use pixels::decode::{FileForm, FileRestorer, RestoredFile};
+use pixels::decode::{FileRestorer, RestoredFile, StorageFormat};
 use std::sync::atomic::Ordering;
 use store::tier::form_of_record;
 
@@ -21,7 +21,7 @@ impl OriginalFiles {
     pub(crate) fn find(
         &mut self,
         run: &EpochRun,
-        form: FileForm,
+        form: StorageFormat,
         bytes: &[u8],
     ) -> Result<RestoredFile<'_>, DecodeError> {
         let found = self.0.find(form, bytes)?;
@@ -38,7 +38,7 @@ impl OriginalFiles {
     pub(crate) fn restore<'a>(
         &'a mut self,
         run: &EpochRun,
-        form: FileForm,
+        form: StorageFormat,
         bytes: &'a [u8],
     ) -> Result<&'a [u8], DecodeError> {
         Ok(match self.find(run, form, bytes)? {
@@ -49,14 +49,19 @@ impl OriginalFiles {
 }
 
 /// Returns the storage format of `bytes`, which were read of member number `member` of a sample.
-pub(crate) fn form_of_member(context: &SampleContext, sample: u64, member: usize, bytes: &[u8]) -> FileForm {
+pub(crate) fn form_of_member(
+    context: &SampleContext,
+    sample: u64,
+    member: usize,
+    bytes: &[u8],
+) -> StorageFormat {
     if context.index.is_stream() {
-        return FileForm::AsIs;
+        return StorageFormat::AsIs;
     }
     match context.index.member(sample, member) {
         MemberBytes::Whole => form_of_record(&context.index, sample, bytes),
-        _ if context.index.is_packed_member(sample, member) => FileForm::Packed,
+        _ if context.index.is_packed_member(sample, member) => StorageFormat::Packed,
         // Copies of samples with several members stay as they are read.
-        _ => FileForm::AsIs,
+        _ => StorageFormat::AsIs,
     }
 }

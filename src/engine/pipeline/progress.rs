@@ -1,7 +1,7 @@
 //! How far the consumer of an epoch has come. A checkpoint needs this even after the epoch was dropped. A batch counts
 //! when the consumer gets it, never when it is only read ahead.
 
-use super::course::Course;
+use super::run_plan::RunPlan;
 use base::error::{Error, Result};
 use data::state::{OrderIdentity, State};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub struct Progress {
     identity: Arc<OrderIdentity>,
     epoch: u64,
-    course: Arc<dyn Course>,
+    run_plan: Arc<dyn RunPlan>,
     yielded: Mutex<YieldedSteps>,
     /// Whether the consumer has asked for a batch.
     asked: AtomicBool,
@@ -30,7 +30,7 @@ impl Progress {
     pub(crate) fn new(
         identity: Arc<OrderIdentity>,
         epoch: u64,
-        course: Arc<dyn Course>,
+        run_plan: Arc<dyn RunPlan>,
         steps: u64,
         errors: u64,
     ) -> Self {
@@ -39,7 +39,7 @@ impl Progress {
         Self {
             identity,
             epoch,
-            course,
+            run_plan,
             yielded,
             asked: AtomicBool::new(false),
             ended: AtomicBool::new(false),
@@ -57,13 +57,13 @@ impl Progress {
     }
 
     /// Returns the state in which the epoch began, if the consumer has asked for no batch although there are some.
-    pub fn unasked(&self) -> Option<State> {
+    pub fn untouched_state(&self) -> Option<State> {
         let yielded = self.yielded();
         let (steps, errors) = yielded.failures[0];
-        if self.asked.load(Ordering::SeqCst) || steps >= self.course.steps() {
+        if self.asked.load(Ordering::SeqCst) || steps >= self.run_plan.steps() {
             return None;
         }
-        self.course.state(&self.identity, self.epoch, steps, errors)
+        self.run_plan.state(&self.identity, self.epoch, steps, errors)
     }
 
     /// Returns the number of steps whose batches were yielded, from the epoch's beginning.
@@ -106,7 +106,7 @@ impl Progress {
         let known = yielded.failures.partition_point(|(then, _)| *then <= steps);
         let errors = yielded.failures[known - 1].1;
         let of_stream = || Error::Unavailable("the state of a stream is that of its StreamLoader".into());
-        self.course.state(&self.identity, self.epoch, steps, errors).ok_or_else(of_stream)
+        self.run_plan.state(&self.identity, self.epoch, steps, errors).ok_or_else(of_stream)
     }
 
     /// Records that one more batch is yielded, and that `failed` samples have failed so far.

@@ -1,6 +1,6 @@
 //! The source of samples' bytes: a reader that one thread drives, and blocking reads of other threads.
 
-use super::row_memory::RowMemory;
+use super::row_start_cache::RowStartCache;
 use crate::config::LoaderConfig;
 use base::error::Result;
 use base::slot::SlotPool;
@@ -24,8 +24,15 @@ pub fn open_reader(
     slots: &SlotPool,
     config: &LoaderConfig,
 ) -> Result<Box<dyn Reader>> {
-    let stretches = config.stretches.as_ref();
-    store::io::open_near(index, stretches, slots, config.io, config.direct, config.queue_depth)
+    let neighbour_blocks = config.neighbour_blocks.as_ref();
+    store::io::open_with_neighbours(
+        index,
+        neighbour_blocks,
+        slots,
+        config.io,
+        config.direct,
+        config.queue_depth,
+    )
 }
 
 /// The dataset or the stream that samples are read from, and the tiers that keep copies.
@@ -37,7 +44,7 @@ pub(crate) struct SampleSource {
     /// The tiers that keep copies; set when the threads start.
     pub cache: OnceLock<Arc<Cache>>,
     /// Where the rows of images begin, as earlier decodes have found.
-    pub rows: RowMemory,
+    pub rows: RowStartCache,
 }
 
 impl SampleSource {
@@ -52,7 +59,7 @@ impl SampleSource {
             let mut config = LoaderConfig { queue_depth, ..config.clone() };
             if source_use == SourceUse::Staging {
                 // Staging reads in an order of its own, not by blocks of neighbouring samples.
-                config.stretches = None;
+                config.neighbour_blocks = None;
             }
             (source.open_reader)(&source.index, slots, &config)
         };

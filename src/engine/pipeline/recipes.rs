@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The recipes other than the pipeline's own, by number.
 #[derive(Default)]
-pub(crate) struct FurtherRecipes {
+pub(crate) struct SecondaryRecipes {
     list: BTreeMap<usize, ContextsByEpoch>,
     latest: usize,
 }
@@ -41,12 +41,12 @@ impl Pipeline {
         self.contexts.most_ahead().max(of_further.unwrap_or(0))
     }
 
-    fn further(&self) -> MutexGuard<'_, FurtherRecipes> {
+    fn further(&self) -> MutexGuard<'_, SecondaryRecipes> {
         self.further.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Starts `epoch` like [`Pipeline::epoch`] with several recipes at once, given by their numbers. The pipeline must
-    /// be [`lending`](Pipeline::lending). When the first of the returned epochs is dropped, all of them end.
+    /// be [`with_leasable_batches`](Pipeline::lending). When the first of the returned epochs is dropped, all of them end.
     ///
     /// # Errors
     /// The errors of [`Pipeline::epoch`].
@@ -71,19 +71,20 @@ impl Pipeline {
         let Some((first, others)) = contexts.split_first() else {
             return Err(Error::Internal("no such recipe".into()));
         };
-        if !others.is_empty() && (!self.lends || first.config.device != Device::Cpu) {
+        if !others.is_empty() && (!self.leases || first.config.device != Device::Cpu) {
             return Err(Error::Internal(
                 "several recipes need a pipeline that lends batches of the CPU".into(),
             ));
         }
         let mut linked = Vec::new();
         let start = EpochStart { epoch, schedule, first_step, errors: 0 };
-        let own = self.start(first, start, |threads, course| {
+        let own = self.start(first, start, |threads, run_plan| {
             threads.keep_batches(others);
             for context in others {
                 let made = (context.clone(), threads.batches(context));
                 let waker = threads.of.waker.clone();
-                let run = Arc::new(EpochRun::new(made, epoch, course.clone(), first_step, waker, Vec::new()));
+                let run =
+                    Arc::new(EpochRun::new(made, epoch, run_plan.clone(), first_step, waker, Vec::new()));
                 let progress = self.progress(&run, 0);
                 let consumer = Arc::new(Mutex::new(Stopwatch::new(TraceLane::off())));
                 linked.push(Epoch::new(run, consumer, threads.ended.clone(), progress));

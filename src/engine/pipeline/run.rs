@@ -1,7 +1,7 @@
 //! One run of the threads: an epoch, or an iteration over a stream, with one recipe.
 
 use super::{
-    concealed::ConcealedLog, context::SampleContext, course::Course, inbox::Inbox, stats::EpochCounters,
+    concealed::ConcealedLog, context::SampleContext, inbox::Inbox, run_plan::RunPlan, stats::EpochCounters,
     waker::FetchWaker,
 };
 use crate::batch::BatchPool;
@@ -19,7 +19,7 @@ pub(crate) struct EpochRun {
     /// The batch buffers of this run.
     pub batches: BatchPool,
     pub epoch: u64,
-    pub course: Arc<dyn Course>,
+    pub run_plan: Arc<dyn RunPlan>,
     pub first_step: u64,
     /// The random keys of the transforms, for each image recipe.
     pub keys: Vec<RecipeKeys>,
@@ -42,7 +42,7 @@ impl EpochRun {
     pub(crate) fn new(
         (context, batches): (Arc<SampleContext>, BatchPool),
         epoch: u64,
-        course: Arc<dyn Course>,
+        run_plan: Arc<dyn RunPlan>,
         first_step: u64,
         waker: Arc<FetchWaker>,
         linked: Vec<Arc<EpochRun>>,
@@ -54,7 +54,7 @@ impl EpochRun {
         let of = if same { 0 } else { epoch };
         Self {
             epoch,
-            course,
+            run_plan,
             first_step,
             keys: config.images.keys(seed, epoch),
             mix_keys: config.mix.as_ref().map(|plan| plan.mixing.keys(seed, epoch)),
@@ -76,7 +76,7 @@ impl EpochRun {
     }
 
     /// Iterates over this run and the linked runs that are not stopped.
-    pub(crate) fn wanted_runs(&self) -> impl Iterator<Item = &Self> + Clone {
+    pub(crate) fn active_runs(&self) -> impl Iterator<Item = &Self> + Clone {
         let linked = self.linked.iter().map(|run| &**run);
         std::iter::once(self).chain(linked.filter(|run| !run.stopped()))
     }

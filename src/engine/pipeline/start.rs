@@ -2,17 +2,17 @@
 //! one thread that takes batches from another process.
 
 use super::{
-    Pipeline, attend, context::SampleContext, cpu::CpuDecoder, cuda, engine::ThreadContext,
-    make::host::HostFiller, make::host::HostOpener, make::sample::SampleMaker, make::several::SeveralFiller,
-    make::several::SeveralOpener, notify, threads::Spawner, threads::Threads, threads::forked,
-    waker::FetchWaker,
+    Pipeline, context::SampleContext, cpu::CpuDecoder, cuda, engine::ThreadContext, make::host::HostFiller,
+    make::host::HostOpener, make::sample::SampleMaker, make::several::MultiRecipeFiller,
+    make::several::MultiRecipeOpener, notify, take_shared, threads::Spawner, threads::Threads,
+    threads::forked, waker::FetchWaker,
 };
 use crate::batch::BatchStorage;
 use crate::config::Device;
 use crate::sharing::BatchPosition;
 use base::error::{Error, Result};
 use base::slot::SlotPool;
-use data::schedule::{Assignment, SampleHomes};
+use data::schedule::{Assignment, SampleOwners};
 use std::sync::Arc;
 use store::tier::{Cache, RankPlace, SharedJob};
 
@@ -50,7 +50,7 @@ impl Pipeline {
         let waker = Arc::<FetchWaker>::default();
         let of = ThreadContext { context: context.clone(), engine: self.engine.clone(), waker };
         if let Some(shared) = &self.shared {
-            match attend::start(of.clone(), shared, place, at) {
+            match take_shared::start(of.clone(), shared, place, at) {
                 Err(Error::Unavailable(why)) => context.index.notices().warn_once("shared", || {
                     format!("shared is given, but this loader makes its batches for itself alone: {why}")
                 }),
@@ -65,9 +65,9 @@ impl Pipeline {
         self.open_cache(context, place)?;
         match (config.device, &config.device_pools) {
             (Device::Cuda { ordinal }, Some(pools)) => cuda::maker::start(of, slots, ordinal, pools),
-            _ if self.lends => {
-                let opener = SeveralOpener::default();
-                Spawner::new().start(of, slots, BatchStorage::Shared, opener, SeveralFiller::default)
+            _ if self.leases => {
+                let opener = MultiRecipeOpener::default();
+                Spawner::new().start(of, slots, BatchStorage::Shared, opener, MultiRecipeFiller::default)
             }
             _ => {
                 let storage = if config.decoded { BatchStorage::Host } else { BatchStorage::Slots };
@@ -91,7 +91,7 @@ impl Pipeline {
         }
         if options.peers.is_some() {
             let homes = source.cache.get().and_then(|cache| cache.homes());
-            let homes = homes.unwrap_or_else(|| SampleHomes::on_one_node(place.world_size));
+            let homes = homes.unwrap_or_else(|| SampleOwners::on_one_node(place.world_size));
             let homes = if config.assignment == Assignment::EvenLocality {
                 let index = context.index.clone();
                 homes.with_even_bytes(move |sample| index.extent(sample).length.into())

@@ -5,7 +5,7 @@ use base::tier_name::TierName;
 use base::trace::{Histogram, SharedHistogram};
 use data::dataset::{DatasetIndex, UnpackStats};
 use pixels::decode::nvjpeg::NvJpegBackend;
-use pixels::decode::{Backend, Decoded, DecodedBy, MadeForm};
+use pixels::decode::{Backend, ConvertedFormat, DecodeCounts, Decoded};
 use std::ops::{AddAssign, Deref};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -131,10 +131,10 @@ impl EpochCounters {
         self.gpu.decoded[backend as usize].fetch_add(images as u64, Ordering::Relaxed);
     }
 
-    pub(crate) fn count_own(&self, form: MadeForm) {
+    pub(crate) fn count_own(&self, form: ConvertedFormat) {
         let counter = match form {
-            MadeForm::Packed => &self.gpu.decoded_packed,
-            MadeForm::Indexed => &self.gpu.decoded_indexed,
+            ConvertedFormat::Packed => &self.gpu.decoded_packed,
+            ConvertedFormat::Indexed => &self.gpu.decoded_indexed,
         };
         counter.fetch_add(1, Ordering::Relaxed);
     }
@@ -187,7 +187,7 @@ impl EpochCounters {
                 retries: number(&self.retries),
                 hedges: number(&self.hedges),
             },
-            decoded: DecodedBy::counted(|backend| number(&self.decoded[backend as usize])),
+            decoded: DecodeCounts::counted(|backend| number(&self.decoded[backend as usize])),
             rows_known: number(&self.rows_known),
             concealed: number(&self.concealed),
             rebuilt: number(&self.rebuilt),
@@ -220,7 +220,7 @@ pub struct EpochStats {
     /// What was read from the source.
     pub reads: ReadStats,
     /// The number of images that the CPU decoded, by decoder.
-    pub decoded: DecodedBy,
+    pub decoded: DecodeCounts,
     /// The number of images of the region decoder whose row starts were known from an earlier decode.
     pub rows_known: u64,
     /// The number of damaged images of the region decoder that were decoded as libjpeg decodes them.

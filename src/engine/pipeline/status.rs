@@ -4,7 +4,8 @@ use super::{engine::EngineShared, progress::Progress, run::EpochRun, stats::Epoc
 use crate::config::{Device, LANES};
 use crate::sharing::SharingStats;
 use crate::status::{
-    LoaderSnapshot, QueueNumbers, ShownLoader, StageNumbers, StallNumbers, StatusSource, TierNumbers, show,
+    LoaderSnapshot, QueueNumbers, StageNumbers, StallNumbers, StatusRegistration, StatusSource, TierNumbers,
+    show,
 };
 use base::notices::Notices;
 use data::dataset::shown_root;
@@ -17,7 +18,7 @@ use std::time::Instant;
 pub(crate) struct PipelineStatus {
     latest: Arc<LatestRun>,
     /// `None` if the status is not to be published, or cannot be.
-    shown: OnceLock<Option<ShownLoader>>,
+    shown: OnceLock<Option<StatusRegistration>>,
 }
 
 /// The latest run of a pipeline. Another thread asks for it, at any time.
@@ -92,7 +93,7 @@ impl RunStatus {
     fn snapshot(&self) -> LoaderSnapshot {
         let (context, counters) = (&*self.run.context, &self.run.counters);
         let (config, source) = (&context.config, &context.source);
-        let place = self.run.course.place();
+        let place = self.run.run_plan.place();
         let current = counters.snapshot();
         let stalls = &current.stalls;
         let stalls = StallNumbers {
@@ -146,7 +147,7 @@ impl RunStatus {
             running: self.progress.is_under_way(),
             epoch: self.run.epoch,
             step: self.progress.steps(),
-            steps: self.run.course.known_steps(),
+            steps: self.run.run_plan.known_steps(),
             seconds: self.since.elapsed().as_secs_f64(),
             samples: self.delivered + counters.delivered.load(Relaxed),
             bytes: total.reads.bytes + cached.all().bytes,
@@ -162,7 +163,7 @@ impl RunStatus {
             },
             cores: self.engine.cores(),
             sharing: self.sharing.as_ref().map(|stats| stats.numbers()),
-            stream: source.stream.as_ref().map(|stream| stream.account()),
+            stream: source.stream.as_ref().map(|stream| stream.counters()),
         }
     }
 }

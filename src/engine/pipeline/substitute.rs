@@ -45,7 +45,7 @@ pub(crate) fn substitute<T>(
         if run.stopped() {
             break;
         }
-        let sample = run.course.substitute(index, position, &mut stream)?;
+        let sample = run.run_plan.substitute(index, position, &mut stream)?;
         let outcome = context.source.read_blocking(sample).and_then(|(bytes, tier)| {
             if tier == TierName::SOURCE {
                 run.counters.add_reads(context.source.one_read(sample, bytes.len() as u64));

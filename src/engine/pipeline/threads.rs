@@ -1,8 +1,8 @@
 //! The threads of a pipeline, which start together and end together.
 
 use super::{
-    context::SampleContext, cpu_share::ShareKeeper, engine::ThreadContext, fetch::Fetcher, make::BatchOpener,
-    make::PlaceFiller, run::EpochRun, work,
+    context::SampleContext, cpu_share::CpuShareLimiter, engine::ThreadContext, fetch::Fetcher,
+    make::BatchOpener, make::PlaceFiller, run::EpochRun, work,
 };
 use crate::batch::{BatchPool, BatchStorage, Pools};
 use base::error::{Error, Result};
@@ -86,7 +86,7 @@ impl Spawner {
     ) -> Result<Threads> {
         let config = &of.context.config;
         let batches = pool(&of, &of.context, storage.clone());
-        let share = config.cpu.map(|share| ShareKeeper::new(&of.context, &of.engine.budget, share));
+        let share = config.cpu.map(|share| CpuShareLimiter::new(&of.context, &of.engine.budget, share));
         // The slots bound both channels: every job and every sample of a sub-batch holds one.
         let ((runs, run_queue), (jobs, job_queue)) = (unbounded(), unbounded());
         for i in 0..config.threads {
@@ -106,7 +106,7 @@ fn pool(of: &ThreadContext, context: &SampleContext, storage: BatchStorage) -> B
     // Batches of all recipes are made together, so the primary recipe's limit on batches ahead holds for all.
     let limits = Pools { prefetch: of.context.config.pools.prefetch, ..config.pools };
     let (capacity, layout) = (config.batch_size as usize, config.layout.clone());
-    BatchPool::new(capacity, layout, limits, storage, move || waker.wake_if_starved())
+    BatchPool::new(capacity, layout, limits, storage, move || waker.wake_if_waiting())
 }
 
 impl Threads {

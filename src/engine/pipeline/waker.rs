@@ -19,24 +19,24 @@ pub(crate) struct FetchWaker {
 
 impl FetchWaker {
     /// Wakes the reading thread if it waits for a slot, a batch buffer or samples of a stream.
-    pub(crate) fn wake_if_starved(&self) {
+    pub(crate) fn wake_if_waiting(&self) {
         if self.starving.swap(false, Ordering::SeqCst) {
             self.wake();
         }
     }
 
     /// Marks that the thread is about to ask for a slot or a buffer and may have to wait.
-    pub(crate) fn starve(&self) {
+    pub(crate) fn prepare_to_wait(&self) {
         self.starving.store(true, Ordering::SeqCst);
     }
 
-    /// Sets whether the thread really waits. A wake-up since [`FetchWaker::starve`] is kept.
-    pub(crate) fn keep_starving(&self, starves: bool) {
+    /// Sets whether the thread really waits. A wake-up since [`FetchWaker::prepare_to_wait`] is kept.
+    pub(crate) fn keep_waiting(&self, starves: bool) {
         self.starving.fetch_and(starves, Ordering::SeqCst);
     }
 
-    /// Returns whether the thread waits, and nothing has woken it since [`FetchWaker::starve`].
-    pub(crate) fn is_starving(&self) -> bool {
+    /// Returns whether the thread waits, and nothing has woken it since [`FetchWaker::prepare_to_wait`].
+    pub(crate) fn is_waiting(&self) -> bool {
         self.starving.load(Ordering::SeqCst)
     }
 

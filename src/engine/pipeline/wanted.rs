@@ -12,10 +12,10 @@
 
 use super::{context::SampleContext, run::EpochRun};
 use crate::config::{CpuDecode, Device, FieldContent, ImageField};
-use base::parts::{ByteParts, OutlinedBytes};
+use base::parts::{SummarizedBytes, WantedBytes};
 use data::dataset::{Extent, MemberBytes};
 use data::schedule::Draw;
-use pixels::decode::packed::PackedOutline;
+use pixels::decode::packed::PackedHeaderSummary;
 
 /// The fewest bytes that are worth leaving out. Drives and the page cache deliver pages of half this size.
 const WORTHWHILE: u32 = 8 << 10;
@@ -26,21 +26,24 @@ pub(crate) fn wanted_parts(
     run: &EpochRun,
     extent: Extent,
     draws: impl Iterator<Item = Draw>,
-) -> Option<(ByteParts, OutlinedBytes)> {
+) -> Option<(WantedBytes, SummarizedBytes)> {
     let context = &run.context;
-    if !decodes_rows_alone(context) {
+    if !reads_only_wanted_rows(context) {
         return None;
     }
     let mut draws = draws.peekable();
     let sample = draws.peek()?.sample;
-    let outlined = match context.source.cache.get() {
+    let summarized = match context.source.cache.get() {
         // A sample without a copy comes from the source and will be kept, so it is read whole.
-        Some(cache) => cache.outline_of_copy(sample)?,
-        None => OutlinedBytes { outline: *context.index.outline(sample)?, length: extent.length },
+        Some(cache) => cache.summary_of_copy(sample)?,
+        None => {
+            SummarizedBytes { header_summary: *context.index.header_summary(sample)?, length: extent.length }
+        }
     };
-    let outline = PackedOutline::read(&outlined.outline).filter(|_| outlined.length > WORTHWHILE)?;
-    let mut wanted: Option<ByteParts> = None;
-    for (draw, run) in draws.flat_map(|draw| run.wanted_runs().map(move |run| (draw, run))) {
+    let header_summary =
+        PackedHeaderSummary::read(&summarized.header_summary).filter(|_| summarized.length > WORTHWHILE)?;
+    let mut wanted: Option<WantedBytes> = None;
+    for (draw, run) in draws.flat_map(|draw| run.active_runs().map(move |run| (draw, run))) {
         let config = &run.context.config;
         for (image, ImageField { field, .. }) in config.images.list().iter().enumerate() {
             let member = config.fields.list[*field].member?;
@@ -49,17 +52,17 @@ pub(crate) fn wanted_parts(
                 return None;
             }
             // A transform that does not fit the image fails when the image is decoded.
-            let views = run.context.draw_views(&run.keys, image, draw, outline.size(), &[]).ok()?;
-            let parts = outline.parts(views.region(), outlined.length)?;
+            let views = run.context.draw_views(&run.keys, image, draw, header_summary.size(), &[]).ok()?;
+            let parts = header_summary.parts(views.region(), summarized.length)?;
             wanted = Some(wanted.map_or(parts, |others| others.union(parts)));
         }
     }
-    let parts = wanted.filter(|parts| outlined.length - parts.bytes() >= WORTHWHILE)?;
-    Some((parts, outlined))
+    let parts = wanted.filter(|parts| summarized.length - parts.bytes() >= WORTHWHILE)?;
+    Some((parts, summarized))
 }
 
 /// Returns whether only decoders that need nothing but the wanted rows of packed images see the bytes of samples.
-fn decodes_rows_alone(context: &SampleContext) -> bool {
+fn reads_only_wanted_rows(context: &SampleContext) -> bool {
     let config = &context.config;
     let is_image = |content| matches!(content, FieldContent::Images { .. });
     let are_images =

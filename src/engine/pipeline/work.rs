@@ -10,10 +10,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// While at least this many jobs wait per worker, a slot that comes free does not wake the reading thread: a wake-up
 /// costs as much as a read.
-const ENOUGH_JOBS: usize = 8;
+const BUSY_JOBS_PER_WORKER: usize = 8;
 
 /// Each worker tries to wake the reading thread at least once in this many jobs.
-const ROUSE_EVERY: usize = 16;
+const WAKE_EVERY: usize = 16;
 
 /// Works until the channel of jobs is closed, with fillers that `new` makes.
 pub(crate) fn run<P, F: PlaceFiller<P>>(
@@ -38,11 +38,11 @@ pub(crate) fn run<P, F: PlaceFiller<P>>(
             // The old filler's scratch memory may be half-written.
             filler = new();
         }
-        if jobs.len() < ENOUGH_JOBS * of.context.config.threads || count % ROUSE_EVERY == 0 {
-            of.waker.wake_if_starved();
+        if jobs.len() < BUSY_JOBS_PER_WORKER * of.context.config.threads || count % WAKE_EVERY == 0 {
+            of.waker.wake_if_waiting();
         }
         if let Some(meter) = &mut meter {
-            meter.pay();
+            meter.record_and_rest();
         }
     }
 }

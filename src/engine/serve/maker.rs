@@ -4,7 +4,7 @@ use super::tasks::TaskThread;
 use super::window::RecipeNumber;
 use crate::batch::Batch;
 use crate::pipeline::{Epoch, Pipeline, Poll};
-use crate::sharing::{BatchPosition, Bell};
+use crate::sharing::{BatchPosition, WakeEvent};
 use base::error::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::OwnedFd;
@@ -24,7 +24,7 @@ pub(super) struct MadeBatch {
 }
 
 /// A request for the batches of a step, by these recipes.
-pub(super) struct WantedStep {
+pub(super) struct StepRequest {
     pub at: BatchPosition,
     pub recipes: BTreeSet<RecipeNumber>,
     /// When the youngest of the admitted loaders was made.
@@ -39,11 +39,11 @@ pub(super) struct WantedStep {
 pub(super) fn start(
     pipeline: Arc<Pipeline>,
     place: (u32, u32),
-    bell: Arc<Bell>,
-) -> Result<TaskThread<WantedStep, (Made, Instant)>> {
+    bell: Arc<WakeEvent>,
+) -> Result<TaskThread<StepRequest, (Made, Instant)>> {
     let mut kept = RunningEpochs::default();
     let mut confirmed = Instant::now();
-    TaskThread::start("foreload-make", bell, move |wanted: WantedStep| {
+    TaskThread::start("foreload-make", bell, move |wanted: StepRequest| {
         // If making the batches fails, the running epochs are dropped.
         let mut running = std::mem::take(&mut kept);
         if wanted.youngest > confirmed {
@@ -94,7 +94,7 @@ fn make(
     pipeline: &Pipeline,
     place: (u32, u32),
     running: &mut RunningEpochs,
-    WantedStep { at, recipes, .. }: &WantedStep,
+    StepRequest { at, recipes, .. }: &StepRequest,
 ) -> Result<Made> {
     let is_there = |epoch: &Epoch| epoch.number() == at.epoch && epoch.next_step() == at.step;
     let lead = running.lead.filter(|lead| recipes.contains(lead));
@@ -134,7 +134,7 @@ fn make(
 
 /// Returns the next batch of an epoch, if it is ready within `patience`.
 fn next_of(epoch: &mut Epoch, patience: Duration) -> Result<Option<MadeBatch>> {
-    match epoch.poll_as_made(patience)? {
+    match epoch.poll_with_failures(patience)? {
         Poll::Batch(batch) => {
             let parcel = batch.parcel(epoch.concealed().of(&batch))?;
             Ok(Some(MadeBatch { batch, parcel }))

@@ -20,23 +20,24 @@
 //! slow or hostile. No consumer sees what another writes. → `tests/python/test_shared.py`,
 //! `tests/python/test_shared_kills.py`
 
-mod guests;
+mod consumer_table;
 mod maker;
 mod recipes;
 mod tasks;
 mod window;
 
-use crate::batch::{buffers_gone, check_lending};
+use crate::batch::{check_leasing, take_freed_buffers};
 use crate::config::LoaderOptions;
 use crate::pipeline::Pipeline;
 use crate::sharing::{
-    AskedKeys, Bell, Claim, Listener, ProducerPlaces, ProducerStart, Sharing, StartedAs, wait_for,
+    Listener, PlaceLock, ProducerPlaces, ProducerStart, ProducerStdio, RequestedKeys, Sharing, WakeEvent,
+    wait_for,
 };
 use base::error::{Error, Result};
 use base::notices::Notices;
+use consumer_table::ConsumerTable;
 use data::dataset::{Contents, DatasetIndex};
-use guests::Guests;
-use maker::WantedStep;
+use maker::StepRequest;
 use recipes::Recipes;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -48,28 +49,28 @@ use window::{Action, SharedWindow};
 const RESERVE: u32 = 2;
 
 /// How long a producer that a loader started waits for new consumers when there are none.
-const LINGER: Duration = Duration::from_secs(1);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long it waits for the first consumer.
 const FIRST: Duration = Duration::from_secs(10);
 
 /// How long no connection is accepted after the process ran out of file descriptors. New connections wait during that
 /// time.
-const CROWDED: Duration = Duration::from_millis(100);
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
 /// Runs the producer process that a loader with `shared=` has started. It serves while there are consumers.
 ///
 /// # Errors
 /// [`Error::Unavailable`] if the process was not started by a loader.
 pub fn started_by_a_loader() -> Result<()> {
-    let started = StartedAs::read()?;
+    let started = ProducerStdio::read()?;
     let opened = Producer::open(&started.start);
     match opened.and_then(|producer| Ok((producer.listen(&started.claim)?, producer))) {
         Ok((listener, producer)) => {
             // The loader has opened the same dataset with the same settings, and has shown these warnings already.
             while producer.notices().next().is_some() {}
             let (start, claim) = started.serves();
-            producer.serve(&listener, &start, &claim, Some(LINGER))
+            producer.serve(&listener, &start, &claim, Some(IDLE_TIMEOUT))
         }
         Err(error) => {
             started.fail(&error);
@@ -94,7 +95,7 @@ impl Producer {
     /// # Errors
     /// The errors of a loader; [`Error::Unavailable`] if memory cannot be leased.
     pub fn open(start: &ProducerStart) -> Result<Self> {
-        check_lending()?;
+        check_leasing()?;
         let options = recipes::options(&start.settings)?;
         let checked = options.validate()?;
         let index = DatasetIndex::open_all(
@@ -103,7 +104,7 @@ impl Producer {
             &Arc::new(AtomicBool::new(false)),
         )?;
         let config = checked.check(&index)?;
-        let pipeline = Pipeline::new(Arc::new(index), config).lending();
+        let pipeline = Pipeline::new(Arc::new(index), config).with_leasable_batches();
         let opened = (&**pipeline.index(), pipeline.identity(), pipeline.config());
         let sharing = Sharing::new(&start.roots, &start.settings, &options, opened, Vec::new())?;
         let sharing =
@@ -111,7 +112,7 @@ impl Producer {
         let place = (start.rank, start.world_size);
         let dataset = sharing.dataset_key(place.0, place.1);
         let asked =
-            start.keys.unwrap_or_else(|| AskedKeys { batches: sharing.key(place.0, place.1), dataset });
+            start.keys.unwrap_or_else(|| RequestedKeys { batches: sharing.key(place.0, place.1), dataset });
         if dataset != asked.dataset {
             let path = start.roots.first().cloned().unwrap_or_default();
             let message = "is not what it was when the loaders that share its batches were made".into();
@@ -135,7 +136,7 @@ impl Producer {
     ///
     /// # Errors
     /// The errors of [`ProducerPlaces::listen`].
-    pub fn listen(&self, claim: &Claim) -> Result<Listener> {
+    pub fn listen(&self, claim: &PlaceLock) -> Result<Listener> {
         self.places.listen(claim)
     }
 
@@ -147,10 +148,10 @@ impl Producer {
         self,
         listener: &Listener,
         start: &ProducerStart,
-        claim: &Claim,
+        claim: &PlaceLock,
         linger: Option<Duration>,
     ) -> Result<()> {
-        let bell = Arc::new(Bell::new()?);
+        let bell = Arc::new(WakeEvent::new()?);
         let maker = maker::start(self.pipeline.clone(), self.place, bell.clone())?;
         let begun = Instant::now();
         let gathering = (start.consumers, begun + Duration::from_millis(start.patience));
@@ -158,52 +159,54 @@ impl Producer {
         let window =
             SharedWindow::new(size, self.options.shared_policy, self.steps, start.at, gathering, begun);
         let recipes = Recipes::new(self.pipeline.clone(), &start.settings, bell.clone())?;
-        let mut guests = Guests::new(window, recipes, self.places.key().to_string(), begun);
+        let mut consumer_table = ConsumerTable::new(window, recipes, self.places.key().to_string(), begun);
         let mut alone_since = Some(begun + FIRST.saturating_sub(linger.unwrap_or_default()));
         let mut crowded_until: Option<Instant> = None;
         loop {
             let now = Instant::now();
             while let Some(outcome) = maker.take() {
-                guests.made(outcome);
+                consumer_table.made(outcome);
             }
-            guests.admit_those_looked_at();
+            consumer_table.admit_those_looked_at();
             // Warnings go out before batches are leased, because a consumer may stop listening after its last batch.
-            guests.tell(std::iter::from_fn(|| self.notices().next()));
-            let pause = guests.pause().filter(|until| now < *until);
-            let actions = if pause.is_some() { Vec::new() } else { guests.act(now) };
+            consumer_table.tell(std::iter::from_fn(|| self.notices().next()));
+            let pause = consumer_table.pause().filter(|until| now < *until);
+            let actions = if pause.is_some() { Vec::new() } else { consumer_table.act(now) };
             for action in actions {
                 match action {
                     Action::Make(at, recipes) => {
-                        maker.give(WantedStep { at, recipes, youngest: guests.youngest() });
+                        maker.give(StepRequest { at, recipes, youngest: consumer_table.youngest() });
                     }
-                    Action::Lend(id, at) => guests.lend(id, at),
-                    Action::Refuse(id) => guests.refuse(id),
+                    Action::Lend(id, at) => consumer_table.lend(id, at),
+                    Action::Refuse(id) => consumer_table.refuse(id),
                 }
             }
-            guests.give_up_memory(RESERVE as usize);
-            guests.forget(buffers_gone());
-            guests.tell_of_long_waits(now);
-            if guests.are_there() {
+            consumer_table.give_up_memory(RESERVE as usize);
+            consumer_table.forget(take_freed_buffers());
+            consumer_table.warn_of_long_waits(now);
+            if consumer_table.is_in_use() {
                 alone_since = None;
             } else if let Some(linger) = linger
                 && *alone_since.get_or_insert(now) + linger <= now
             {
                 break;
             }
-            let due = pause.or_else(|| guests.due(now)).into_iter();
+            let due = pause.or_else(|| consumer_table.due(now)).into_iter();
             crowded_until = crowded_until.filter(|until| now < *until);
             let due =
                 due.chain(alone_since.and_then(|since| Some(since + linger?))).chain(crowded_until).min();
-            let mut files: Vec<_> = std::iter::once(bell.as_fd()).chain(guests.sockets()).collect();
+            let mut files: Vec<_> = std::iter::once(bell.as_fd()).chain(consumer_table.sockets()).collect();
             let connected = files.len();
             files.extend(crowded_until.is_none().then(|| listener.as_fd()));
             let ready = wait_for(&files, due);
             if ready[0] {
                 bell.heard();
             }
-            guests.hear(&ready[1..connected], Instant::now());
-            if ready[connected..].contains(&true) && guests.welcome(listener, Instant::now()).is_err() {
-                crowded_until = Some(Instant::now() + CROWDED);
+            consumer_table.hear(&ready[1..connected], Instant::now());
+            if ready[connected..].contains(&true)
+                && consumer_table.accept_connections(listener, Instant::now()).is_err()
+            {
+                crowded_until = Some(Instant::now() + ACCEPT_BACKOFF);
             }
         }
         self.places.leave(claim);

@@ -8,7 +8,7 @@ use super::tasks::TaskThread;
 use super::window::RecipeNumber;
 use crate::config::{Device, GivenSettings, LoaderConfig, LoaderKind, LoaderOptions};
 use crate::pipeline::Pipeline;
-use crate::sharing::Bell;
+use crate::sharing::WakeEvent;
 use base::error::{Error, Result};
 use base::notices;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -16,10 +16,10 @@ use std::sync::Arc;
 
 /// Most recipes of a producer at a time, and most recipes in the queue to be checked. Consumers with further recipes
 /// are sent to another producer.
-const MOST_RECIPES: usize = 64;
+const MAX_RECIPES: usize = 64;
 
 /// Most recipes that are remembered as unsuitable.
-const MOST_REFUSED: usize = 256;
+const MAX_REFUSED: usize = 256;
 
 /// Number of the pipeline's own recipe.
 const OWN: RecipeNumber = 0;
@@ -54,7 +54,11 @@ impl Recipes {
     ///
     /// # Errors
     /// [`Error::Config`] for settings that do not fit; [`Error::Unavailable`] if the thread cannot be started.
-    pub(super) fn new(pipeline: Arc<Pipeline>, settings: &GivenSettings, bell: Arc<Bell>) -> Result<Self> {
+    pub(super) fn new(
+        pipeline: Arc<Pipeline>,
+        settings: &GivenSettings,
+        bell: Arc<WakeEvent>,
+    ) -> Result<Self> {
         let known = BTreeMap::from([(OWN, settings.recipe_text(LoaderKind::Images)?)]);
         let own = pipeline.clone();
         let looks = TaskThread::start("foreload-recipes", bell, move |settings| config(&own, &settings))?;
@@ -70,7 +74,7 @@ impl Recipes {
             return RecipeFound::Number(*number);
         }
         if !self.looked_at.contains(&text) {
-            if self.looked_at.len() >= MOST_RECIPES || self.refused.contains(&text) {
+            if self.looked_at.len() >= MAX_RECIPES || self.refused.contains(&text) {
                 return RecipeFound::Never;
             }
             self.looked_at.push_back(text.clone());
@@ -92,12 +96,12 @@ impl Recipes {
         self.known.retain(|number, _| is_kept(*number));
         self.pipeline.keep_recipes(is_kept);
         if config.is_none() {
-            if self.refused.len() >= MOST_REFUSED {
+            if self.refused.len() >= MAX_REFUSED {
                 self.refused.clear();
             }
             self.refused.insert(text.clone());
         }
-        let config = config.filter(|_| self.known.len() < MOST_RECIPES);
+        let config = config.filter(|_| self.known.len() < MAX_RECIPES);
         let number = config.map(|config| self.pipeline.add_recipe(config));
         if let Some(number) = number {
             self.known.insert(number, text.clone());
@@ -113,13 +117,13 @@ impl Recipes {
 fn config(pipeline: &Pipeline, settings: &GivenSettings) -> Result<LoaderConfig> {
     let own = pipeline.config();
     // Warnings are dropped here: the loader with this recipe shows the same ones.
-    let config = notices::unheard(|| options(settings)?.validate()?.check(pipeline.index()))?;
+    let config = notices::without_notices(|| options(settings)?.validate()?.check(pipeline.index()))?;
     if config.label_columns != own.label_columns {
         let message = "is not what it was when this process began to share its batches";
         return Err(Error::config("labels", message));
     }
     let (selection, label_columns) = (own.selection.clone(), own.label_columns.clone());
-    Ok(LoaderConfig { selection, label_columns, stretches: own.stretches.clone(), ..config })
+    Ok(LoaderConfig { selection, label_columns, neighbour_blocks: own.neighbour_blocks.clone(), ..config })
 }
 
 /// Returns the options of a producer with these settings.

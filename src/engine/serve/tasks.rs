@@ -1,6 +1,6 @@
 //! A worker thread of a producer: it runs one task after another, and rings a bell after each.
 
-use crate::sharing::Bell;
+use crate::sharing::WakeEvent;
 use base::error::{Error, Result};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,7 +19,7 @@ impl<Task: Send + 'static, Outcome: Send + 'static> TaskThread<Task, Outcome> {
     /// [`Error::Unavailable`] if the thread cannot be started.
     pub(super) fn start(
         name: &str,
-        bell: Arc<Bell>,
+        bell: Arc<WakeEvent>,
         mut work: impl FnMut(Task) -> Result<Outcome> + Send + 'static,
     ) -> Result<Self> {
         let (tasks, given) = unbounded();
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn tasks_are_done_in_order_and_a_panic_is_the_error_of_one() {
-        let bell = Arc::new(Bell::new().unwrap());
+        let bell = Arc::new(WakeEvent::new().unwrap());
         let halve = |number: u32| {
             assert!(number != 3, "three cannot be halved");
             Ok(number / 2)

@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 
 /// Largest share of time that the fastest consumer waits for others, and the longest single wait.
 const GRACE_SHARE: f64 = 0.02;
-const MOST_GRACE: Duration = Duration::from_millis(250);
+const MAX_GRACE: Duration = Duration::from_millis(250);
 
 /// How long a consumer that jumps to another place waits for the others to jump there, too. All jump if they leave an
 /// epoch early.
-const MOVE: Duration = Duration::from_millis(250);
+const JUMP_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// In lockstep (`shared_policy="wait"`), the wait for the slowest after which users are warned.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
@@ -106,8 +106,8 @@ struct Grace {
 
 impl Grace {
     fn left(&self, now: Instant) -> Duration {
-        let earned = MOST_GRACE + (now - self.since).mul_f64(GRACE_SHARE);
-        earned.saturating_sub(self.spent).min(MOST_GRACE)
+        let earned = MAX_GRACE + (now - self.since).mul_f64(GRACE_SHARE);
+        earned.saturating_sub(self.spent).min(MAX_GRACE)
     }
 }
 
@@ -162,7 +162,7 @@ impl<B> SharedWindow<B> {
 
     /// Whether the window can go back to `at`: no consumer waits for a batch, and none would be more than a window
     /// ahead of `at`. Then this producer makes the batches again, and no other producer is needed.
-    fn goes_back_to(&self, at: BatchPosition) -> bool {
+    fn can_rewind_to(&self, at: BatchPosition) -> bool {
         let mut there = self.consumers.values().filter(|consumer| consumer.is_waited_for()).peekable();
         let stays = |consumer: &Consumer| {
             let ahead = self.ahead(at, consumer.next);
@@ -173,12 +173,12 @@ impl<B> SharedWindow<B> {
 
     /// Whether a consumer that starts at `at` can join.
     pub(crate) fn takes(&self, at: BatchPosition) -> bool {
-        self.is_free() || self.begins_with(at) || self.is_near(at) || self.goes_back_to(at)
+        self.is_free() || self.begins_with(at) || self.is_near(at) || self.can_rewind_to(at)
     }
 
     /// Adds a consumer with this recipe that starts at `at`. Returns whether it could join.
     pub(crate) fn join(&mut self, id: ConsumerId, recipe: RecipeNumber, at: BatchPosition) -> bool {
-        if !self.is_near(at) && (self.is_free() || self.goes_back_to(at)) {
+        if !self.is_near(at) && (self.is_free() || self.can_rewind_to(at)) {
             // No other consumer is affected, so the window moves to this one.
             self.go_to(at);
         } else if self.begins_with(at) {
@@ -245,10 +245,10 @@ impl<B> SharedWindow<B> {
         // First, so that no consumer is leased a batch that this step removes.
         self.make_again(&mut actions);
         self.answer(&mut actions);
-        if let Some(at) = self.to_move_to() {
+        if let Some(at) = self.jump_target() {
             self.go_to(at);
         }
-        for id in self.strays(now) {
+        for id in self.timed_out_jumps(now) {
             self.refuse(id, &mut actions);
         }
         if !self.wants_more() {
@@ -274,7 +274,7 @@ impl<B> SharedWindow<B> {
         });
         let grace = grace.filter(|due| self.policy == SharingPolicy::Leave || *due > now);
         let stray = self.consumers.values().filter(|consumer| !self.is_near(consumer.next));
-        let moved = stray.filter_map(|consumer| consumer.asks).min().map(|since| since + MOVE);
+        let moved = stray.filter_map(|consumer| consumer.asks).min().map(|since| since + JUMP_TIMEOUT);
         let due = [grace, moved].into_iter().flatten().min();
         due.map(|due| due.max(now))
     }
@@ -354,7 +354,7 @@ impl<B> SharedWindow<B> {
     }
 
     /// Returns the place that all consumers ask for, if it is outside of the window.
-    fn to_move_to(&self) -> Option<BatchPosition> {
+    fn jump_target(&self) -> Option<BatchPosition> {
         if self.making.is_some() {
             return None;
         }
@@ -367,9 +367,9 @@ impl<B> SharedWindow<B> {
     }
 
     /// Returns the consumers that have asked for some time for a place that this producer does not reach.
-    fn strays(&self, now: Instant) -> Vec<ConsumerId> {
+    fn timed_out_jumps(&self, now: Instant) -> Vec<ConsumerId> {
         let is_stray = |consumer: &Consumer| {
-            !self.is_near(consumer.next) && consumer.asks.is_some_and(|since| now >= since + MOVE)
+            !self.is_near(consumer.next) && consumer.asks.is_some_and(|since| now >= since + JUMP_TIMEOUT)
         };
         self.consumers.iter().filter(|(_, consumer)| is_stray(consumer)).map(|(id, _)| *id).collect()
     }

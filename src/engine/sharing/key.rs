@@ -1,6 +1,6 @@
 //! The key: a digest of everything that loaders must have in common to share batches.
 
-use super::start::ProducerOrder;
+use super::start::ProducerLauncher;
 use crate::config::{GivenSettings, LoaderConfig, LoaderKind, LoaderOptions};
 use base::error::{Error, Result};
 use data::dataset::DatasetIndex;
@@ -19,7 +19,7 @@ pub struct Sharing {
     /// The transforms of this loader. Loaders that share may have different ones.
     pub recipe: GivenSettings,
     /// The parameters to start a producer of these batches.
-    pub order: ProducerOrder,
+    pub order: ProducerLauncher,
     /// When the dataset was opened. Shared batches are of samples that were read later.
     pub since: Instant,
 }
@@ -72,7 +72,7 @@ impl Sharing {
         for version in index.files().filter_map(|file| index.shard_version(file)) {
             stamps.update(version.0.to_le_bytes());
         }
-        let order = ProducerOrder {
+        let order = ProducerLauncher {
             command,
             // If the working directory no longer exists, any directory will do.
             directory: std::env::current_dir().ok(),

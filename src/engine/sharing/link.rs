@@ -1,9 +1,9 @@
 //! A consumer's connection to a producer.
 
 use super::key::SharedKey;
-use super::socket::{Bell, Incoming, IncomingMessage, Socket, wait_for};
+use super::socket::{Incoming, IncomingMessage, Socket, WakeEvent, wait_for};
 use super::wire::{BatchPosition, PROTOCOL, ToConsumer, ToProducer};
-use crate::batch::{Lender, LentMap, LentMemory, Parcel};
+use crate::batch::{LeaseOwner, LeasedMap, LeasedMemory, Parcel};
 use crate::config::GivenSettings;
 use base::error::{Error, Result};
 use base::notices::Notices;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Silence of the producer after which it is pinged.
-const QUIET: Duration = Duration::from_millis(500);
+const PING_AFTER: Duration = Duration::from_millis(500);
 
 /// Longest wait for the answer to a ping. A producer answers while it is busy, unless it is stopped.
 const ANSWER: Duration = Duration::from_millis(500);
@@ -22,7 +22,7 @@ const ANSWER: Duration = Duration::from_millis(500);
 pub(super) struct Link {
     socket: Arc<Socket>,
     /// The buffers that the producer has leased so far, by number.
-    maps: HashMap<u64, Arc<LentMap>>,
+    maps: HashMap<u64, Arc<LeasedMap>>,
     /// Process id of the producer.
     pub producer: u32,
     /// Number of batches that it was asked for.
@@ -30,7 +30,7 @@ pub(super) struct Link {
 }
 
 /// Result of a hello.
-pub(super) enum Greeting {
+pub(super) enum HelloResult {
     Taken(Link),
     /// The producer is at other steps, or does not make batches by this recipe.
     Elsewhere,
@@ -41,8 +41,8 @@ pub(super) enum Greeting {
 }
 
 /// A leased batch.
-pub struct Attended {
-    pub memory: LentMemory,
+pub struct LeasedBatch {
+    pub memory: LeasedMemory,
     pub parcel: Parcel,
     pub samples: u32,
     /// Number of consumers that share it, and number of recipes by which batches are made of its samples.
@@ -52,7 +52,7 @@ pub struct Attended {
 
 /// Result of asking for a batch.
 pub(super) enum AskOutcome {
-    Lent(Attended),
+    Leased(LeasedBatch),
     /// The batch is no longer wanted.
     Stopped,
     Elsewhere,
@@ -63,7 +63,7 @@ pub(super) enum AskOutcome {
 }
 
 /// The contents of a hello.
-pub(super) struct Introduction<'a> {
+pub(super) struct HelloContents<'a> {
     pub key: SharedKey,
     pub recipe: &'a GivenSettings,
     /// The first batch that it will ask for.
@@ -82,9 +82,9 @@ pub(super) struct Patience {
 }
 
 /// The socket through which buffers are returned.
-struct GivesBack(Arc<Socket>);
+struct ReturnChannel(Arc<Socket>);
 
-impl Lender for GivesBack {
+impl LeaseOwner for ReturnChannel {
     fn give_back(&self, buffer: u64, inherited: bool) {
         // When the connection ends, the producer takes all buffers back.
         if !self.0.send(&ToProducer::GiveBack { buffer, inherited }, &[]) {
@@ -106,16 +106,16 @@ impl Heartbeat {
 
     /// Waits for a message or for the `bell`, and sends a ping after a long silence. Returns whether the producer may
     /// still be alive.
-    fn wait(&mut self, socket: &Socket, bell: Option<&Bell>) -> bool {
+    fn wait(&mut self, socket: &Socket, bell: Option<&WakeEvent>) -> bool {
         let until = match self.pinged {
-            None => self.heard + QUIET,
+            None => self.heard + PING_AFTER,
             Some(since) => since + ANSWER,
         };
         let now = Instant::now();
         if now >= until {
             return self.pinged.replace(now).is_none() && socket.send(&ToProducer::Ping, &[]);
         }
-        let files: Vec<_> = std::iter::once(socket.as_fd()).chain(bell.map(Bell::as_fd)).collect();
+        let files: Vec<_> = std::iter::once(socket.as_fd()).chain(bell.map(WakeEvent::as_fd)).collect();
         let woken = wait_for(&files, Some(until));
         if let (Some(bell), Some(true)) = (bell, woken.get(1)) {
             bell.heard();
@@ -129,10 +129,10 @@ impl Link {
     /// most `patience`; the recipe will be known at the next hello.
     pub(super) fn greet(
         socket: Socket,
-        Introduction { key, recipe, at, since }: Introduction<'_>,
+        HelloContents { key, recipe, at, since }: HelloContents<'_>,
         patience: Patience,
         notices: &Notices,
-    ) -> Result<Greeting> {
+    ) -> Result<HelloResult> {
         let (key, recipe, process, age) = (key.to_string(), recipe.clone(), std::process::id(), age(since));
         let hello = ToProducer::Hello { protocol: PROTOCOL, key, recipe, at, process, age };
         if Socket::is_too_long(&hello) {
@@ -140,7 +140,7 @@ impl Link {
             return Err(Error::Unavailable(message));
         }
         if !socket.send(&hello, &[]) {
-            return Ok(Greeting::Gone);
+            return Ok(HelloResult::Gone);
         }
         let began = Instant::now();
         let deadline = began + patience.word;
@@ -151,16 +151,16 @@ impl Link {
                     message: ToConsumer::Looks | ToConsumer::Pong, ..
                 }) => {
                     if began.elapsed() >= patience.recipe {
-                        return Ok(Greeting::Elsewhere);
+                        return Ok(HelloResult::Elsewhere);
                     }
                     looks = Some(Heartbeat::new());
                 }
                 Incoming::Message(IncomingMessage { message: ToConsumer::Welcome { process }, .. }) => {
                     let (socket, maps) = (Arc::new(socket), HashMap::new());
-                    return Ok(Greeting::Taken(Self { socket, maps, producer: process, asked: 0 }));
+                    return Ok(HelloResult::Taken(Self { socket, maps, producer: process, asked: 0 }));
                 }
                 Incoming::Message(IncomingMessage { message: ToConsumer::Elsewhere, .. }) => {
-                    return Ok(Greeting::Elsewhere);
+                    return Ok(HelloResult::Elsewhere);
                 }
                 Incoming::Message(IncomingMessage { message: ToConsumer::Failed { error }, .. }) => {
                     return Err(error.into());
@@ -171,14 +171,14 @@ impl Link {
                     notices.pass_on(kind, message);
                 }
                 Incoming::Message(_) => {}
-                Incoming::Closed => return Ok(Greeting::Gone),
+                Incoming::Closed => return Ok(HelloResult::Gone),
                 Incoming::Nothing => {
                     let is_there = match &mut looks {
                         Some(heartbeat) => heartbeat.wait(&socket, None),
                         None => wait_for(&[socket.as_fd()], Some(deadline))[0] || Instant::now() < deadline,
                     };
                     if !is_there {
-                        return Ok(Greeting::Silent);
+                        return Ok(HelloResult::Silent);
                     }
                 }
             }
@@ -193,7 +193,7 @@ impl Link {
     pub(super) fn ask(
         &mut self,
         (at, not_before): (BatchPosition, Instant),
-        bell: &Bell,
+        bell: &WakeEvent,
         stopped: &dyn Fn() -> bool,
         notices: &Notices,
     ) -> Result<AskOutcome> {
@@ -215,7 +215,7 @@ impl Link {
                 Incoming::Message(IncomingMessage { message, files }) => {
                     match self.take(message, files, notices)? {
                         Taken::Batch(number, of, attended) if number == self.asked && of == at => {
-                            return Ok(AskOutcome::Lent(attended));
+                            return Ok(AskOutcome::Leased(attended));
                         }
                         // An iteration that has ended asked for it; dropping it returns the buffer.
                         Taken::Batch(..) | Taken::Nothing => {}
@@ -247,16 +247,16 @@ impl Link {
                 let missing = || Error::Internal("a shared batch came without its memory".into());
                 let mut files = files.into_iter();
                 if is_new {
-                    let map = LentMap::new(files.next().ok_or_else(missing)?)?;
+                    let map = LeasedMap::new(files.next().ok_or_else(missing)?)?;
                     self.maps.insert(buffer, Arc::new(map));
                 }
                 let map = self.maps.get(&buffer).ok_or_else(missing)?.clone();
-                let memory = LentMemory::new(buffer, map, Arc::new(GivesBack(self.socket.clone())));
+                let memory = LeasedMemory::new(buffer, map, Arc::new(ReturnChannel(self.socket.clone())));
                 let parcel = match has_parcel {
                     true => Parcel::read(files.next().ok_or_else(missing)?, samples)?,
                     false => Parcel::default(),
                 };
-                Ok(Taken::Batch(number, at, Attended { memory, parcel, samples, consumers, recipes }))
+                Ok(Taken::Batch(number, at, LeasedBatch { memory, parcel, samples, consumers, recipes }))
             }
             ToConsumer::Elsewhere => Ok(Taken::Elsewhere),
             ToConsumer::Failed { error } => Err(error.into()),
@@ -289,7 +289,7 @@ fn age(since: Instant) -> u64 {
 /// Content of a message of a producer.
 enum Taken {
     /// The number of the request, the place, and the batch.
-    Batch(u64, BatchPosition, Attended),
+    Batch(u64, BatchPosition, LeasedBatch),
     Elsewhere,
     Nothing,
 }
@@ -301,7 +301,7 @@ mod tests {
     use base::node::RuntimeDirectory;
 
     /// Returns the result of a hello to a producer that checks the recipe, after `answers` pings.
-    fn greeted(recipe: Duration, answers: u32, welcomes: bool) -> Greeting {
+    fn greeted(recipe: Duration, answers: u32, welcomes: bool) -> HelloResult {
         let place = tempfile::tempdir().unwrap();
         let directory = RuntimeDirectory::within(place.path()).unwrap();
         let listener = Listener::bind(&directory, "x.sock").unwrap();
@@ -318,7 +318,7 @@ mod tests {
         let patience = Patience { word: Duration::from_secs(100), recipe };
         let (recipe, at) = (GivenSettings::default(), BatchPosition { epoch: 0, step: 0 });
         std::thread::scope(|scope| {
-            let who = Introduction { key: SharedKey::of(b"x"), recipe: &recipe, at, since: Instant::now() };
+            let who = HelloContents { key: SharedKey::of(b"x"), recipe: &recipe, at, since: Instant::now() };
             let waits =
                 scope.spawn(move || Link::greet(consumer, who, patience, &Notices::default()).unwrap());
             assert!(matches!(heard(), Some(ToProducer::Hello { .. })));
@@ -337,9 +337,9 @@ mod tests {
     #[test]
     fn who_looks_is_waited_for_as_long_as_it_answers() {
         let long = Duration::from_secs(100);
-        assert!(matches!(greeted(long, 3, true), Greeting::Taken(link) if link.producer == 7));
-        assert!(matches!(greeted(long, 1, false), Greeting::Silent));
-        assert!(matches!(greeted(QUIET / 2, 1, false), Greeting::Elsewhere));
-        assert!(matches!(greeted(Duration::ZERO, 0, false), Greeting::Elsewhere));
+        assert!(matches!(greeted(long, 3, true), HelloResult::Taken(link) if link.producer == 7));
+        assert!(matches!(greeted(long, 1, false), HelloResult::Silent));
+        assert!(matches!(greeted(PING_AFTER / 2, 1, false), HelloResult::Elsewhere));
+        assert!(matches!(greeted(Duration::ZERO, 0, false), HelloResult::Elsewhere));
     }
 }

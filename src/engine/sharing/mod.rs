@@ -23,24 +23,24 @@
 //! - A consumer asks for each batch by epoch and step, and says how old its samples may be. They must not have been
 //!   read before its loader was made, nor more than a second before its iteration began.
 //! - A consumer that waits for long pings the producer. A producer that does not answer is skipped for a backoff period
-//!   that doubles each time (`silent.rs`). A lost producer is replaced by the consumer that gets its lock first. The
+//!   that doubles each time (`backoff.rs`). A lost producer is replaced by the consumer that gets its lock first. The
 //!   new one waits a moment for the other consumers, and starts with the first batch that any of them needs.
 //! - Only the names of sockets outlive the processes: memory has no names (memfds), and locks belong to the kernel.
 //!
 //! → `tests/python/test_shared.py`, `tests/python/test_shared_kills.py`
 
-mod attendant;
+mod backoff;
+mod batch_client;
 mod key;
 mod link;
 mod places;
-mod silent;
 mod socket;
 mod start;
 mod wire;
 
-pub use attendant::{Attendant, Attended, SharingStats};
+pub use batch_client::{BatchClient, LeasedBatch, SharingStats};
 pub use key::Sharing;
-pub use places::{Claim, ProducerPlaces};
-pub use socket::{Bell, Incoming, IncomingMessage, Listener, Socket, wait_for};
-pub use start::{AskedKeys, ProducerStart, StartedAs, TOGETHER};
+pub use places::{PlaceLock, ProducerPlaces};
+pub use socket::{Incoming, IncomingMessage, Listener, Socket, WakeEvent, wait_for};
+pub use start::{ProducerStart, ProducerStdio, RequestedKeys, TOGETHER};
 pub use wire::{BatchPosition, PROTOCOL, ToConsumer, ToProducer};

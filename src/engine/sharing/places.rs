@@ -14,7 +14,7 @@ const LOCKS: &str = "locks";
 const SOCKET: &str = ".sock";
 
 /// Most producers of the same batches at a time. Each serves consumers that are at about the same step.
-pub(crate) const MOST_PRODUCERS: u32 = 64;
+pub(crate) const MAX_PRODUCERS: u32 = 64;
 
 /// The places of the producers of one key.
 pub struct ProducerPlaces {
@@ -23,7 +23,7 @@ pub struct ProducerPlaces {
 }
 
 /// A lock on a place: the right to be its producer. The kernel releases it when the owning process exits.
-pub struct Claim {
+pub struct PlaceLock {
     locks: RangeLocks,
     number: u32,
 }
@@ -59,11 +59,11 @@ impl ProducerPlaces {
     ///
     /// # Errors
     /// [`Error::Unavailable`] if files cannot be locked.
-    pub fn claim(&self, number: u32) -> Result<Option<Claim>> {
+    pub fn claim(&self, number: u32) -> Result<Option<PlaceLock>> {
         let locks = self.directory.locks(LOCKS)?;
         let byte = self.lock(number);
         match locks.try_lock(byte..byte + 1, LockKind::Exclusive) {
-            Ok(true) => Ok(Some(Claim { locks, number })),
+            Ok(true) => Ok(Some(PlaceLock { locks, number })),
             Ok(false) => Ok(None),
             Err(error) => {
                 let path = self.directory.path().join(LOCKS);
@@ -81,36 +81,36 @@ impl ProducerPlaces {
     ///
     /// # Errors
     /// [`Error::Unavailable`] if there is none.
-    pub fn claim_any(&self) -> Result<Claim> {
-        for number in 0..MOST_PRODUCERS {
+    pub fn lock_any(&self) -> Result<PlaceLock> {
+        for number in 0..MAX_PRODUCERS {
             if let Some(claim) = self.claim(number)? {
                 return Ok(claim);
             }
         }
-        Err(Error::Unavailable(format!("{MOST_PRODUCERS} processes share these batches already")))
+        Err(Error::Unavailable(format!("{MAX_PRODUCERS} processes share these batches already")))
     }
 
     /// Takes over the lock that a process was started with.
-    pub fn inherit(claim: OwnedFd, number: u32) -> Claim {
-        Claim { locks: RangeLocks::new(File::from(claim)), number }
+    pub fn inherit(claim: OwnedFd, number: u32) -> PlaceLock {
+        PlaceLock { locks: RangeLocks::new(File::from(claim)), number }
     }
 
     /// Listens at a locked place. Replaces the socket of a producer that no longer exists.
     ///
     /// # Errors
     /// The errors of [`Listener::bind`].
-    pub fn listen(&self, claim: &Claim) -> Result<Listener> {
-        self.remove_forsaken();
+    pub fn listen(&self, claim: &PlaceLock) -> Result<Listener> {
+        self.remove_abandoned();
         Listener::bind(&self.directory, &self.name(claim.number))
     }
 
     /// Removes the socket at a locked place.
-    pub fn leave(&self, claim: &Claim) {
+    pub fn leave(&self, claim: &PlaceLock) {
         self.directory.remove(&self.name(claim.number));
     }
 
     /// Removes the abandoned sockets of this key: those of producers that no longer exist.
-    fn remove_forsaken(&self) {
+    fn remove_abandoned(&self) {
         let Ok(locks) = self.directory.locks(LOCKS) else { return };
         let prefix = format!("{}.", self.key);
         for name in self.directory.names() {
@@ -126,7 +126,7 @@ impl ProducerPlaces {
     }
 }
 
-impl Claim {
+impl PlaceLock {
     pub fn number(&self) -> u32 {
         self.number
     }
@@ -151,7 +151,7 @@ mod tests {
         let claim = places.claim(0).unwrap().unwrap();
         assert!(places.claim(0).unwrap().is_none() && open(one).claim(0).unwrap().is_none());
         assert!(open(other).claim(0).unwrap().is_some(), "other batches");
-        assert_eq!(open(one).claim_any().unwrap().number(), 1);
+        assert_eq!(open(one).lock_any().unwrap().number(), 1);
         let listener = places.listen(&claim).unwrap();
         assert!(matches!(open(one).connect(0).unwrap(), Connected::To(_)));
         // The producer is another process, which has only the open file.

@@ -2,7 +2,7 @@
 //! (SOCK_SEQPACKET), between processes of one user.
 
 use base::error::{Error, Result};
-use base::node::{NEVER_WAITING, RuntimeDirectory, SocketContact, accept, connect, listen};
+use base::node::{NONBLOCKING_CLOEXEC, RuntimeDirectory, SocketContact, accept, connect, listen};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 const LONGEST: usize = 64 << 10;
 
 /// Most file descriptors in a message.
-const MOST_FILES: usize = 2;
+const MAX_FILES: usize = 2;
 
 /// Longest wait if the kernel refuses to poll.
 const REFUSED: Duration = Duration::from_millis(100);
@@ -60,7 +60,7 @@ impl Listener {
     /// # Errors
     /// [`Error::Unavailable`].
     pub fn bind(directory: &RuntimeDirectory, name: &str) -> Result<Self> {
-        listen(directory, name, SocketType::SEQPACKET, NEVER_WAITING).map(Self)
+        listen(directory, name, SocketType::SEQPACKET, NONBLOCKING_CLOEXEC).map(Self)
     }
 
     /// Returns the next connection of a process of this user; `None` if there is none now. Processes of other users are
@@ -69,7 +69,7 @@ impl Listener {
     /// # Errors
     /// For example if this process has no file descriptors left: then new connections wait.
     pub fn accept(&self) -> io::Result<Option<Socket>> {
-        match accept(&self.0, NEVER_WAITING) {
+        match accept(&self.0, NONBLOCKING_CLOEXEC) {
             Ok(socket) => Ok(Some(Socket(socket))),
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
             Err(error) => Err(error),
@@ -122,7 +122,7 @@ impl Socket {
     /// read its messages is given up.
     pub fn send(&self, message: &impl Serialize, files: &[BorrowedFd<'_>]) -> bool {
         let Ok(bytes) = serde_json::to_vec(message) else { return false };
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FILES))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FILES))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if bytes.len() > LONGEST || !files.is_empty() && !control.push(SendAncillaryMessage::ScmRights(files))
         {
@@ -138,7 +138,7 @@ impl Socket {
     /// Returns the message that has arrived, if any.
     pub fn receive<T: DeserializeOwned>(&self) -> Incoming<T> {
         let mut bytes = vec![0; LONGEST];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FILES))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FILES))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
         let received = rustix::io::retry_on_intr(|| {
@@ -190,9 +190,9 @@ pub fn wait_for(files: &[BorrowedFd<'_>], deadline: Option<Instant>) -> Vec<bool
 }
 
 /// Wakes a thread that waits for it in [`wait_for`].
-pub struct Bell(OwnedFd);
+pub struct WakeEvent(OwnedFd);
 
-impl Bell {
+impl WakeEvent {
     /// # Errors
     /// [`Error::Unavailable`] if the process has no file descriptor left.
     pub fn new() -> Result<Self> {
@@ -211,7 +211,7 @@ impl Bell {
     }
 }
 
-impl AsFd for Bell {
+impl AsFd for WakeEvent {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
@@ -290,7 +290,7 @@ mod tests {
     #[test]
     fn who_cannot_wait_for_files_asks_them_all() {
         // One more than the process may open: poll refuses them.
-        let bell = Bell::new().unwrap();
+        let bell = WakeEvent::new().unwrap();
         let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap();
         let files = vec![bell.as_fd(); most as usize + 1];
         let ready = wait_for(&files, Some(Instant::now() + Duration::from_millis(1)));
@@ -299,7 +299,7 @@ mod tests {
 
     #[test]
     fn a_bell_is_heard_once_or_by_the_deadline() {
-        let bell = Bell::new().unwrap();
+        let bell = WakeEvent::new().unwrap();
         let soon = || Some(Instant::now() + Duration::from_millis(1));
         assert_eq!(wait_for(&[bell.as_fd()], soon()), [false]);
         bell.ring();

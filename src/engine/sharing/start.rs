@@ -5,11 +5,11 @@
 //! keeps no child process. Then it answers `serves`, or with an error.
 
 use super::key::SharedKey;
-use super::places::{Claim, ProducerPlaces};
+use super::places::{PlaceLock, ProducerPlaces};
 use super::socket::wait_for;
 use super::wire::BatchPosition;
 use crate::config::GivenSettings;
-use base::error::{CarriedError, Error, Result};
+use base::error::{Error, Result, SerializedError};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::fs::File;
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 /// The parameters of a consumer for the producer that it would start.
 #[derive(Clone)]
-pub struct ProducerOrder {
+pub struct ProducerLauncher {
     /// The program that runs a command of `foreload`, and its first arguments.
     pub command: Vec<OsString>,
     /// Working directory in which its paths are resolved.
@@ -35,7 +35,7 @@ pub struct ProducerOrder {
 
 /// The keys of the batches that a loader asks a producer for.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub struct AskedKeys {
+pub struct RequestedKeys {
     /// Key of the batches.
     pub batches: SharedKey,
     /// The same key without the stamps of shards.
@@ -51,7 +51,7 @@ pub struct ProducerStart {
     pub rank: u32,
     pub world_size: u32,
     /// The keys that the loader asked for, if a loader started this producer. The dataset may have changed since.
-    pub keys: Option<AskedKeys>,
+    pub keys: Option<RequestedKeys>,
     /// Number of its place.
     pub number: u32,
     /// First batch that is asked for.
@@ -75,7 +75,7 @@ const SERVES: &str = "serves";
 const START: Duration = Duration::from_secs(600);
 const LOOK: Duration = Duration::from_secs(1);
 
-impl ProducerOrder {
+impl ProducerLauncher {
     /// Starts a producer, which takes over the lock `claim` and begins with the batch at `at`. The producer outlives
     /// this process and inherits only the environment. It waits for the `former` consumers of a producer that was lost;
     /// if there are none, for the consumers that begin together. `is_there` says whether a process holds the lock.
@@ -84,9 +84,9 @@ impl ProducerOrder {
     /// [`Error::Unavailable`] if no process can be started; otherwise the error that the producer reports.
     pub fn start(
         &self,
-        claim: Claim,
+        claim: PlaceLock,
         (rank, world_size): (u32, u32),
-        keys: AskedKeys,
+        keys: RequestedKeys,
         (at, former): (BatchPosition, u32),
         is_there: &dyn Fn() -> bool,
     ) -> Result<()> {
@@ -151,7 +151,7 @@ fn said(mut answer: std::io::PipeReader, is_there: &dyn Fn() -> bool) -> Result<
             if line == SERVES {
                 return Ok(());
             }
-            if let Ok(error) = serde_json::from_str::<CarriedError>(line) {
+            if let Ok(error) = serde_json::from_str::<SerializedError>(line) {
                 return Err(error.into());
             }
         }
@@ -206,13 +206,13 @@ fn document(text: &[u8]) -> std::io::Result<OwnedFd> {
 }
 
 /// The producer's view of its start: parameters, lock, and the pipe for the answer.
-pub struct StartedAs {
+pub struct ProducerStdio {
     pub start: ProducerStart,
-    pub claim: Claim,
+    pub claim: PlaceLock,
     answers: File,
 }
 
-impl StartedAs {
+impl ProducerStdio {
     /// Reads the parameters of this process. Then redirects its standard streams to /dev/null.
     ///
     /// # Errors
@@ -244,13 +244,13 @@ impl StartedAs {
 
     /// Reports to the loader the error that keeps this process from its work.
     pub fn fail(mut self, error: &Error) {
-        if let Ok(text) = serde_json::to_string(&CarriedError::from(error)) {
+        if let Ok(text) = serde_json::to_string(&SerializedError::from(error)) {
             let _ = writeln!(self.answers, "{text}");
         }
     }
 
     /// Reports to the loader that this process is ready to serve.
-    pub fn serves(mut self) -> (ProducerStart, Claim) {
+    pub fn serves(mut self) -> (ProducerStart, PlaceLock) {
         let _ = writeln!(self.answers, "{SERVES}");
         (self.start, self.claim)
     }

@@ -1,7 +1,7 @@
 //! The messages between a producer and its consumers.
 
 use crate::config::GivenSettings;
-use base::error::CarriedError;
+use base::error::SerializedError;
 use base::notices::NoticeKind;
 use serde::{Deserialize, Serialize};
 
@@ -74,7 +74,7 @@ pub enum ToConsumer {
     /// The batch does not come from this producer: the others are at other steps.
     Elsewhere,
     /// The producer failed.
-    Failed { error: CarriedError },
+    Failed { error: SerializedError },
     /// A buffer that the consumer had will not be leased again.
     Forget { buffer: u64 },
     /// A warning for the user.

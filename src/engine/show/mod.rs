@@ -34,7 +34,7 @@ impl Default for SheetRequest {
 
 /// Longest side of a picture, in pixels. Larger ones are shown by every second, third ... pixel.
 const LONGEST: u32 = 256;
-const MOST_PICTURES: u64 = 2000;
+const MAX_PICTURES: u64 = 2000;
 
 /// Draws the sheet as a PNG: a row for each sample, first the whole image, then its views.
 ///
@@ -51,11 +51,11 @@ pub fn sheet(pipeline: &Pipeline, request: &SheetRequest) -> Result<Vec<u8>> {
     let views = pipeline.config().images.views().count() as u64;
     let pictures =
         (draws.len() as u64).saturating_mul(views.saturating_mul(request.epochs).saturating_add(1));
-    if pictures > MOST_PICTURES {
+    if pictures > MAX_PICTURES {
         let setting = if request.samples.is_empty() { "rows" } else { "samples" };
         let message = format!(
             "asks for {} samples with {views} views in each of {} epochs, which makes {pictures} pictures: a sheet has \
-             at most {MOST_PICTURES}",
+             at most {MAX_PICTURES}",
             draws.len(),
             request.epochs
         );

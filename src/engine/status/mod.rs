@@ -16,11 +16,11 @@ mod snapshot;
 mod watch;
 
 pub use rates::LoaderRates;
-pub use server::{ShownLoader, StatusSource, show};
+pub use server::{StatusRegistration, StatusSource, show};
 #[cfg(test)]
 use snapshot::ProcessSnapshot;
 pub use snapshot::{LoaderSnapshot, QueueNumbers, SharingNumbers, StageNumbers, StallNumbers, TierNumbers};
-pub use watch::{ProcessState, SeenProcess, StatusWatch};
+pub use watch::{ProcessState, ProcessStatus, StatusWatch};
 
 /// Purpose of the directory that holds the sockets.
 const PURPOSE: &str = "top";

@@ -2,7 +2,7 @@
 
 use super::snapshot::LoaderSnapshot;
 use base::tier_name::TierName;
-use base::trace::{HARDLY, Stage, limit};
+use base::trace::{NEGLIGIBLE_WAIT, Stage, limit};
 use serde::{Serialize, Serializer};
 
 /// The rates of a loader over an interval.
@@ -80,12 +80,12 @@ impl LoaderRates {
         ]);
         let arrivals = share(stages.arrivals, former.arrivals, 1);
         let busiest = loads.iter().map(|(_, load)| *load).fold(0.0, f64::max);
-        let limit = match arrivals > busiest && waiting > HARDLY {
+        let limit = match arrivals > busiest && waiting > NEGLIGIBLE_WAIT {
             true => Some(ARRIVALS.to_owned()),
             false => limit(waiting, &loads).map(Stage::name),
         };
         // The consumer may be busy with one batch for longer than this interval.
-        let is_fed = waiting <= HARDLY && (now.samples > before.samples || now.queue.ready > 0);
+        let is_fed = waiting <= NEGLIGIBLE_WAIT && (now.samples > before.samples || now.queue.ready > 0);
         Self {
             seconds,
             samples_per_second: now.samples.saturating_sub(before.samples) as f64 / seconds,

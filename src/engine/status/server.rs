@@ -31,7 +31,7 @@ pub trait StatusSource: Send + Sync {
 }
 
 /// The loaders that are shown, and the socket that serves them.
-struct Shown {
+struct StatusRegistry {
     /// The process that they belong to.
     process: u32,
     next: u64,
@@ -45,10 +45,11 @@ struct StatusSocket {
     listener: Arc<UserListener>,
 }
 
-static SHOWN: Mutex<Shown> = Mutex::new(Shown { process: 0, next: 0, sources: Vec::new(), socket: None });
+static SHOWN: Mutex<StatusRegistry> =
+    Mutex::new(StatusRegistry { process: 0, next: 0, sources: Vec::new(), socket: None });
 
 /// A loader that is shown while this value lives.
-pub struct ShownLoader {
+pub struct StatusRegistration {
     process: u32,
     number: u64,
 }
@@ -57,7 +58,7 @@ pub struct ShownLoader {
 ///
 /// # Errors
 /// [`Error::Unavailable`] if the loader cannot be shown. The process that looks reports what to do.
-pub fn show(source: Arc<dyn StatusSource>) -> Result<Option<ShownLoader>> {
+pub fn show(source: Arc<dyn StatusSource>) -> Result<Option<StatusRegistration>> {
     if std::env::var_os(VARIABLE).is_some_and(|value| value == "0" || value == "off") {
         return Ok(None);
     }
@@ -77,17 +78,17 @@ pub fn show(source: Arc<dyn StatusSource>) -> Result<Option<ShownLoader>> {
     let number = shown.next;
     shown.next += 1;
     shown.sources.push((number, source));
-    Ok(Some(ShownLoader { process, number }))
+    Ok(Some(StatusRegistration { process, number }))
 }
 
-impl ShownLoader {
+impl StatusRegistration {
     /// Whether this process shows it, and not a parent that forked this one.
     pub fn is_of_this_process(&self) -> bool {
         self.process == std::process::id()
     }
 }
 
-impl Drop for ShownLoader {
+impl Drop for StatusRegistration {
     fn drop(&mut self) {
         if !self.is_of_this_process() {
             return;
@@ -101,7 +102,7 @@ impl Drop for ShownLoader {
 }
 
 /// Returns the shown loaders; `None` if the lock was held when this process was forked.
-fn shown() -> Option<MutexGuard<'static, Shown>> {
+fn shown() -> Option<MutexGuard<'static, StatusRegistry>> {
     for _ in 0..TRIES.0 {
         match SHOWN.try_lock() {
             Ok(shown) => return Some(shown),

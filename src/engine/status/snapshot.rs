@@ -4,7 +4,7 @@
 //! does not have. A section that only some loaders have is one more `Option` of [`LoaderSnapshot`].
 
 use serde::{Deserialize, Serialize};
-use stream::StreamAccount;
+use stream::StreamCounters;
 
 /// All loaders of a process.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -59,7 +59,7 @@ pub struct LoaderSnapshot {
     pub sharing: Option<SharingNumbers>,
     /// Counters of the samples of a stream.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub stream: Option<StreamAccount>,
+    pub stream: Option<StreamCounters>,
 }
 
 /// Busy time of the stages in seconds, summed over their threads.

@@ -18,15 +18,15 @@ const LONGEST: usize = 4 << 20;
 const PIECE: usize = 64 << 10;
 
 /// Most processes that are asked, and most loaders and tiers of each.
-const MOST_PROCESSES: usize = 1000;
-const MOST_LOADERS: usize = 1000;
-const MOST_TIERS: usize = 16;
+const MAX_PROCESSES: usize = 1000;
+const MAX_LOADERS: usize = 1000;
+const MAX_TIERS: usize = 16;
 
 const LONGEST_TEXT: usize = 1000;
 
 /// A process with loaders, or with a socket that looks like one of a loader.
 #[derive(Debug, Clone, PartialEq)]
-pub struct SeenProcess {
+pub struct ProcessStatus {
     pub pid: u32,
     pub program: String,
     pub state: ProcessState,
@@ -47,13 +47,13 @@ pub enum ProcessState {
 pub struct StatusWatch {
     directory: RuntimeDirectory,
     /// Processes that have not answered yet, by the names of their sockets.
-    asked: BTreeMap<String, Question>,
+    asked: BTreeMap<String, PendingRequest>,
     /// Latest answers, by the names of the sockets.
     answers: BTreeMap<String, Vec<LoaderSnapshot>>,
 }
 
 /// A pending question. A process is asked again only after it has answered.
-struct Question {
+struct PendingRequest {
     stream: UnixStream,
     peer: PeerProcess,
     since: Instant,
@@ -61,7 +61,7 @@ struct Question {
 }
 
 /// State of an answer.
-enum Heard {
+enum AnswerProgress {
     Incomplete,
     Complete,
     TooLong,
@@ -88,12 +88,12 @@ impl StatusWatch {
 
     /// Asks all processes, and waits for answers for `patience`. Does not wait again for processes that were silent
     /// before. Returns the processes in the order of their ids.
-    pub fn look(&mut self, patience: Duration) -> Vec<SeenProcess> {
+    pub fn look(&mut self, patience: Duration) -> Vec<ProcessStatus> {
         let now = Instant::now();
         let mut names: Vec<(u32, String)> =
             self.directory.names().into_iter().filter_map(|name| Some((process_of(&name)?, name))).collect();
         names.sort();
-        names.truncate(MOST_PROCESSES);
+        names.truncate(MAX_PROCESSES);
         self.asked.retain(|name, _| names.iter().any(|(_, there)| there == name));
         self.answers.retain(|name, _| names.iter().any(|(_, there)| there == name));
         let mut seen = BTreeMap::new();
@@ -102,12 +102,14 @@ impl StatusWatch {
                 continue;
             }
             let mut is =
-                |pid, state| seen.insert(name.clone(), SeenProcess { pid, program: program(pid), state });
+                |pid, state| seen.insert(name.clone(), ProcessStatus { pid, program: program(pid), state });
             match connect(&self.directory, name, SocketType::STREAM) {
                 Ok(SocketContact::Listens(socket, peer)) => {
                     let stream = socket.into();
-                    self.asked
-                        .insert(name.clone(), Question { stream, peer, since: now, answer: Vec::new() });
+                    self.asked.insert(
+                        name.clone(),
+                        PendingRequest { stream, peer, since: now, answer: Vec::new() },
+                    );
                 }
                 Ok(SocketContact::OfAnother(peer)) => {
                     let why = format!("belongs to another user, {}", peer.user);
@@ -125,13 +127,13 @@ impl StatusWatch {
                 seen.insert(name, process);
             }
         }
-        let mut seen: Vec<SeenProcess> = seen.into_values().collect();
+        let mut seen: Vec<ProcessStatus> = seen.into_values().collect();
         seen.sort_by_key(|process| process.pid);
         seen
     }
 
     /// Reads the answers of the processes that were asked, until all that are worth waiting for have answered.
-    fn listen(&mut self, asked: Instant, patience: Duration) -> BTreeMap<String, Heard> {
+    fn listen(&mut self, asked: Instant, patience: Duration) -> BTreeMap<String, AnswerProgress> {
         let deadline = asked + patience;
         let mut heard = BTreeMap::new();
         loop {
@@ -154,8 +156,8 @@ impl StatusWatch {
                 .collect();
             drop(polled);
             for name in ready {
-                match self.asked.get_mut(&name).map_or(Heard::Complete, Question::read) {
-                    Heard::Incomplete => {}
+                match self.asked.get_mut(&name).map_or(AnswerProgress::Complete, PendingRequest::read) {
+                    AnswerProgress::Incomplete => {}
                     known => drop(heard.insert(name, known)),
                 }
             }
@@ -167,7 +169,12 @@ impl StatusWatch {
     }
 
     /// Returns the state of the process that was asked at `name`; `None` if it was not asked or has exited.
-    fn judge(&mut self, pid: u32, name: &str, heard: &BTreeMap<String, Heard>) -> Option<SeenProcess> {
+    fn judge(
+        &mut self,
+        pid: u32,
+        name: &str,
+        heard: &BTreeMap<String, AnswerProgress>,
+    ) -> Option<ProcessStatus> {
         let question = self.asked.get(name)?;
         // The kernel's process id is more reliable than the name, but it is 0 for processes in other containers.
         let pid = if question.peer.pid == 0 { pid } else { question.peer.pid };
@@ -178,18 +185,19 @@ impl StatusWatch {
                 self.directory.remove(name);
                 return None;
             }
-            None | Some(Heard::Incomplete) => {
-                return Some(SeenProcess {
+            None | Some(AnswerProgress::Incomplete) => {
+                return Some(ProcessStatus {
                     pid,
                     program: program(pid),
                     state: ProcessState::Silent(question.since.elapsed()),
                 });
             }
-            Some(Heard::BrokenOff(why)) => Err(format!("breaks off its answer: {why}")),
-            Some(Heard::TooLong) => Err(format!("answers more than {} MiB", LONGEST >> 20)),
-            Some(Heard::Complete) => parse(&question.answer),
+            Some(AnswerProgress::BrokenOff(why)) => Err(format!("breaks off its answer: {why}")),
+            Some(AnswerProgress::TooLong) => Err(format!("answers more than {} MiB", LONGEST >> 20)),
+            Some(AnswerProgress::Complete) => parse(&question.answer),
         };
-        let broke_off = matches!(heard.get(name), Some(Heard::BrokenOff(_))) || question.answer.is_empty();
+        let broke_off =
+            matches!(heard.get(name), Some(AnswerProgress::BrokenOff(_))) || question.answer.is_empty();
         self.asked.remove(name);
         match state {
             Ok(answer) => {
@@ -200,12 +208,12 @@ impl StatusWatch {
                     (loader, rates)
                 };
                 let loaders = answer.loaders.into_iter().map(rates).collect();
-                Some(SeenProcess { pid, program: answer.program, state: ProcessState::Answered(loaders) })
+                Some(ProcessStatus { pid, program: answer.program, state: ProcessState::Answered(loaders) })
             }
             // The process exited just now, or closed its socket.
             Err(_) if broke_off && self.is_gone(name) => None,
             Err(why) => {
-                Some(SeenProcess { pid, program: program(pid), state: ProcessState::Unreadable(why) })
+                Some(ProcessStatus { pid, program: program(pid), state: ProcessState::Unreadable(why) })
             }
         }
     }
@@ -221,21 +229,21 @@ impl StatusWatch {
     }
 }
 
-impl Question {
+impl PendingRequest {
     /// Reads some of the available bytes.
-    fn read(&mut self) -> Heard {
+    fn read(&mut self) -> AnswerProgress {
         let mut piece = [0; PIECE];
         match self.stream.read(&mut piece) {
-            Ok(0) => Heard::Complete,
-            Ok(length) if self.answer.len() + length > LONGEST => Heard::TooLong,
+            Ok(0) => AnswerProgress::Complete,
+            Ok(length) if self.answer.len() + length > LONGEST => AnswerProgress::TooLong,
             Ok(length) => {
                 self.answer.extend_from_slice(&piece[..length]);
-                Heard::Incomplete
+                AnswerProgress::Incomplete
             }
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
-                Heard::Incomplete
+                AnswerProgress::Incomplete
             }
-            Err(error) => Heard::BrokenOff(error),
+            Err(error) => AnswerProgress::BrokenOff(error),
         }
     }
 }
@@ -251,10 +259,10 @@ fn parse(bytes: &[u8]) -> std::result::Result<ProcessSnapshot, String> {
             answer.version
         ));
     }
-    answer.loaders.truncate(MOST_LOADERS);
+    answer.loaders.truncate(MAX_LOADERS);
     shorten(&mut answer.program);
     for loader in &mut answer.loaders {
-        loader.tiers.truncate(MOST_TIERS);
+        loader.tiers.truncate(MAX_TIERS);
         let texts = [&mut loader.kind, &mut loader.dataset, &mut loader.device];
         texts.into_iter().for_each(shorten);
         loader.tiers.iter_mut().for_each(|tier| shorten(&mut tier.name));

@@ -81,15 +81,15 @@ impl CanvasAxis {
     pub(super) fn filled(&self, filter: Filter, axis: &Axis) -> [u32; 2] {
         let resize = Resize::new(filter, axis.length, axis.resized);
         let (first, end) = (i64::from(self.at), i64::from(self.at) + i64::from(self.length));
-        let before = first_that(axis.resized, |pixel| i64::from(resize.bounds(pixel).end) > first);
-        let behind = first_that(axis.resized, |pixel| i64::from(resize.bounds(pixel).start) >= end);
+        let before = first_where(axis.resized, |pixel| i64::from(resize.bounds(pixel).end) > first);
+        let behind = first_where(axis.resized, |pixel| i64::from(resize.bounds(pixel).start) >= end);
         [before, axis.resized - behind]
     }
 }
 
 /// Returns the first number below `n` for which `holds` is true, or `n` if there is none. `holds` must be true for all
 /// numbers after it, too.
-fn first_that(n: u32, holds: impl Fn(u32) -> bool) -> u32 {
+fn first_where(n: u32, holds: impl Fn(u32) -> bool) -> u32 {
     let (mut low, mut high) = (0, n);
     while low < high {
         let middle = low + (high - low) / 2;

@@ -31,7 +31,7 @@ pub use mix::{DrawnMix, MixKeys, MixRegion, MixWeights, RING, mix_images, partne
 pub use ops::replay as replay_operations;
 pub use recipe::{BadParameter, CROP_RATIO, CROP_SCALE, Sides};
 pub use recipe::{CenterCrop, Normalize, RandomHorizontalFlip, RandomResizedCrop, ToDtype, WholeResize};
-pub use recipe::{DrawnView, DrawnViews, LARGEST_SIDE, RecipeKeys, RecipeView};
+pub use recipe::{DrawnView, DrawnViews, MAX_SIDE, RecipeKeys, RecipeView};
 pub use recipe::{ImageTransforms, Recipe, Renderer, Transform, Transforms};
 pub use recipe::{transforms_json, transforms_stub};
 pub use render::Augmenter;

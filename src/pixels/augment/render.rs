@@ -37,7 +37,7 @@ pub struct Augmenter {
     finish: Finish,
     /// The filters of each component. Components with the same upsampling share those of the first of them.
     filters: [Filters; 3],
-    rings: [RowRing; 3],
+    rings: [RowBuffer; 3],
     /// The values of an output row before they are cast.
     values: Vec<u8>,
     upsamplers: [Upsampler; 3],
@@ -56,7 +56,7 @@ struct Filters {
 
 /// A ring buffer of horizontally resized rows, two rows to a word.
 #[derive(Debug, Default)]
-struct RowRing {
+struct RowBuffer {
     words: Vec<i32>,
     capacity: usize,
     /// The number of pairs of rows made so far.
@@ -267,7 +267,7 @@ impl Filters {
     }
 }
 
-impl RowRing {
+impl RowBuffer {
     /// Makes space for `depth` pairs of rows of `width` words.
     fn start(&mut self, depth: usize, width: usize) {
         self.capacity = depth.next_power_of_two();

@@ -50,7 +50,7 @@ pub(super) struct Taps {
 const LANES: usize = 32;
 
 /// The most rows of one scratch buffer that are kept for the next image: 8 MiB of `f64`.
-const MOST_KEPT: usize = 1 << 15;
+const MAX_KEPT: usize = 1 << 15;
 
 /// One value for each output pixel of a group.
 type Lanes<T> = [T; LANES];
@@ -87,11 +87,11 @@ impl Taps {
         self.measure();
         // Only extreme reductions need so much scratch memory, so it is not kept for the next image.
         for rows in [&mut self.exact, &mut self.pixels] {
-            if rows.len() > MOST_KEPT {
+            if rows.len() > MAX_KEPT {
                 *rows = Vec::new();
             }
         }
-        if self.rounded.len() > MOST_KEPT {
+        if self.rounded.len() > MAX_KEPT {
             self.rounded = Vec::new();
         }
     }

@@ -17,7 +17,7 @@ const LARGE: usize = 4 << 20;
 
 /// A storage format of an image file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum FileForm {
+pub enum StorageFormat {
     /// The original file.
     AsIs,
     /// The original file after an index of its entropy-coded data, with which decoders jump to the rows that they need.
@@ -26,40 +26,40 @@ pub enum FileForm {
     Packed,
 }
 
-named!(FileForm: "as-is" => AsIs, "indexed" => Indexed, "packed" => Packed);
+named!(StorageFormat: "as-is" => AsIs, "indexed" => Indexed, "packed" => Packed);
 
 /// A storage format that has to be made from the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum MadeForm {
-    /// [`FileForm::Indexed`].
+pub enum ConvertedFormat {
+    /// [`StorageFormat::Indexed`].
     Indexed,
-    /// [`FileForm::Packed`].
+    /// [`StorageFormat::Packed`].
     Packed,
 }
 
-impl FileForm {
+impl StorageFormat {
     /// How to convert a file to this format; `None` if the file itself is in it.
-    pub const fn made(self) -> Option<MadeForm> {
+    pub const fn made(self) -> Option<ConvertedFormat> {
         match self {
             Self::AsIs => None,
-            Self::Indexed => Some(MadeForm::Indexed),
-            Self::Packed => Some(MadeForm::Packed),
+            Self::Indexed => Some(ConvertedFormat::Indexed),
+            Self::Packed => Some(ConvertedFormat::Packed),
         }
     }
 }
 
-impl From<MadeForm> for FileForm {
-    fn from(form: MadeForm) -> Self {
+impl From<ConvertedFormat> for StorageFormat {
+    fn from(form: ConvertedFormat) -> Self {
         match form {
-            MadeForm::Indexed => Self::Indexed,
-            MadeForm::Packed => Self::Packed,
+            ConvertedFormat::Indexed => Self::Indexed,
+            ConvertedFormat::Packed => Self::Packed,
         }
     }
 }
 
 /// Why a file is kept as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kept {
+pub enum KeepReason {
     /// It is not a JPEG.
     NotJpeg,
     /// It is damaged or truncated.
@@ -72,7 +72,7 @@ pub enum Kept {
     Large,
 }
 
-named!(Kept:
+named!(KeepReason:
     "not_jpeg" => NotJpeg,
     "damaged" => Damaged,
     "kind" => Kind,
@@ -82,13 +82,13 @@ named!(Kept:
 
 /// The storage format of `bytes`, by their signature alone. Any file may begin with such a signature: call this only
 /// for bytes that are known to be an image or a converted file.
-pub fn form_of(bytes: &[u8]) -> FileForm {
+pub fn storage_format_of(bytes: &[u8]) -> StorageFormat {
     if packed::is_packed(bytes) {
-        FileForm::Packed
+        StorageFormat::Packed
     } else if indexed::is_indexed(bytes) {
-        FileForm::Indexed
+        StorageFormat::Indexed
     } else {
-        FileForm::AsIs
+        StorageFormat::AsIs
     }
 }
 
@@ -97,7 +97,7 @@ pub const SIGNATURE: usize = 8;
 
 /// Whether a file that begins with `start` is a JPEG in any storage format, so that it may have another one.
 pub fn is_convertible(start: &[u8]) -> bool {
-    jpeg::is(start) || form_of(start) != FileForm::AsIs
+    jpeg::is(start) || storage_format_of(start) != StorageFormat::AsIs
 }
 
 /// The length in bytes of the original file of `bytes`, which may be in any storage format.
@@ -105,11 +105,11 @@ pub fn is_convertible(start: &[u8]) -> bool {
 /// # Errors
 /// [`DecodeError::Corrupt`] for a damaged head; [`DecodeError::Unsupported`] for a file of 4 GiB or more.
 pub fn original_length(bytes: &[u8]) -> Result<u32, DecodeError> {
-    match form_of(bytes) {
-        FileForm::AsIs => u32::try_from(bytes.len())
+    match storage_format_of(bytes) {
+        StorageFormat::AsIs => u32::try_from(bytes.len())
             .map_err(|_| DecodeError::Unsupported("a file of 4 GiB or more".to_owned())),
-        FileForm::Indexed => indexed::original_length(bytes),
-        FileForm::Packed => packed::original_length(bytes),
+        StorageFormat::Indexed => indexed::original_length(bytes),
+        StorageFormat::Packed => packed::original_length(bytes),
     }
 }
 
@@ -118,22 +118,22 @@ pub fn original_length(bytes: &[u8]) -> Result<u32, DecodeError> {
 ///
 /// # Errors
 /// [`DecodeError::Corrupt`] for a damaged head.
-pub fn file_within(bytes: &[u8]) -> Result<Option<Range<usize>>, DecodeError> {
-    match form_of(bytes) {
-        FileForm::AsIs => Ok(Some(0..bytes.len())),
-        FileForm::Indexed => indexed::file(bytes).map(Some),
-        FileForm::Packed => Ok(None),
+pub fn original_range(bytes: &[u8]) -> Result<Option<Range<usize>>, DecodeError> {
+    match storage_format_of(bytes) {
+        StorageFormat::AsIs => Ok(Some(0..bytes.len())),
+        StorageFormat::Indexed => indexed::file(bytes).map(Some),
+        StorageFormat::Packed => Ok(None),
     }
 }
 
 /// Converts one file after another to a storage format. It owns the scratch memory; each thread has its own.
 #[derive(Debug, Default)]
-pub struct FormMaker {
+pub struct FormatConverter {
     indexer: Indexer,
     packer: Packer,
 }
 
-impl FormMaker {
+impl FormatConverter {
     /// Makes a converter that keeps an image as it is if packing would take more than about this many bytes of memory.
     pub fn with_memory(bytes: usize) -> Self {
         Self { packer: Packer::default().with_memory(bytes), indexer: Indexer::default() }
@@ -144,10 +144,10 @@ impl FormMaker {
     ///
     /// # Errors
     /// The reason to keep the file as it is; `out` is then empty.
-    pub fn make(&mut self, form: MadeForm, file: &[u8], out: &mut Vec<u8>) -> Result<(), Kept> {
+    pub fn make(&mut self, form: ConvertedFormat, file: &[u8], out: &mut Vec<u8>) -> Result<(), KeepReason> {
         match form {
-            MadeForm::Indexed => self.indexer.index(file, out),
-            MadeForm::Packed => self.packer.pack(file, out),
+            ConvertedFormat::Indexed => self.indexer.index(file, out),
+            ConvertedFormat::Packed => self.packer.pack(file, out),
         }
     }
 }
@@ -174,11 +174,11 @@ impl FileRestorer {
     ///
     /// # Errors
     /// [`DecodeError::Corrupt`] for damaged bytes, and for bytes in another format.
-    pub fn find(&mut self, form: FileForm, bytes: &[u8]) -> Result<RestoredFile<'_>, DecodeError> {
+    pub fn find(&mut self, form: StorageFormat, bytes: &[u8]) -> Result<RestoredFile<'_>, DecodeError> {
         Ok(match form {
-            FileForm::AsIs => RestoredFile::Within(0..bytes.len()),
-            FileForm::Indexed => RestoredFile::Within(indexed::checked_file(bytes)?),
-            FileForm::Packed => {
+            StorageFormat::AsIs => RestoredFile::Within(0..bytes.len()),
+            StorageFormat::Indexed => RestoredFile::Within(indexed::checked_file(bytes)?),
+            StorageFormat::Packed => {
                 if bytes.len() < LARGE {
                     self.file.clear();
                     self.file.shrink_to(LARGE);
@@ -193,7 +193,7 @@ impl FileRestorer {
     ///
     /// # Errors
     /// [`DecodeError::Corrupt`] for damaged bytes, and for bytes in another format.
-    pub fn restore<'a>(&'a mut self, form: FileForm, bytes: &'a [u8]) -> Result<&'a [u8], DecodeError> {
+    pub fn restore<'a>(&'a mut self, form: StorageFormat, bytes: &'a [u8]) -> Result<&'a [u8], DecodeError> {
         Ok(match self.find(form, bytes)? {
             RestoredFile::Within(range) => &bytes[range],
             RestoredFile::Apart(file) => file,
@@ -216,24 +216,24 @@ mod tests {
 
     #[test]
     fn every_form_gives_the_file_back_and_says_how_long_it_is() {
-        let (file, mut maker, mut restorer) = (jpeg(), FormMaker::default(), FileRestorer::default());
-        for (name, form) in FileForm::NAMES {
+        let (file, mut maker, mut restorer) = (jpeg(), FormatConverter::default(), FileRestorer::default());
+        for (name, form) in StorageFormat::NAMES {
             let mut bytes = file.clone();
             if let Some(made) = form.made() {
                 maker.make(made, &file, &mut bytes).unwrap();
             }
-            assert_eq!(form_of(&bytes), *form, "{name}");
+            assert_eq!(storage_format_of(&bytes), *form, "{name}");
             assert_eq!(original_length(&bytes).unwrap() as usize, file.len(), "{name}");
             assert!(restorer.restore(*form, &bytes).unwrap() == file, "{name}");
             let is_within = matches!(restorer.find(*form, &bytes), Ok(RestoredFile::Within(_)));
-            assert_eq!(is_within, *form != FileForm::Packed, "{name}");
+            assert_eq!(is_within, *form != StorageFormat::Packed, "{name}");
         }
     }
 
     #[test]
     fn a_file_that_cannot_be_given_back_is_an_error() {
-        let (file, mut maker, mut restorer) = (jpeg(), FormMaker::default(), FileRestorer::default());
-        for made in FileForm::NAMES.iter().filter_map(|(_, form)| form.made()) {
+        let (file, mut maker, mut restorer) = (jpeg(), FormatConverter::default(), FileRestorer::default());
+        for made in StorageFormat::NAMES.iter().filter_map(|(_, form)| form.made()) {
             let mut bytes = Vec::new();
             maker.make(made, &file, &mut bytes).unwrap();
             for at in [3, 9, bytes.len() / 2, bytes.len() - 1] {

@@ -123,11 +123,11 @@ impl PlanesLayout {
             let (columns, rows) = (width.div_ceil(sampling.step_x), height.div_ceil(sampling.step_y));
             PlaneLayout::new(sampling, x0..x0 + columns, y0..y0 + rows)
         });
-        Some(Self::stacked(color, Region { x, y, width, height }, planes))
+        Some(Self::concatenated(color, Region { x, y, width, height }, planes))
     }
 
     /// Lays out planes one after another. Together they hold the pixels `decoded`.
-    pub(super) fn stacked(
+    pub(super) fn concatenated(
         color: ColorModel,
         decoded: Region,
         planes: impl Iterator<Item = PlaneLayout>,

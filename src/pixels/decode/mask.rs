@@ -2,7 +2,7 @@
 //! decoder would turn them into colours and 8-bit shades.
 
 use super::codecs::beginning;
-use super::codecs::png::{decoder, is as is_png, with_ended};
+use super::codecs::png::{decode_with_end_added, decoder, is as is_png};
 use base::error::DecodeError;
 use png::{BitDepth, ColorType, DecodingError, Transformations};
 
@@ -28,7 +28,7 @@ impl Mask {
             let message = format!("a mask must be a PNG: this {}", beginning(bytes));
             return Err(DecodeError::Unsupported(message));
         }
-        with_ended(bytes, |bytes| decode(bytes, max_pixels))
+        decode_with_end_added(bytes, |bytes| decode(bytes, max_pixels))
     }
 }
 

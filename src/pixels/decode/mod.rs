@@ -23,12 +23,12 @@ mod planes;
 mod upsampling;
 
 pub use codecs::Backend;
-pub use codecs::{DecodedBy, Format};
+pub use codecs::{DecodeCounts, Format};
 pub use exif::Orientation;
 pub use exif::orientation;
 pub use forms::{
-    FileForm, FileRestorer, FormMaker, Kept, MadeForm, RestoredFile, SIGNATURE, file_within, form_of,
-    is_convertible,
+    ConvertedFormat, FileRestorer, FormatConverter, KeepReason, RestoredFile, SIGNATURE, StorageFormat,
+    is_convertible, original_range, storage_format_of,
 };
 pub use header::Process;
 pub use header::{JpegHeader, parse_header};
@@ -40,12 +40,12 @@ pub use mask::Mask;
 pub use npy::{NpyArray, Number};
 pub use upsampling::Upsampling;
 
-use codecs::Choose;
-use jpeg::KnownRows;
+use codecs::ChooseRegion;
+use jpeg::RowPositions;
 
 use base::error::DecodeError;
 use base::names::named;
-use base::parts::ByteParts;
+use base::parts::WantedBytes;
 use base::simd::Level;
 
 /// A rectangle of image pixels.
@@ -220,7 +220,7 @@ impl Decoder {
         choose: impl FnOnce(u32, u32) -> Region,
         out: &mut Planes,
     ) -> Result<Decoded, DecodeError> {
-        self.decode_read(bytes, None, choose, out)
+        self.decode_parts(bytes, None, choose, out)
     }
 
     /// Decodes like [`Decoder::decode`], but if `parts` are given, only these bytes of the image were read. The other
@@ -232,17 +232,19 @@ impl Decoder {
     ///
     /// # Panics
     /// Panics if the region is empty or exceeds the image.
-    pub fn decode_read(
+    pub fn decode_parts(
         &mut self,
         bytes: &[u8],
-        parts: Option<ByteParts>,
+        parts: Option<WantedBytes>,
         choose: impl FnOnce(u32, u32) -> Region,
         out: &mut Planes,
     ) -> Result<Decoded, DecodeError> {
         let mut choose = self.checked(choose);
         match parts {
             None => (Format::of(bytes)?.decode)(self, bytes, &mut choose, out),
-            Some(_) if form_of(bytes) == FileForm::Packed => self.packed(bytes, parts, &mut choose, out),
+            Some(_) if storage_format_of(bytes) == StorageFormat::Packed => {
+                self.packed(bytes, parts, &mut choose, out)
+            }
             Some(_) => {
                 let message = "only a part of it was read, because the dataset's index says it is packed, and it is \
                      not: pack the dataset again";
@@ -260,7 +262,7 @@ impl Decoder {
     ///
     /// # Panics
     /// Panics if the region is empty or exceeds the image.
-    pub fn decode_again(
+    pub fn decode_with_row_starts(
         &mut self,
         bytes: &[u8],
         rows: &mut Option<RowStarts>,
@@ -271,7 +273,7 @@ impl Decoder {
             let mut choose = self.checked(choose);
             return self.jpeg.decode(
                 bytes,
-                KnownRows::Found(rows),
+                RowPositions::Found(rows),
                 (self.level, self.damaged),
                 &mut choose,
                 out,
@@ -308,21 +310,26 @@ impl Decoder {
     fn packed(
         &mut self,
         bytes: &[u8],
-        parts: Option<ByteParts>,
-        choose: Choose<'_>,
+        parts: Option<WantedBytes>,
+        choose: ChooseRegion<'_>,
         out: &mut Planes,
     ) -> Result<Decoded, DecodeError> {
         packed::decode(bytes, parts, self.level, choose, out)
     }
 
-    fn jpeg(&mut self, bytes: &[u8], choose: Choose<'_>, out: &mut Planes) -> Result<Decoded, DecodeError> {
-        self.jpeg.decode(bytes, KnownRows::None, (self.level, self.damaged), choose, out)
+    fn jpeg(
+        &mut self,
+        bytes: &[u8],
+        choose: ChooseRegion<'_>,
+        out: &mut Planes,
+    ) -> Result<Decoded, DecodeError> {
+        self.jpeg.decode(bytes, RowPositions::None, (self.level, self.damaged), choose, out)
     }
 
     fn indexed(
         &mut self,
         bytes: &[u8],
-        choose: Choose<'_>,
+        choose: ChooseRegion<'_>,
         out: &mut Planes,
     ) -> Result<Decoded, DecodeError> {
         jpeg::indexed::decode(&mut self.jpeg, bytes, (self.level, self.damaged), choose, out)

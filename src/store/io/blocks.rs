@@ -20,9 +20,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 /// The most threads that read and decompress blocks of local files.
-const MOST_THREADS: usize = 4;
+const MAX_THREADS: usize = 4;
 /// The most threads that read and decompress blocks of files on servers, where each read waits longer.
-pub const MOST_REMOTE_THREADS: usize = 8;
+pub const MAX_REMOTE_THREADS: usize = 8;
 
 /// Returns the bytes of a block, and whether this thread read and decompressed them. It does so unless they are in the
 /// cache of decompressed blocks. Adds the number of repeated requests to `again`.
@@ -125,7 +125,7 @@ struct BlockWork {
 impl BlockReader {
     fn new(files: Arc<dyn Files>, depth: usize, remote: bool) -> Result<Self> {
         let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let most = if remote { MOST_REMOTE_THREADS } else { MOST_THREADS.min(processors.max(2)) };
+        let most = if remote { MAX_REMOTE_THREADS } else { MAX_THREADS.min(processors.max(2)) };
         let threads = depth.clamp(1, most);
         let shared = Arc::new(BlockWork {
             files,

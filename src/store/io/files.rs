@@ -3,7 +3,7 @@
 
 use base::error::{Error, Result};
 use base::slot::PAGE;
-use data::dataset::{DatasetIndex, Extent, FileBlock, FileId, Stamp, TICK, UnpackedBlocks};
+use data::dataset::{BlockCache, DatasetIndex, Extent, FileBlock, FileId, Stamp, TICK};
 use data::source::RangeSource;
 use rustix::fs::{Advice, AtFlags, CWD, Mode as Permissions, OFlags, StatxFlags};
 use rustix::io::Errno;
@@ -39,7 +39,7 @@ pub trait Files: Send + Sync {
         None
     }
     /// Returns the cache of decompressed blocks; `None` if no file has blocks.
-    fn unpacked(&self) -> Option<&UnpackedBlocks> {
+    fn unpacked(&self) -> Option<&BlockCache> {
         None
     }
     /// Returns whether shards never change while they exist. If so, their stamps are not compared after each read.
@@ -75,7 +75,7 @@ impl Files for DatasetIndex {
     fn block(&self, extent: Extent) -> Option<FileBlock> {
         DatasetIndex::block(self, extent)
     }
-    fn unpacked(&self) -> Option<&UnpackedBlocks> {
+    fn unpacked(&self) -> Option<&BlockCache> {
         Some(DatasetIndex::unpacked(self))
     }
     fn path(&self, file: FileId) -> PathBuf {
@@ -232,7 +232,7 @@ pub(super) struct ReadAttempt {
 impl ReadAttempt {
     /// Begins an attempt, after `former` others.
     pub(super) fn begin(former: u8) -> Self {
-        Self { begun: Instant::now(), before: None, is_last: former >= MOST_MOVES }
+        Self { begun: Instant::now(), before: None, is_last: former >= MAX_MOVES }
     }
 
     /// Begins an attempt on an open file. It takes the stamp before the read too, so that a file server's clock does
@@ -330,7 +330,7 @@ pub(super) fn dio_fits(memory: u32, offset: u32) -> bool {
 }
 
 /// The most times that a read starts over because its file changed during the read.
-pub const MOST_MOVES: u8 = 3;
+pub const MAX_MOVES: u8 = 3;
 
 /// The shards that are kept open; the least recently used one is closed first. A shard in use stays open until its last
 /// read is over, because readers hold it by `Arc`.

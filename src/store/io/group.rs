@@ -46,12 +46,12 @@ impl GroupedReader {
 
 /// Ends the current wait of the group's thread, for any of its readers.
 #[derive(Default)]
-pub struct GroupBell {
+pub struct GroupWaker {
     wakers: RwLock<Vec<Waker>>,
     waits_for: AtomicUsize,
 }
 
-impl GroupBell {
+impl GroupWaker {
     fn set(&self, wakers: Vec<Waker>) {
         *self.wakers.write().unwrap_or_else(PoisonError::into_inner) = wakers;
     }
@@ -72,12 +72,12 @@ impl GroupBell {
 /// Readers that one thread waits for together.
 pub struct ReaderGroup {
     readers: Vec<GroupedReader>,
-    bell: Arc<GroupBell>,
+    bell: Arc<GroupWaker>,
 }
 
 impl ReaderGroup {
     /// Makes a group. Its listening readers must call the waker of `bell`.
-    pub fn new(readers: Vec<GroupedReader>, bell: Arc<GroupBell>) -> Self {
+    pub fn new(readers: Vec<GroupedReader>, bell: Arc<GroupWaker>) -> Self {
         bell.set(readers.iter().map(|reader| reader.reader().waker()).collect());
         Self { readers, bell }
     }

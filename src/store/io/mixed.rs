@@ -2,7 +2,7 @@
 //! partly on servers, and for samples that are partly in compressed blocks.
 
 use super::files::Files;
-use super::group::{GroupBell, GroupedReader, ReaderGroup};
+use super::group::{GroupWaker, GroupedReader, ReaderGroup};
 use super::own_thread::OwnThread;
 use super::ranged::RangedReader;
 use super::{Completion, ReadRequest, ReadStats, Reader, Waker};
@@ -37,7 +37,7 @@ impl MixedReader {
         open: impl FnOnce() -> Result<Box<dyn Reader>> + Send + 'static,
         is_for_second: IsForSecond,
     ) -> Result<Self> {
-        let bell = Arc::<GroupBell>::default();
+        let bell = Arc::<GroupWaker>::default();
         let second = OwnThread::new(thread, open, bell.waker())?;
         let readers = vec![GroupedReader::Waiting(first), GroupedReader::Listening(Box::new(second))];
         Ok(Self { files, is_for_second, group: ReaderGroup::new(readers, bell), arrived: Vec::new() })

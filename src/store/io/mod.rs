@@ -29,23 +29,23 @@ mod throttled;
 mod transfer;
 pub mod uring;
 
-pub use blocks::MOST_REMOTE_THREADS;
+pub use blocks::MAX_REMOTE_THREADS;
 pub use files::Files;
-pub use files::MOST_MOVES;
-pub use group::{GroupBell, GroupedReader, ListeningReader, ReaderGroup};
-pub use open::open_near;
+pub use files::MAX_MOVES;
+pub use group::{GroupWaker, GroupedReader, ListeningReader, ReaderGroup};
+pub use open::open_with_neighbours;
 pub use open::{DataSource, open, open_source};
 pub use own_thread::OwnThread;
-pub use pfs::{Pfs, PfsRates, PfsStats};
+pub use pfs::{ParallelFsModel, ParallelFsRates, PfsStats};
 pub use probe::probe;
 pub use probe::{PathReport, ProbeReport};
 pub use read_blocking::read_blocking;
-pub use resident::Resident;
-pub use throttled::Throttled;
+pub use resident::InMemoryDataset;
+pub use throttled::DelayedReader;
 
 use base::error::{Error, Result};
 use base::names::named;
-use base::parts::{ByteParts, OutlinedBytes};
+use base::parts::{SummarizedBytes, WantedBytes};
 use base::slot::Slot;
 use base::tier_name::TierName;
 use data::dataset::{Extent, FileVersion};
@@ -64,10 +64,10 @@ pub struct ReadRequest {
     /// The version of the source's file that a copy must be of, if known. Another node that keeps the copy compares it.
     pub version: Option<FileVersion>,
     /// The only bytes of the extent that are wanted; `None` if all are. Readers may read the whole extent nevertheless.
-    pub parts: Option<ByteParts>,
-    /// The header summary (`outline`) by which the parts were chosen, if known. A reader of a cached copy compares it
+    pub parts: Option<WantedBytes>,
+    /// The header summary (`header_summary`) by which the parts were chosen, if known. A reader of a cached copy compares it
     /// with the copy's own summary, because a copy in another storage format has other parts.
-    pub chosen_by: Option<OutlinedBytes>,
+    pub chosen_by: Option<SummarizedBytes>,
 }
 
 impl ReadRequest {
@@ -122,7 +122,7 @@ impl Completion {
 pub struct Filled {
     slot: Arc<Slot>,
     data: Range<usize>,
-    parts: Option<ByteParts>,
+    parts: Option<WantedBytes>,
 }
 
 impl Filled {
@@ -137,7 +137,7 @@ impl Filled {
 
     /// Returns the extent's bytes, and which parts of them were read; `None` if all were. Bytes outside these parts are
     /// undefined.
-    pub fn in_parts(&self) -> (&[u8], Option<ByteParts>) {
+    pub fn in_parts(&self) -> (&[u8], Option<WantedBytes>) {
         (&self.slot.bytes()[self.data.clone()], self.parts)
     }
 

@@ -1,25 +1,25 @@
 //! Files on servers whose neighbouring samples are read together. As with [compressed blocks](super::blocks), a read of
-//! one sample reads its whole block of neighbouring samples ([`Stretches`]).
+//! one sample reads its whole block of neighbouring samples ([`NeighbourBlocks`]).
 
 use super::files::{Files, RemoteFile};
 use base::error::Result;
-use data::dataset::{DatasetIndex, Extent, FileBlock, FileId, Stamp, Stretches, UnpackedBlocks};
+use data::dataset::{BlockCache, DatasetIndex, Extent, FileBlock, FileId, NeighbourBlocks, Stamp};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 /// The files of a dataset, with its blocks of neighbouring samples.
-pub(super) struct NearFiles {
+pub(super) struct NeighbourFiles {
     index: Arc<DatasetIndex>,
-    stretches: Arc<Stretches>,
+    neighbour_blocks: Arc<NeighbourBlocks>,
 }
 
-impl NearFiles {
-    pub(super) fn new(index: &Arc<DatasetIndex>, stretches: &Arc<Stretches>) -> Self {
-        Self { index: index.clone(), stretches: stretches.clone() }
+impl NeighbourFiles {
+    pub(super) fn new(index: &Arc<DatasetIndex>, neighbour_blocks: &Arc<NeighbourBlocks>) -> Self {
+        Self { index: index.clone(), neighbour_blocks: neighbour_blocks.clone() }
     }
 }
 
-impl Files for NearFiles {
+impl Files for NeighbourFiles {
     fn path(&self, file: FileId) -> PathBuf {
         self.index.path(file)
     }
@@ -34,12 +34,12 @@ impl Files for NearFiles {
     }
     fn block(&self, extent: Extent) -> Option<FileBlock> {
         let near = || {
-            let stretch = self.index.neighbours(&self.stretches, extent)?;
-            Files::remote(self, extent.file).map(|_| stretch)
+            let neighbour_block = self.index.neighbours(&self.neighbour_blocks, extent)?;
+            Files::remote(self, extent.file).map(|_| neighbour_block)
         };
         self.index.block(extent).or_else(near)
     }
-    fn unpacked(&self) -> Option<&UnpackedBlocks> {
+    fn unpacked(&self) -> Option<&BlockCache> {
         Files::unpacked(&*self.index)
     }
 }

@@ -3,7 +3,7 @@
 use super::blocks;
 use super::files::Files;
 use super::mixed::MixedReader;
-use super::near::NearFiles;
+use super::near::NeighbourFiles;
 use super::pread::{PreadOptions, PreadReader};
 use super::probe::huge_pages;
 use super::ranged::RangedReader;
@@ -14,12 +14,12 @@ use super::{Direct, IoChoice, ReadRequest, Reader};
 use base::error::{Error, Result};
 use base::notices::Notices;
 use base::slot::SlotPool;
-use data::dataset::{DatasetIndex, Extent, FileId, Stamp, Stretches};
+use data::dataset::{DatasetIndex, Extent, FileId, NeighbourBlocks, Stamp};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 /// The most bytes of a compressed block that the self-test reads. It is less than the largest sample allowed.
-const MOST_TESTED: u32 = 1 << 20;
+const MAX_TESTED: u32 = 1 << 20;
 
 /// Opens the reader of `index` that `io` and `direct` ask for. It reads into slots of `slots`, with up to `depth` reads
 /// in flight. 32 suits local NVMe; storage with more latency needs more.
@@ -34,25 +34,25 @@ pub fn open(
     direct: Direct,
     depth: usize,
 ) -> Result<Box<dyn Reader>> {
-    open_near(index, None, slots, io, direct, depth)
+    open_with_neighbours(index, None, slots, io, direct, depth)
 }
 
 /// Opens a reader like [`open`], for an order that keeps neighbouring samples near each other. On servers, it reads
-/// each block of neighbours (`stretches`) in one request.
+/// each block of neighbours (`neighbour_blocks`) in one request.
 ///
 /// # Errors
 /// Those of [`open`].
-pub fn open_near(
+pub fn open_with_neighbours(
     index: &Arc<DatasetIndex>,
-    stretches: Option<&Arc<Stretches>>,
+    neighbour_blocks: Option<&Arc<NeighbourBlocks>>,
     slots: &SlotPool,
     io: IoChoice,
     direct: Direct,
     depth: usize,
 ) -> Result<Box<dyn Reader>> {
     let reader = open_in_files(index, slots, io, direct, depth)?;
-    let files: Arc<dyn Files> = match stretches.filter(|_| index.has_remote()) {
-        Some(stretches) => Arc::new(NearFiles::new(index, stretches)),
+    let files: Arc<dyn Files> = match neighbour_blocks.filter(|_| index.has_remote()) {
+        Some(neighbour_blocks) => Arc::new(NeighbourFiles::new(index, neighbour_blocks)),
         None if index.has_blocks() => index.clone(),
         None => return Ok(reader),
     };
@@ -73,7 +73,7 @@ fn open_in_files(
     let extent = index.extent(sample);
     let first = index
         .block(extent)
-        .map_or(extent, |block| Extent { length: block.extent().length.min(MOST_TESTED), ..block.extent() });
+        .map_or(extent, |block| Extent { length: block.extent().length.min(MAX_TESTED), ..block.extent() });
     let root = root.to_path_buf();
     let source = DataSource { files: index.clone(), root, first, bytes: index.total_bytes() };
     let local = choose(&source, slots, io, direct, depth, index.notices())?;

@@ -1,7 +1,7 @@
 //! A model of how long a parallel file system makes its users wait: one queue for metadata, one for bytes, and a limit
 //! on concurrent requests.
 //!
-//! It is pure arithmetic over a clock. [`super::Throttled`] delays readers by it.
+//! It is pure arithmetic over a clock. [`super::DelayedReader`] delays readers by it.
 
 use super::ReadStats;
 use std::cmp::Reverse;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 /// How slow a parallel file system is.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct PfsRates {
+pub struct ParallelFsRates {
     /// The time until a file is open. It is paid for each file, and so only once for a shard.
     pub open: Duration,
     /// The time from asking for bytes until the first arrives.
@@ -25,7 +25,7 @@ pub struct PfsRates {
     pub concurrency: Option<usize>,
 }
 
-impl fmt::Display for PfsRates {
+impl fmt::Display for ParallelFsRates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "open {:?}, read {:?}", self.open, self.read)?;
         if let Some(bandwidth) = self.bandwidth {
@@ -40,13 +40,13 @@ impl fmt::Display for PfsRates {
 
 /// A parallel file system. All readers that share it share its queues.
 #[derive(Debug)]
-pub struct Pfs {
-    rates: PfsRates,
+pub struct ParallelFsModel {
+    rates: ParallelFsRates,
     start: Instant,
     queues: Mutex<Queues>,
 }
 
-/// The counters of a [`Pfs`].
+/// The counters of a [`ParallelFsModel`].
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct PfsStats {
     /// Files opened, requests served, bytes given.
@@ -55,14 +55,14 @@ pub struct PfsStats {
     pub busy_seconds: f64,
 }
 
-impl Pfs {
+impl ParallelFsModel {
     /// Makes a file system with empty queues.
-    pub fn new(rates: PfsRates) -> Self {
+    pub fn new(rates: ParallelFsRates) -> Self {
         Self { rates, start: Instant::now(), queues: Mutex::default() }
     }
 
     /// Returns the rates of the file system.
-    pub fn rates(&self) -> &PfsRates {
+    pub fn rates(&self) -> &ParallelFsRates {
         &self.rates
     }
 
@@ -125,7 +125,7 @@ impl PartialOrd for Time {
 impl Queues {
     /// Returns the time at which a request made at `now` is answered. Its bytes join their queue as soon as it is in
     /// service, so that latencies never leave bandwidth unused while requests wait.
-    fn serve(&mut self, rates: &PfsRates, now: f64, opens: bool, bytes: Option<u64>) -> f64 {
+    fn serve(&mut self, rates: &ParallelFsRates, now: f64, opens: bool, bytes: Option<u64>) -> f64 {
         let begin = now.max(self.turn(rates));
         let opened = match opens {
             true => {
@@ -151,7 +151,7 @@ impl Queues {
     }
 
     /// Returns the time at which one more request can be served. It takes the place of the request that ends then.
-    fn turn(&mut self, rates: &PfsRates) -> f64 {
+    fn turn(&mut self, rates: &ParallelFsRates) -> f64 {
         match rates.concurrency {
             Some(limit) if self.served.len() >= limit.max(1) => {
                 self.served.pop().map_or(0.0, |Reverse(Time(end))| end)
@@ -176,7 +176,7 @@ mod tests {
     use super::*;
     use base::rng::{RandomKey, RandomStream, Use};
 
-    const RATES: PfsRates = PfsRates {
+    const RATES: ParallelFsRates = ParallelFsRates {
         open: Duration::from_millis(2),
         read: Duration::from_millis(1),
         bandwidth: Some(200e6),
@@ -194,7 +194,7 @@ mod tests {
         close(queues.serve(&RATES, 2.0, false, Some(8_000_000)), 2.041);
         close(queues.serve(&RATES, 3.0, true, None), 3.002);
         close(queues.stats.busy_seconds, 0.004 + 0.002 + 0.041 + 0.002);
-        let free = PfsRates::default();
+        let free = ParallelFsRates::default();
         assert_eq!(Queues::default().serve(&free, 3.0, true, Some(1 << 40)), 3.0);
     }
 
@@ -204,7 +204,7 @@ mod tests {
         let last = (0..25).map(|_| queues.serve(&RATES, 0.0, false, Some(8_000_000))).last().unwrap();
         assert!((1.0..1.01).contains(&last), "200 MB at 200 MB/s: {last}");
         let mut queues = Queues::default();
-        let small = PfsRates { concurrency: None, ..RATES };
+        let small = ParallelFsRates { concurrency: None, ..RATES };
         let last = (0..5000).map(|_| queues.serve(&small, 0.0, true, Some(100))).last().unwrap();
         assert!((1.0..1.01).contains(&last), "5000 opens at 5000 a second: {last}");
     }

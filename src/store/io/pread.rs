@@ -1,7 +1,7 @@
 //! A reader with threads that block in pread. It works everywhere.
 
 use super::files::{
-    Files, MOST_MOVES, OpenMode, OpenPolicy, OpenShard, OpenShards, ReadAttempt, ReadFailure, open_file,
+    Files, MAX_MOVES, OpenMode, OpenPolicy, OpenShard, OpenShards, ReadAttempt, ReadFailure, open_file,
 };
 use super::transfer::{ShortReads, Transfer, TransferProgress};
 use super::{Completion, DROP_LIMIT, ReadRequest, ReadStats, Reader, Waker};
@@ -17,7 +17,7 @@ use std::thread::JoinHandle;
 
 /// The most threads. Network storage serves more reads per second the more are in flight, up to hundreds. A local drive
 /// needs far fewer; `queue_depth` sets that number.
-const MOST_THREADS: usize = 256;
+const MAX_THREADS: usize = 256;
 
 /// The bytes of a thread's stack. A read touches few of its pages: paths, a request, and the frames of libc.
 const STACK: usize = 256 << 10;
@@ -172,7 +172,7 @@ impl Reader for PreadReader {
         jobs.send(request).expect("a receiver is in self");
         self.in_flight += 1;
         let started = self.threads.len();
-        if self.in_flight > started && started < MOST_THREADS {
+        if self.in_flight > started && started < MAX_THREADS {
             // If the system refuses a thread, the existing threads serve one request after another.
             self.threads.extend((self.start)(started));
         }
@@ -207,7 +207,7 @@ impl Reader for PreadReader {
     fn describe(&self) -> String {
         let mode = if self.shared.policy.mode().direct { "O_DIRECT" } else { "buffered" };
         let why = if self.why.is_empty() { String::new() } else { format!(" ({})", self.why) };
-        format!("pread with {} threads, {mode}{why}", self.depth.min(MOST_THREADS))
+        format!("pread with {} threads, {mode}{why}", self.depth.min(MAX_THREADS))
     }
 }
 
@@ -259,14 +259,14 @@ impl PreadShared {
                     self.skipped.fetch_add(transfer.skipped(), Ordering::Relaxed);
                     return transfer.finish(|| path);
                 }
-                Err(ReadFailure::Moved(difference)) if moves < MOST_MOVES => {
+                Err(ReadFailure::Moved(difference)) if moves < MAX_MOVES => {
                     moves += 1;
                     if let Err(error) = self.files.accept(file, difference) {
                         return transfer.fail(&path, error.into());
                     }
                     self.shards.lock().expect("no panic under the lock").forget(file);
                 }
-                Err(ReadFailure::Written) if moves < MOST_MOVES => moves += 1,
+                Err(ReadFailure::Written) if moves < MAX_MOVES => moves += 1,
                 Err(failure) => match self.policy.weaker(mode, &failure) {
                     Some(weaker) => mode = weaker,
                     None => return transfer.fail(&path, failure),

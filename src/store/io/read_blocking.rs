@@ -1,7 +1,7 @@
 //! Reads one sample with plain blocking calls.
 
 use super::blocks::read_in_block;
-use super::files::{Files, MOST_MOVES, OpenMode, OpenShard, ReadAttempt, ReadFailure, open_file};
+use super::files::{Files, MAX_MOVES, OpenMode, OpenShard, ReadAttempt, ReadFailure, open_file};
 use super::ranged;
 use base::error::{Error, Result};
 use data::dataset::Extent;
@@ -27,7 +27,7 @@ pub(super) fn read_in_file(files: &dyn Files, extent: Extent, again: &AtomicU64)
     }
     let path = files.path(extent.file);
     let mut result = read_once(files, extent, &path, 0);
-    for former in 1..=MOST_MOVES {
+    for former in 1..=MAX_MOVES {
         match result {
             Err(ReadFailure::Moved(difference)) => files.accept(extent.file, difference)?,
             Err(ReadFailure::Written) => {}

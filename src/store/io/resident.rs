@@ -9,12 +9,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// The bytes of a dataset's samples, by sample number.
-pub struct Resident {
+pub struct InMemoryDataset {
     index: Arc<DatasetIndex>,
     files: HashMap<u64, Box<[u8]>>,
 }
 
-impl Resident {
+impl InMemoryDataset {
     /// Makes a dataset from the bytes of its samples.
     pub fn new(index: &Arc<DatasetIndex>, files: HashMap<u64, Box<[u8]>>) -> Arc<Self> {
         Arc::new(Self { index: index.clone(), files })
@@ -40,7 +40,7 @@ impl Resident {
     /// call.
     ///
     /// # Errors
-    /// The errors of [`Resident::check`] and of reading.
+    /// The errors of [`InMemoryDataset::check`] and of reading.
     pub fn load(index: &Arc<DatasetIndex>, progress: &(dyn Fn(u64) + Sync)) -> Result<Arc<Self>> {
         Self::check(index)?;
         let threads = 16.min(index.len()).max(1);
@@ -61,8 +61,8 @@ impl Resident {
     }
 
     /// Makes a reader of these samples with up to `depth` requests in flight.
-    pub fn reader(self: &Arc<Self>, depth: usize) -> ResidentReader {
-        ResidentReader {
+    pub fn reader(self: &Arc<Self>, depth: usize) -> InMemoryReader {
+        InMemoryReader {
             files: self.clone(),
             depth: depth.max(1),
             done: Vec::new(),
@@ -86,14 +86,14 @@ fn load_part(
 }
 
 /// Copies samples from memory. A request is complete as soon as it is submitted.
-pub struct ResidentReader {
-    files: Arc<Resident>,
+pub struct InMemoryReader {
+    files: Arc<InMemoryDataset>,
     depth: usize,
     done: Vec<Completion>,
     stats: ReadStats,
 }
 
-impl ResidentReader {
+impl InMemoryReader {
     fn copy(&self, request: ReadRequest) -> Completion {
         let ReadRequest { token, extent, mut slot, .. } = request;
         let sample = self.files.index.sample_of(extent);
@@ -107,7 +107,7 @@ impl ResidentReader {
     }
 }
 
-impl Reader for ResidentReader {
+impl Reader for InMemoryReader {
     fn room(&self) -> usize {
         self.depth - self.done.len()
     }

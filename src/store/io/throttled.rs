@@ -1,7 +1,7 @@
-//! A reader as slow as a parallel file system: it delays the answers of another reader as [`Pfs`] computes.
+//! A reader as slow as a parallel file system: it delays the answers of another reader as [`ParallelFsModel`] computes.
 
 use super::own_thread::OwnThread;
-use super::pfs::Pfs;
+use super::pfs::ParallelFsModel;
 use super::{Completion, Files, ReadRequest, ReadStats, Reader, Waker};
 use base::error::Result;
 use data::dataset::FileId;
@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// A reader with added delays. The wrapped reader runs on its own thread, so that a wait can also end by the clock.
-pub struct Throttled {
+pub struct DelayedReader {
     inner: OwnThread,
     files: Arc<dyn Files>,
-    pfs: Arc<Pfs>,
+    pfs: Arc<ParallelFsModel>,
     /// The shards that were opened.
     open: HashSet<FileId>,
     /// Requests in the wrapped reader, by number, with their tokens and the times at which to answer them.
@@ -24,13 +24,13 @@ pub struct Throttled {
     next: u64,
 }
 
-impl Throttled {
+impl DelayedReader {
     /// Wraps `inner`, which reads `files`, and delays its answers as `pfs` computes. All readers of `pfs` share its
     /// queues.
     ///
     /// # Errors
     /// [`base::error::Error::Unavailable`] when the system refuses a thread.
-    pub fn new(inner: Box<dyn Reader>, files: Arc<dyn Files>, pfs: Arc<Pfs>) -> Result<Self> {
+    pub fn new(inner: Box<dyn Reader>, files: Arc<dyn Files>, pfs: Arc<ParallelFsModel>) -> Result<Self> {
         let waker = Waker(Arc::new(|| {}));
         let inner = OwnThread::new("foreload-pfs", move || Ok(inner), waker)?;
         Ok(Self {
@@ -64,7 +64,7 @@ impl Throttled {
     }
 }
 
-impl Reader for Throttled {
+impl Reader for DelayedReader {
     fn room(&self) -> usize {
         self.inner.room().saturating_sub(self.held.len())
     }

@@ -3,7 +3,7 @@
 use super::files::{OpenMode, ReadFailure};
 use super::{Completion, Filled, ReadRequest};
 use base::error::{Error, Result};
-use base::parts::ByteParts;
+use base::parts::WantedBytes;
 use base::rng::{RandomKey, RandomStream, Use};
 use base::slot::{OVERHEAD, Slot};
 use data::dataset::Extent;
@@ -39,7 +39,7 @@ pub(super) struct Transfer {
     pub extent: Extent,
     pub slot: Slot,
     /// The only bytes of the extent that are wanted; `None` if all are.
-    parts: Option<ByteParts>,
+    parts: Option<WantedBytes>,
     /// Largest gap between wanted parts, in bytes, that is still read in one request.
     longest_gap: usize,
     /// Whether the extent is the whole file. If so, one byte more is requested, to detect that the file has grown.
@@ -101,7 +101,7 @@ impl Transfer {
         let up = |place: usize| place.next_multiple_of(self.alignment);
         let [head, start, end] = match self.parts {
             None => [self.extent.length; 3],
-            Some(ByteParts { head, start, end }) => [head, start, end],
+            Some(WantedBytes { head, start, end }) => [head, start, end],
         }
         .map(|place| self.head + place as usize);
         let second = start - start % self.alignment;
@@ -152,9 +152,9 @@ impl Transfer {
     }
 
     /// Returns the parts of the extent that were read; `None` if all of it was.
-    fn read_parts(&self) -> Option<ByteParts> {
+    fn read_parts(&self) -> Option<WantedBytes> {
         let has_gap = self.runs[1].need > 0;
-        let read = self.parts.map(|parts| if has_gap { parts } else { ByteParts::until(parts.end) });
+        let read = self.parts.map(|parts| if has_gap { parts } else { WantedBytes::until(parts.end) });
         read.filter(|parts| parts.bytes() < self.extent.length)
     }
 
@@ -309,7 +309,7 @@ mod tests {
             let length = 3 + below(60_000);
             let head = 1 + below(length - 2);
             let start = head + below(length - 1 - head);
-            let parts = ByteParts::new(head, start..start + 1 + below(length - start - 1));
+            let parts = WantedBytes::new(head, start..start + 1 + below(length - start - 1));
             let (offset, gap, direct) = (u64::from(below(9000)), below(20_000) as usize, below(2) == 0);
             let extent = Extent { file: FileId(0), offset, length };
             let slot = SlotPool::new(1 << 21).unwrap().try_take(length as usize).unwrap();

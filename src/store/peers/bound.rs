@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// A bound on the bytes that are held at a time.
 #[derive(Clone)]
-pub(super) struct BytesUnderWay {
+pub(super) struct ByteBudget {
     taken: Arc<AtomicUsize>,
     bound: usize,
 }
@@ -16,7 +16,7 @@ pub(super) struct ReservedBytes {
     bytes: usize,
 }
 
-impl BytesUnderWay {
+impl ByteBudget {
     pub(super) fn new(bound: usize) -> Self {
         Self { taken: Arc::default(), bound }
     }
@@ -41,7 +41,7 @@ mod tests {
 
     #[test]
     fn no_more_than_the_bound_is_held_but_for_one_alone() {
-        let bound = BytesUnderWay::new(100);
+        let bound = ByteBudget::new(100);
         let first = bound.reserve(60).unwrap();
         assert!(bound.reserve(41).is_none() && bound.reserve(40).is_some());
         drop(first);

@@ -1,7 +1,7 @@
 //! Serves the samples in this node's cache to the job's other nodes, and reads samples from their caches.
 //!
 //! All nodes compute the same owner node of each sample in `tier/placement.rs`; this module only transfers bytes. A
-//! [`Server`] answers from a [`Shelf`], which the cache implements. [`HttpTransfer`] sends the requests, as one
+//! [`Server`] answers from a [`ServedCache`], which the cache implements. [`HttpTransfer`] sends the requests, as one
 //! implementation of [`PeerTransfer`]. Each side runs on its own thread with a runtime.
 //!
 //! A read is answered exactly once, by its deadline at the latest. If a peer does not give the sample, for any
@@ -17,8 +17,8 @@ mod client;
 mod counters;
 mod open_files;
 mod probe;
+mod served_cache;
 mod server;
-mod shelf;
 mod telemetry;
 mod wire;
 
@@ -29,8 +29,10 @@ pub use client::{
 };
 pub use data::http::{CertificatePin, DeadlineLimits, TlsIdentity, Token};
 pub use open_files::allow_open_files;
-pub use probe::{LONGEST_IN_VAIN, PeerProbe, ProbeShelf, ProbedReads, most_in_flight, probe_dataset};
+pub use probe::{
+    LONGEST_WITHOUT_ANSWER, PeerProbe, ProbeSamples, ProbedReads, most_in_flight, probe_dataset,
+};
+pub use served_cache::{Accepted, CopyBytes, Found, ServedCache};
 pub use server::{ConnectionLimits, Server, ServerOptions, ServerStats};
-pub use shelf::{Accepted, CopyBytes, Found, Shelf};
 pub use telemetry::{PeerValue, peers_record};
 pub use wire::SharedDataset;

@@ -4,7 +4,7 @@
 use super::client::{
     BreakerLimits, HttpOptions, HttpTransfer, Miss, Peer, PeerAnswer, PeerRead, PeerTransfer,
 };
-use super::shelf::{Accepted, CopyBytes, Found, Shelf};
+use super::served_cache::{Accepted, CopyBytes, Found, ServedCache};
 use super::wire::SharedDataset;
 use crate::io::Waker;
 use base::crc::checksum;
@@ -32,16 +32,16 @@ const IN_FLIGHT_TOGETHER: usize = 256 << 20;
 const VERSION: FileVersion = FileVersion(1);
 
 /// The most reads of a small sample from one peer.
-const MOST_ALONE: u64 = 500;
+const MAX_ALONE: u64 = 500;
 
 /// The failures in a row after which a peer is given up. A firewall that drops packets costs a deadline each time.
-const GIVEN_UP: u64 = 2;
+const FAILURES_TO_GIVE_UP: u64 = 2;
 
 /// The deadline of a read. A slower one is of no use to training either.
 const DEADLINE: Duration = Duration::from_secs(1);
 
 /// The longest time that [`PeerProbe::alone`] takes beyond its limit if nothing arrives.
-pub const LONGEST_IN_VAIN: Duration = DEADLINE.saturating_mul(GIVEN_UP as u32);
+pub const LONGEST_WITHOUT_ANSWER: Duration = DEADLINE.saturating_mul(FAILURES_TO_GIVE_UP as u32);
 
 /// Returns the dataset of the made-up samples, for the job with this secret.
 pub fn probe_dataset(secret: &[u8; 32]) -> SharedDataset {
@@ -61,9 +61,9 @@ pub fn most_in_flight(size: u32, connections: usize) -> usize {
 }
 
 /// Samples in memory: number 0 is small, the others have a size of the user's choice.
-pub struct ProbeShelf(Vec<(Bytes, u32)>);
+pub struct ProbeSamples(Vec<(Bytes, u32)>);
 
-impl ProbeShelf {
+impl ProbeSamples {
     /// Makes samples of `size` bytes.
     pub fn new(size: u32) -> Self {
         let sample = |number: u64, size: u32| {
@@ -77,7 +77,7 @@ impl ProbeShelf {
     }
 }
 
-impl Shelf for ProbeShelf {
+impl ServedCache for ProbeSamples {
     fn find(&self, sample: u64, _version: Option<FileVersion>) -> Found {
         self.0.get(sample as usize).map_or(Found::Absent, |(bytes, crc)| Found::Copy {
             bytes: CopyBytes::Memory(bytes.clone()),
@@ -112,7 +112,7 @@ pub struct ProbedReads {
     pub missed: BTreeMap<Miss, u64>,
 }
 
-/// Reads from peers that have a [`ProbeShelf`].
+/// Reads from peers that have a [`ProbeSamples`].
 pub struct PeerProbe {
     transfer: HttpTransfer,
     slots: SlotPool,
@@ -174,7 +174,7 @@ impl PeerProbe {
         self.read(peer, 0, |reads, _| reads.samples == 0, 1, &mut connected)?;
         let mut reads = ProbedReads { missed: connected.missed, ..ProbedReads::default() };
         if connected.samples > 0 {
-            self.read(peer, 0, |reads, spent| reads.samples < MOST_ALONE && spent < limit, 1, &mut reads)?;
+            self.read(peer, 0, |reads, spent| reads.samples < MAX_ALONE && spent < limit, 1, &mut reads)?;
         }
         Ok(reads)
     }
@@ -201,7 +201,7 @@ impl PeerProbe {
     ) -> Result<()> {
         let (begin, mut failures) = (Instant::now(), 0);
         loop {
-            let goes_on = failures < GIVEN_UP.max(depth as u64) && more(reads, begin.elapsed());
+            let goes_on = failures < FAILURES_TO_GIVE_UP.max(depth as u64) && more(reads, begin.elapsed());
             while goes_on && self.transfer.in_flight() < depth {
                 let (sample, length) =
                     if large == 0 { (0, SMALL) } else { (1 + self.posted % large, self.size) };
@@ -249,19 +249,22 @@ mod tests {
         let (token, dataset) = (Token::of_job(&secret), probe_dataset(&secret));
         let server =
             Server::start(ServerOptions::new("127.0.0.1:0".parse().unwrap(), token.clone())).unwrap();
-        server.share(dataset, Arc::new(ProbeShelf::new(size)));
+        server.share(dataset, Arc::new(ProbeSamples::new(size)));
         let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let peers = [server.address(), nobody].map(|address| Peer { address, pin: None });
         let mut probe = PeerProbe::new(&peers, dataset, token, size, 4).unwrap();
         let alone = probe.alone(0, Duration::from_secs(60)).unwrap();
-        assert_eq!((alone.samples, alone.latency.count()), (MOST_ALONE, MOST_ALONE));
+        assert_eq!((alone.samples, alone.latency.count()), (MAX_ALONE, MAX_ALONE));
         assert!(alone.missed.is_empty(), "{alone:?}");
         let together = probe.together(0, Duration::from_millis(50)).unwrap();
         assert!(together.samples >= 8 && together.missed.is_empty(), "{together:?}");
         assert_eq!(together.bytes, together.samples * u64::from(size));
         for reads in [probe.alone(1, Duration::from_secs(1)), probe.together(1, Duration::from_secs(60))] {
             let reads = reads.unwrap();
-            assert!(reads.samples == 0 && reads.missed[&Miss::Unreachable] >= GIVEN_UP, "{reads:?}");
+            assert!(
+                reads.samples == 0 && reads.missed[&Miss::Unreachable] >= FAILURES_TO_GIVE_UP,
+                "{reads:?}"
+            );
         }
     }
 }

@@ -10,7 +10,7 @@ mod open;
 use super::convert::{Converter, FormChoice};
 use super::copies::{CacheTier, CopyFault, LocalTier, Location, Publish};
 use super::fill::{Fill, FillChoice};
-use super::peers::{CacheShelf, PeerMesh, PeersOptions, SharedJob};
+use super::peers::{PeerNetwork, PeersOptions, ServedTiers, SharedJob};
 use super::reader::TieredReader;
 use super::stage::Stager;
 use super::stats::{CacheStats, SourceCounters, UseCounters};
@@ -22,9 +22,9 @@ use base::slot::SlotPool;
 use base::tier_name::TierName;
 use base::trace::Trace;
 use data::dataset::{DatasetIndex, Extent, FileId};
-use data::schedule::{Order, SampleHomes, Schedule};
+use data::schedule::{Order, SampleOwners, Schedule};
 use epoch_plan::{EpochPlans, EpochRules};
-use forms::CacheForms;
+use forms::CacheFormats;
 pub use forms::NoForms;
 pub(super) use keep::{SampleOrigin, TierPlace};
 use open::OpenedTiers;
@@ -88,13 +88,13 @@ pub struct Cache {
     /// From the fastest to the slowest.
     tiers: Vec<KeptTier>,
     /// The job's nodes and the owner node of each sample, if nodes share their caches.
-    mesh: Option<Arc<PeerMesh>>,
+    network: Option<Arc<PeerNetwork>>,
     plans: Mutex<EpochPlans>,
     rules: EpochRules,
     /// How the cache is filled, and the reason in words; set when the source has been opened.
     fill: OnceLock<(Fill, String)>,
     staging: Mutex<StagingState>,
-    forms: CacheForms,
+    forms: CacheFormats,
     /// A bit for each sample that a tier has taken in this epoch, published or not.
     taken: Vec<AtomicU64>,
     demand_waits: AtomicBool,
@@ -152,25 +152,26 @@ impl Cache {
         trace: Trace,
         job: &SharedJob<'_>,
     ) -> Result<Option<Arc<Self>>> {
-        let OpenedTiers { tiers, mesh } = open::tiers(index, &options, &trace, job)?;
+        let OpenedTiers { tiers, network } = open::tiers(index, &options, &trace, job)?;
         if tiers.is_empty() {
             return Ok(None);
         }
         let kept = |(tier, form)| KeptTier { tier, form, used: UseCounters::default() };
         let tiers = tiers.into_iter().map(kept);
         let taken = (0..index.len().div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
-        let own_reads_wait = mesh.as_ref().map(|mesh| mesh.own_reads_wait.clone()).unwrap_or_default();
+        let own_reads_wait =
+            network.as_ref().map(|network| network.own_reads_wait.clone()).unwrap_or_default();
         let cache = Arc::new(Self {
             index: index.clone(),
             options,
             trace,
             tiers: tiers.collect(),
-            mesh,
+            network,
             plans: Mutex::default(),
             rules: EpochRules::default(),
             fill: OnceLock::new(),
             staging: Mutex::default(),
-            forms: CacheForms::default(),
+            forms: CacheFormats::default(),
             taken,
             demand_waits: AtomicBool::default(),
             own_reads_wait,
@@ -181,12 +182,13 @@ impl Cache {
             block_claims: Mutex::default(),
             process: std::process::id(),
         });
-        if let Some((mesh, server)) = cache.mesh.as_ref().and_then(|mesh| Some((mesh, mesh.server.as_ref()?)))
+        if let Some((network, server)) =
+            cache.network.as_ref().and_then(|network| Some((network, network.server.as_ref()?)))
         {
-            server.share(mesh.dataset, Arc::new(CacheShelf::new(&cache)));
+            server.share(network.dataset, Arc::new(ServedTiers::new(&cache)));
         }
-        if let (Some(mesh), Some(peers)) = (&cache.mesh, &cache.options.peers) {
-            mesh.wait_for_all(peers, job.place)?;
+        if let (Some(network), Some(peers)) = (&cache.network, &cache.options.peers) {
+            network.wait_for_all(peers, job.place)?;
         }
         Ok(Some(cache))
     }
@@ -235,13 +237,13 @@ impl Cache {
         // A nearly full cache counts as full: it is not worth reading pieces of which almost nothing can be kept.
         self.full.store(left < u64::from(self.index.largest()).max(quota / 100), Relaxed);
         self.plan(epoch, schedule, order_of);
-        if self.mesh.is_some() {
+        if self.network.is_some() {
             // Also publish samples that slower nodes have pushed since the end of the last epoch.
             self.publish();
         }
         let lacks_room = self.lacks_room.swap(false, Relaxed) && self.rules.whole().is_none();
-        if lacks_room && self.mesh.as_ref().is_some_and(|mesh| mesh.is_first) {
-            self.make_room_for_own();
+        if lacks_room && self.network.as_ref().is_some_and(|network| network.is_first) {
+            self.evict_samples_of_others();
         }
         let nodes = self.tiers().filter_map(|tier| tier.parts().nodes);
         nodes.for_each(|nodes| nodes.begin(schedule, first_step));
@@ -307,16 +309,16 @@ impl Cache {
     }
 
     /// Returns the owner nodes of the job's samples; `None` if nodes do not share their caches.
-    pub fn homes(&self) -> Option<SampleHomes> {
-        let mesh = self.mesh.as_ref()?;
-        let homes = mesh.homes.clone();
-        Some(SampleHomes::new(mesh.node_of_rank.clone(), move |sample| homes.home(sample)))
+    pub fn homes(&self) -> Option<SampleOwners> {
+        let network = self.network.as_ref()?;
+        let homes = network.homes.clone();
+        Some(SampleOwners::new(network.node_of_rank.clone(), move |sample| homes.home(sample)))
     }
 
     /// Returns the counters of this node's server since the cache was opened; `None` if another process of this node
     /// runs the server, or there is none.
     pub fn served(&self) -> Option<ServerStats> {
-        Some(self.mesh.as_ref()?.server.as_ref()?.stats())
+        Some(self.network.as_ref()?.server.as_ref()?.stats())
     }
 
     fn plans(&self) -> MutexGuard<'_, EpochPlans> {
@@ -367,7 +369,7 @@ impl Cache {
 
     /// Returns whether any tier would keep this sample now.
     pub(super) fn wants(&self, sample: u64) -> bool {
-        match self.claimed_by(sample) {
+        match self.responsible_tier(sample) {
             Some(place) => {
                 self.tier(place).parts().nodes.is_some_and(|nodes| nodes.wants(sample))
                     || self.rules.whole().is_some_and(|whole| self.takes(whole))
@@ -410,7 +412,7 @@ impl Cache {
     }
 
     /// Counts a sample that a tier had and could not give. `fault` is the defect of its copy, if that is the reason.
-    pub(super) fn fell_back(
+    pub(super) fn count_fallback(
         &self,
         sample: u64,
         place: TierPlace,
@@ -443,7 +445,7 @@ impl Cache {
         if !self.is_ours() {
             return;
         }
-        self.give_blocks_up();
+        self.release_blocks();
         let mut staging = self.staging();
         staging.closed = true;
         let threads = (staging.stager.take(), staging.converter.take());

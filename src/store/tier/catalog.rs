@@ -1,11 +1,11 @@
 //! The catalog: which sample is where in which segment. It takes about 26 bytes of memory for a cached sample, and half
 //! a byte for each other one. A segment is a file of the store, or a block of memory. The store keeps header summaries
-//! of images separately (`store/outlines.rs`).
+//! of images separately (`store/header_summaries.rs`).
 
 use super::copies::Location;
-use base::parts::RawOutline;
+use base::parts::RawHeaderSummary;
 use data::dataset::{Extent, FileId, FileVersion, Stamp};
-use pixels::decode::FileForm;
+use pixels::decode::StorageFormat;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 
@@ -24,11 +24,11 @@ pub(in crate::tier) struct SegmentRow {
     pub length: u32,
     pub crc: u32,
     /// The storage format of its bytes.
-    pub form: FileForm,
+    pub form: StorageFormat,
     /// The storage format of the last attempt to convert it. Its bytes have another one if the attempt failed.
-    pub tried: FileForm,
-    /// The header summary (`outline`) of an image that was packed for the cache, if the segment keeps it; else zeros.
-    pub outline: RawOutline,
+    pub tried: StorageFormat,
+    /// The header summary (`header_summary`) of an image that was packed for the cache, if the segment keeps it; else zeros.
+    pub header_summary: RawHeaderSummary,
 }
 
 /// The location of a sample's copy: its segment, offset, length, checksum, and the version of the source's file. The
@@ -77,7 +77,7 @@ pub(in crate::tier) struct Segment {
     /// The number of samples in the file that are out of date, because their source files have changed.
     stale: u32,
     /// The lowest storage format of the last attempts to convert its samples.
-    pub tried: FileForm,
+    pub tried: StorageFormat,
     /// The segment whose samples it holds in another storage format.
     former: Option<SegmentIndex>,
 }
@@ -89,7 +89,7 @@ impl Segment {
     }
 
     /// Returns whether it can be read and has samples whose conversion to `form` was not tried.
-    pub(in crate::tier) fn waits_for(&self, form: FileForm) -> bool {
+    pub(in crate::tier) fn waits_for(&self, form: StorageFormat) -> bool {
         !self.forgotten && self.tried < form && !self.is_superseded()
     }
 
@@ -274,7 +274,7 @@ impl Catalog {
             samples: 0,
             rows: 0,
             stale: 0,
-            tried: FileForm::Packed,
+            tried: StorageFormat::Packed,
             former: None,
         });
         self.by_number.insert(number, Some(segment_index));
@@ -316,7 +316,7 @@ impl Catalog {
     }
 
     /// Records that no sample of a segment could be converted to this storage format.
-    pub(in crate::tier) fn set_tried(&mut self, segment_index: SegmentIndex, form: FileForm) {
+    pub(in crate::tier) fn set_tried(&mut self, segment_index: SegmentIndex, form: StorageFormat) {
         if let Some(segment) = self.segments.get_mut(segment_index as usize) {
             segment.tried = form;
         }
@@ -325,7 +325,7 @@ impl Catalog {
     fn note_rows(&mut self, segment_index: SegmentIndex, rows: &[SegmentRow]) {
         let segment = &mut self.segments[segment_index as usize];
         segment.rows += rows.len() as u32;
-        segment.tried = rows.iter().map(|row| row.tried).fold(segment.tried, FileForm::min);
+        segment.tried = rows.iter().map(|row| row.tried).fold(segment.tried, StorageFormat::min);
     }
 
     fn enter(&mut self, segment_index: SegmentIndex, row: &SegmentRow, checked: bool) {

@@ -9,7 +9,7 @@ use crate::io::{ListeningReader, Reader, Waker};
 use crate::peers::{CopyBytes, PeerStats};
 use base::crc::checksum;
 use base::error::Result;
-use base::parts::RawOutline;
+use base::parts::RawHeaderSummary;
 use base::slot::SlotPool;
 use base::tier_name::TierName;
 use data::dataset::{Extent, FileId, FileVersion};
@@ -183,9 +183,9 @@ pub(super) trait SharedTier: Send + Sync {
     /// Removes soon a file of copies from an earlier run, whose samples other nodes own now.
     fn forget(&self, file: FileId);
 
-    /// Returns the header summary (`outline`) of a sample's packed copy at `location`, if it is known and the tier's
+    /// Returns the header summary (`header_summary`) of a sample's packed copy at `location`, if it is known and the tier's
     /// reader may read parts of the copy alone.
-    fn outline(&self, sample: u64, location: &Location) -> Option<RawOutline>;
+    fn header_summary(&self, sample: u64, location: &Location) -> Option<RawHeaderSummary>;
 }
 
 /// A tier whose copies can be converted to another storage format.

@@ -28,10 +28,10 @@ pub(super) struct Directory {
 }
 
 /// The most reads in flight from a drive.
-const MOST_READS: usize = 64;
+const MAX_READS: usize = 64;
 
 /// The most segments that are open for other nodes.
-const MOST_SERVED: usize = 256;
+const MAX_SERVED: usize = 256;
 
 /// The segments that are open for serving other nodes.
 #[derive(Default)]
@@ -56,7 +56,7 @@ impl ServedFiles {
         }
         // An open segment keeps its bytes on the drive after its removal.
         open.retain(|file, _| !files.is_gone(*file));
-        if open.len() >= MOST_SERVED {
+        if open.len() >= MAX_SERVED {
             let oldest = open.iter().min_by_key(|(_, (_, last))| *last).map(|(file, _)| *file);
             oldest.and_then(|oldest| open.remove(&oldest));
         }
@@ -122,7 +122,7 @@ impl CacheTier for Directory {
             bytes: self.size,
         };
         // A queue depth for a dataset on servers would need as many threads with pread.
-        let depth = self.queue_depth.min(MOST_READS);
+        let depth = self.queue_depth.min(MAX_READS);
         let (slots, io, direct) = (slots.clone(), self.io, self.direct);
         TierReader::Waiting(Box::new(move || open_source(&source, &slots, io, direct, depth)))
     }
@@ -196,11 +196,11 @@ mod tests {
         let named = tempfile::NamedTempFile::new().unwrap();
         let (files, served) = (OneFile(named.path().to_owned()), ServedFiles::default());
         let open = |file: usize| served.open(&files, FileId(file as u32)).unwrap();
-        let first: Vec<_> = (0..MOST_SERVED).map(open).collect();
+        let first: Vec<_> = (0..MAX_SERVED).map(open).collect();
         open(0);
-        let more: Vec<_> = (MOST_SERVED..2 * MOST_SERVED - 1).map(open).collect();
+        let more: Vec<_> = (MAX_SERVED..2 * MAX_SERVED - 1).map(open).collect();
         assert!(Arc::ptr_eq(&first[0], &open(0)), "it was asked for again");
-        assert!(std::iter::zip(MOST_SERVED.., &more).all(|(file, kept)| Arc::ptr_eq(kept, &open(file))));
+        assert!(std::iter::zip(MAX_SERVED.., &more).all(|(file, kept)| Arc::ptr_eq(kept, &open(file))));
         assert!(!Arc::ptr_eq(&first[1], &open(1)));
     }
 }

@@ -23,6 +23,7 @@
 //! that cannot be written in time is not kept. Both are counted. Only threads that decompress blocks wait for the
 //! store, briefly. → `tests/load/tiers.rs`
 
+mod background_thread;
 mod cache;
 mod catalog;
 mod convert;
@@ -40,7 +41,6 @@ mod read_blocking;
 mod reader;
 mod revalidate;
 mod route;
-mod side_thread;
 mod stage;
 mod stats;
 pub mod store;

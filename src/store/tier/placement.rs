@@ -28,16 +28,16 @@ pub struct NodeShare {
 /// The owner nodes of all samples of a dataset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placement {
-    deal: Deal,
-    /// The owner of each slot: the place of a node in the list that was given, or [`NOBODY`].
+    deal: SlotAssignment,
+    /// The owner of each slot: the place of a node in the list that was given, or [`NO_OWNER`].
     homes: Vec<u32>,
 }
 
 /// The owner of slots that no node keeps.
-const NOBODY: u32 = u32::MAX;
+const NO_OWNER: u32 = u32::MAX;
 
 /// The most slots. Their owners take half a megabyte. Of a thousand nodes, each owns about a hundred of them.
-const MOST_SLOTS: u64 = 1 << 17;
+const MAX_SLOTS: u64 = 1 << 17;
 
 impl Placement {
     /// Finds the owner nodes of `samples` samples among `nodes`. `bytes` returns the size of each sample, 0 for one
@@ -57,7 +57,7 @@ impl Placement {
         bytes: impl Fn(u64) -> u64,
     ) -> Result<Self> {
         let key = RandomKey::new(&fingerprint.0, 0, 0, Use::Home);
-        let deal = Deal::new(&key, samples);
+        let deal = SlotAssignment::new(&key, samples);
         let mut slots = vec![0; deal.slots as usize];
         (0..samples).for_each(|sample| slots[deal.slot(sample)] += bytes(sample));
         let mut bidders = Bidders::new(nodes, &key, slots.iter().map(|&bytes| u128::from(bytes)).sum())?;
@@ -83,22 +83,22 @@ impl Placement {
     /// Panics if there is no such sample.
     pub fn home(&self, sample: u64) -> Option<usize> {
         let home = self.homes[self.deal.slot(sample)];
-        (home != NOBODY).then_some(home as usize)
+        (home != NO_OWNER).then_some(home as usize)
     }
 }
 
 /// The assignment of samples to slots, in rounds that each give every slot one sample. Similar samples are often
 /// consecutive or at equal distances, so each round begins at another slot.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Deal {
+struct SlotAssignment {
     slots: u64,
     /// The slot of each round's first sample.
     begins: Vec<u32>,
 }
 
-impl Deal {
+impl SlotAssignment {
     fn new(key: &RandomKey, samples: u64) -> Self {
-        let rounds = samples.div_ceil(MOST_SLOTS).max(1);
+        let rounds = samples.div_ceil(MAX_SLOTS).max(1);
         // The last round is as full as possible.
         let slots = samples.div_ceil(rounds).max(1);
         Self { slots, begins: (0..rounds).map(|round| key.stream(round).below(slots) as u32).collect() }
@@ -115,7 +115,7 @@ impl Deal {
 struct Bidders(Vec<Bidder>);
 
 struct Bidder {
-    /// The node's place in the list that was given, or [`NOBODY`].
+    /// The node's place in the list that was given, or [`NO_OWNER`].
     node: u32,
     key: RandomKey,
     /// The mean of the bidder's times: 2⁶⁴ divided by its capacity.
@@ -156,7 +156,7 @@ impl Bidders {
             })
         };
         // The virtual bidder has the empty name, which no node has.
-        Ok(Self(std::iter::once((NOBODY, "", missing)).chain(capacities).filter_map(bidder).collect()))
+        Ok(Self(std::iter::once((NO_OWNER, "", missing)).chain(capacities).filter_map(bidder).collect()))
     }
 
     /// Returns the bidders with the earliest times at the slots of a run.
@@ -181,14 +181,14 @@ impl Bidders {
     /// all. Returns the new owner.
     fn give(&mut self, slot: u64, bytes: u64, first: usize) -> u32 {
         let first = match self.0.get(first) {
-            None => return NOBODY,
+            None => return NO_OWNER,
             Some(bidder) if bidder.room >= bytes => Some(first),
             Some(_) => self.first_with(slot, |bidder| bidder.room >= bytes),
         };
         // At the end there may be room for only a part of the slot.
-        let nobody = || self.0.iter().position(|bidder| bidder.node == NOBODY);
+        let nobody = || self.0.iter().position(|bidder| bidder.node == NO_OWNER);
         let first = first.or_else(nobody).or_else(|| self.first_with(slot, |bidder| bidder.room > 0));
-        let Some(bidder) = first.map(|first| &mut self.0[first]) else { return NOBODY };
+        let Some(bidder) = first.map(|first| &mut self.0[first]) else { return NO_OWNER };
         bidder.room = bidder.room.saturating_sub(bytes);
         bidder.node
     }

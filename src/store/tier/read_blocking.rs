@@ -8,7 +8,7 @@ use super::route::{Route, RouteLookup};
 use crate::io::read_blocking;
 use base::error::Result;
 use base::tier_name::TierName;
-use pixels::decode::{FileRestorer, form_of};
+use pixels::decode::{FileRestorer, storage_format_of};
 
 impl Cache {
     /// Reads a sample's bytes, and returns the tier that they came from. They are checked, counted and kept like those
@@ -59,7 +59,7 @@ impl Cache {
             Ok(Some(_)) => Some(CopyFault::Checksum),
             Err(error) => fault(&error),
         };
-        self.fell_back(sample, place, location, fault);
+        self.count_fallback(sample, place, location, fault);
         None
     }
 
@@ -72,7 +72,7 @@ impl Cache {
         let copy = self.tier(place).parts().local.and_then(|local| local.read_blocking(location).ok());
         let copy = copy.filter(|copy| location.is_copy(copy));
         copy.is_some_and(|copy| {
-            FileRestorer::default().restore(form_of(&copy), &copy).is_ok_and(|file| file == bytes)
+            FileRestorer::default().restore(storage_format_of(&copy), &copy).is_ok_and(|file| file == bytes)
         })
     }
 

@@ -4,7 +4,7 @@
 //! and counted.
 //!
 //! Of a packed copy in a directory, only the wanted parts are read, unless a tier must keep the sample, because tiers
-//! keep whole samples. The pipeline chooses the parts by a header summary (`outline`) before the copy is known. So the
+//! keep whole samples. The pipeline chooses the parts by a header summary (`header_summary`) before the copy is known. So the
 //! request names that summary, and a copy with another one is read whole. For parts, the checksums of the head and of
 //! the rows are verified, and the summary. If anything is wrong, the copy is read whole, and its own checksum decides.
 //! → `tests/load/cached_parts.rs`
@@ -14,14 +14,14 @@ use super::copies::{CopyFault, Location, TierReader};
 use super::revalidate::{Revalidation, VersionAnswer};
 use super::route::{Route, RouteLookup};
 use crate::io::{
-    Completion, Filled, GroupBell, GroupedReader, OwnThread, ReadRequest, ReadStats, Reader, ReaderGroup,
+    Completion, Filled, GroupWaker, GroupedReader, OwnThread, ReadRequest, ReadStats, Reader, ReaderGroup,
     Waker,
 };
 use base::error::{Error, Result};
-use base::parts::{ByteParts, OutlinedBytes};
+use base::parts::{SummarizedBytes, WantedBytes};
 use base::slot::{OVERHEAD, Slot, SlotPool};
 use data::dataset::Extent;
-use pixels::decode::packed::PackedOutline;
+use pixels::decode::packed::PackedHeaderSummary;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -42,30 +42,30 @@ pub(crate) struct TieredReader {
 
 /// A sample in flight.
 struct PendingSample {
-    asked: AskedSample,
+    asked: SampleRequest,
     state: PendingState,
 }
 
 /// A requested sample.
 #[derive(Clone, Copy)]
-struct AskedSample {
+struct SampleRequest {
     sample: u64,
     /// The extent in the dataset.
     extent: Extent,
     /// The origin to report if it is read from the source.
     at_source: SampleOrigin,
     /// The wanted parts, and the header summary of the copy that they are chosen for.
-    parts: Option<(ByteParts, OutlinedBytes)>,
+    parts: Option<(WantedBytes, SummarizedBytes)>,
 }
 
-impl AskedSample {
+impl SampleRequest {
     /// Returns whether the bytes that were read match the copy at `location`. For parts, the copy's own checksums of
     /// the head and of the rows decide; bytes that were not read are not checked.
     fn is_intact(&self, location: &Location, bytes: &Filled) -> bool {
         match (bytes.in_parts(), &self.parts) {
             ((all, None), _) => location.is_copy(all),
             ((bytes, Some(read)), Some((_, chosen_by))) => {
-                PackedOutline::is_of_parts(&chosen_by.outline, bytes, read)
+                PackedHeaderSummary::parts_are_intact(&chosen_by.header_summary, bytes, read)
             }
             ((_, Some(_)), None) => false,
         }
@@ -99,7 +99,7 @@ impl TieredReader {
         source: impl FnOnce() -> Result<Box<dyn Reader>> + Send + 'static,
         slots: &SlotPool,
     ) -> Result<Self> {
-        let bell = Arc::new(GroupBell::default());
+        let bell = Arc::new(GroupWaker::default());
         let mut copies = Vec::new();
         let mut driven_here = false;
         for tier in cache.tiers() {
@@ -124,7 +124,7 @@ impl TieredReader {
     }
 
     /// Submits a sample's read, or requests the version of its file first.
-    fn follow(&mut self, token: u64, asked: AskedSample, slot: Slot, lookup: RouteLookup) {
+    fn follow(&mut self, token: u64, asked: SampleRequest, slot: Slot, lookup: RouteLookup) {
         match lookup {
             RouteLookup::Found(route) => self.read(token, asked, slot, route),
             RouteLookup::NeedsVersion(copy) => {
@@ -136,20 +136,20 @@ impl TieredReader {
     }
 
     /// Submits a sample's read by the given route.
-    fn read(&mut self, token: u64, asked: AskedSample, slot: Slot, route: Route) {
+    fn read(&mut self, token: u64, asked: SampleRequest, slot: Slot, route: Route) {
         if let Route::Copy(place, location) = &route
             && location.extent.length as usize + OVERHEAD > slot.capacity()
         {
             // The slot has the largest possible size, but another storage format made this huge sample slightly larger.
-            self.cache.fell_back(asked.sample, *place, *location, None);
+            self.cache.count_fallback(asked.sample, *place, *location, None);
             let lookup = self.cache.route_without_copy(asked.extent.file);
             return self.follow(token, asked, slot, lookup);
         }
         match &route {
             Route::Copy(place, location) => {
                 // The copy may be another one than the parts were chosen for.
-                let outlined = || self.cache.outline(asked.sample, *place, location);
-                let parts = asked.parts.filter(|(_, chosen_by)| outlined() == Some(*chosen_by));
+                let summarized = || self.cache.header_summary(asked.sample, *place, location);
+                let parts = asked.parts.filter(|(_, chosen_by)| summarized() == Some(*chosen_by));
                 let parts = parts.map(|(parts, _)| parts);
                 let request = ReadRequest::new(token, location.extent, slot);
                 let request = ReadRequest { version: location.version, parts, ..request };
@@ -181,15 +181,15 @@ impl TieredReader {
 
     /// Returns completed reads, and offers their samples to the tiers. A sample with a wrong copy is read from the
     /// source.
-    fn come(&mut self, out: &mut Vec<Completion>) {
+    fn complete_reads(&mut self, out: &mut Vec<Completion>) {
         let mut arrived = std::mem::take(&mut self.arrived);
         for (_, completion) in arrived.drain(..) {
             match self.asked.remove(&completion.token) {
                 Some(PendingSample { asked, state: PendingState::Read(Route::Copy(place, at)) }) => {
-                    self.come_from_copy(asked, (place, at), completion, out);
+                    self.complete_copy(asked, (place, at), completion, out);
                 }
                 Some(PendingSample {
-                    asked: AskedSample { sample, at_source, .. },
+                    asked: SampleRequest { sample, at_source, .. },
                     state: PendingState::Read(Route::Source { version, copy }),
                 }) => {
                     if let Ok(bytes) = &completion.result {
@@ -207,14 +207,14 @@ impl TieredReader {
         self.arrived = arrived;
     }
 
-    fn come_from_copy(
+    fn complete_copy(
         &mut self,
-        asked: AskedSample,
+        asked: SampleRequest,
         (place, location): (TierPlace, Location),
         completion: Completion,
         out: &mut Vec<Completion>,
     ) {
-        let (token, AskedSample { sample, extent, .. }) = (completion.token, asked);
+        let (token, SampleRequest { sample, extent, .. }) = (completion.token, asked);
         let (slot, fault) = match completion.result {
             Ok(bytes) if asked.is_intact(&location, &bytes) => {
                 match bytes.in_parts() {
@@ -230,7 +230,7 @@ impl TieredReader {
             Ok(bytes) if bytes.in_parts().1.is_some() => match bytes.into_slot() {
                 // The checksum of the whole copy decides whether the copy is damaged or its header summary is wrong.
                 Some(slot) => {
-                    let asked = AskedSample { parts: None, ..asked };
+                    let asked = SampleRequest { parts: None, ..asked };
                     return self.read(token, asked, slot, Route::Copy(place, location));
                 }
                 None => (None, Some(CopyFault::Checksum)),
@@ -240,7 +240,7 @@ impl TieredReader {
         };
         let unconfirmed = fault == Some(CopyFault::Unconfirmed) && location.version.is_none();
         if !unconfirmed {
-            self.cache.fell_back(sample, place, location, fault);
+            self.cache.count_fallback(sample, place, location, fault);
         }
         match slot {
             // Request it again, with the version that its file has.
@@ -254,7 +254,7 @@ impl TieredReader {
                 let may_have_it = self.cache.is_of_nodes(place) && fault != Some(CopyFault::Gone);
                 let at_source = if may_have_it { SampleOrigin::SourceUnpushed } else { SampleOrigin::Source };
                 let lookup = self.cache.route_without_copy(extent.file);
-                self.follow(token, AskedSample { at_source, ..asked }, slot, lookup);
+                self.follow(token, SampleRequest { at_source, ..asked }, slot, lookup);
             }
             // The slot was lost with a thread that panicked, so there is nothing to read into.
             None => {
@@ -331,7 +331,7 @@ impl Reader for TieredReader {
         let ReadRequest { token, extent, slot, parts, chosen_by, .. } = request;
         let lookup = self.cache.look_up_route(sample, extent.file);
         let asked =
-            AskedSample { sample, extent, at_source: SampleOrigin::Source, parts: parts.zip(chosen_by) };
+            SampleRequest { sample, extent, at_source: SampleOrigin::Source, parts: parts.zip(chosen_by) };
         self.follow(token, asked, slot, lookup);
     }
 
@@ -347,7 +347,7 @@ impl Reader for TieredReader {
             self.wait_once()?;
             let went_on = self.go_on();
             let nothing_came = self.arrived.is_empty() && !went_on;
-            self.come(out);
+            self.complete_reads(out);
             // A sample that is read again from the source is no answer yet. Otherwise, a return without answers means
             // that a waker was called.
             if out.len() > before || nothing_came || waited_for == 0 {

@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 /// The most threads.
-const MOST_THREADS: usize = 16;
+const MAX_THREADS: usize = 16;
 /// The same if each query is a request to a server.
-const MOST_REMOTE_THREADS: usize = 64;
+const MAX_REMOTE_THREADS: usize = 64;
 
 /// The answer to a query for the version of a file.
 pub(super) struct VersionAnswer {
@@ -71,7 +71,7 @@ impl Revalidation {
             None
         } else {
             Some({
-                let most = if index.has_remote() { MOST_REMOTE_THREADS } else { MOST_THREADS };
+                let most = if index.has_remote() { MAX_REMOTE_THREADS } else { MAX_THREADS };
                 RevalidationThreads::start(index, depth.min(most), rouse)?
             })
         };

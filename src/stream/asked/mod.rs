@@ -21,7 +21,7 @@ use std::path::PathBuf;
 /// The usual size of a sample in bytes, for the size of the first pools.
 const USUAL_BYTES: u32 = 128 << 10;
 /// The largest capacity of a rehearsal buffer in bytes.
-const MOST_BYTES: u64 = 1 << 60;
+const MAX_BYTES: u64 = 1 << 60;
 /// The default directory quota is 1.5 times the capacity plus this many bytes, for snapshots and segments being
 /// written.
 const SPARE_BYTES: u64 = 256 << 20;
@@ -193,7 +193,7 @@ impl RehearsalSpec {
             ));
         }
         if let Capacity::Bytes(bytes) = capacity
-            && bytes > MOST_BYTES
+            && bytes > MAX_BYTES
         {
             return Err(Error::config(
                 "rehearsal.capacity",

@@ -13,7 +13,7 @@ use super::saved::{has_states, ids_of, no_directory};
 use super::snapshot::{BufferSnapshot, SnapshotHeader};
 use crate::ids::IdSet;
 use crate::reservoir::{KeptSample, Reservoir};
-use crate::segments::ForeignStore;
+use crate::segments::ReadOnlyStore;
 use crate::share::RankShare;
 use crate::source::SourcePosition;
 use crate::state::SnapshotRef;
@@ -24,7 +24,7 @@ use std::sync::Arc;
 /// The saved buffer of a former rank.
 struct FormerBuffer {
     /// The directory of the former rank; `None` if it is this rank's own.
-    foreign: Option<ForeignStore>,
+    foreign: Option<ReadOnlyStore>,
     saved: SnapshotRef,
     snapshot: BufferSnapshot,
 }
@@ -48,7 +48,7 @@ impl RehearsalBuffer {
     ///
     /// # Errors
     /// [`Error::Unavailable`] for snapshots that are not those of the states; I/O errors of the directories.
-    pub(crate) fn find_former(&mut self, former: &[Option<SnapshotRef>]) -> Result<FormerBuffers> {
+    pub(crate) fn find_former_buffers(&mut self, former: &[Option<SnapshotRef>]) -> Result<FormerBuffers> {
         let world_size = former.len() as u32;
         let of_rank = |(rank, saved): (u32, &Option<SnapshotRef>)| match saved {
             Some(saved) => self.find_one(RankShare { rank, world_size }, saved),
@@ -68,7 +68,7 @@ impl RehearsalBuffer {
                 return Ok(Some(FormerBuffer { foreign: None, saved, snapshot }));
             }
         } else {
-            let store = ForeignStore::new(path.clone());
+            let store = ReadOnlyStore::new(path.clone());
             if let Some(bytes) = store.read_snapshot(saved.number)? {
                 let snapshot = BufferSnapshot::of(&saved, &bytes, &path)?;
                 return Ok(Some(FormerBuffer { foreign: Some(store), saved, snapshot }));
@@ -93,7 +93,7 @@ impl RehearsalBuffer {
     /// # Errors
     /// [`Error::Config`] if the directory has the states of another run, [`Error::Unavailable`] if there is no room for
     /// the samples; I/O errors of the directories.
-    pub(crate) fn take_part(
+    pub(crate) fn restore_share(
         &mut self,
         former: &FormerBuffers,
         (run, lineage): (Option<u32>, Vec<u32>),
@@ -111,12 +111,12 @@ impl RehearsalBuffer {
             store.set_run(run.unwrap_or_default())?;
         }
         self.lineage = lineage;
-        self.go_back(own.map(|own| (own.saved.number, ids_of(&own.snapshot))))?;
-        self.merge_parts(former)?;
+        self.revert_to(own.map(|own| (own.saved.number, ids_of(&own.snapshot))))?;
+        self.merge_reservoirs(former)?;
         for &id in withdrawn {
             self.reservoir.withdraw(id, []);
         }
-        self.bring_bytes(former)?;
+        self.copy_missing_bytes(former)?;
         let headers = || former.found().map(|former| &former.snapshot.header);
         // A new sample counts as later than all that were offered to any of the former ranks.
         self.offered = headers().map(|header| header.offered).max().unwrap_or(0);
@@ -129,7 +129,7 @@ impl RehearsalBuffer {
     }
 
     /// Builds the reservoir of this rank from the former ones.
-    fn merge_parts(&mut self, former: &FormerBuffers) -> Result<()> {
+    fn merge_reservoirs(&mut self, former: &FormerBuffers) -> Result<()> {
         let options = (self.seed, self.options.by, self.options.capacity);
         let mut merged = Reservoir::new(self.seed, self.options.by, self.options.capacity)?;
         for FormerBuffer { snapshot, .. } in former.found() {
@@ -146,7 +146,7 @@ impl RehearsalBuffer {
     }
 
     /// Copies the bytes of samples from the directories of other ranks. Damaged or missing samples leave the reservoir.
-    fn bring_bytes(&mut self, former: &FormerBuffers) -> Result<()> {
+    fn copy_missing_bytes(&mut self, former: &FormerBuffers) -> Result<()> {
         let all = self.reservoir.len();
         let kept = self.reservoir.entries().map(|kept| kept.id);
         let mut wanted: IdSet = kept.filter(|&id| !self.bytes.has(id)).collect();

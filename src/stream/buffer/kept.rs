@@ -15,7 +15,7 @@ use store::io::{DataSource, Direct, IoChoice, Reader, open_source};
 const SPARSE: f64 = 0.8;
 
 /// The bytes of kept samples.
-pub(super) struct KeptBytes {
+pub(super) struct SampleStorage {
     memory: HashMap<u64, Arc<Record>>,
     /// The bytes in memory, and their limit if there is a directory.
     in_memory: u64,
@@ -30,7 +30,7 @@ struct StoredBytes {
     live: Arc<LiveTable>,
 }
 
-impl KeptBytes {
+impl SampleStorage {
     /// Without a `store` all bytes are in memory. With one, all are in the store and up to `most_in_memory` also in
     /// memory.
     pub(super) fn new(store: Option<SegmentStore>, most_in_memory: u64, live: Arc<LiveTable>) -> Self {
@@ -119,7 +119,7 @@ impl KeptBytes {
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub(super) fn take_over(&mut self, wanted: &IdSet) -> Result<()> {
+    pub(super) fn retain_on_disk(&mut self, wanted: &IdSet) -> Result<()> {
         let Some(stored) = &mut self.stored else { return Ok(()) };
         stored.store.retain(|id| wanted.contains(&id))?;
         stored.places = stored.store.places().map(|found| (found.id, found.place)).collect();

@@ -13,12 +13,12 @@ use super::ids::IdSet;
 use super::live::{LiveBytes, LiveTable};
 use super::record::Record;
 use super::reservoir::{Capacity, KeepBy, NO_CLASS, Offered, Reservoir, StepChange};
-use super::segments::{ForeignStore, SegmentOptions, SegmentStore};
+use super::segments::{ReadOnlyStore, SegmentOptions, SegmentStore};
 use super::share::RankShare;
 use base::error::{Error, Result};
 use base::notices::Notices;
 use base::slot::SlotPool;
-use kept::KeptBytes;
+use kept::SampleStorage;
 use saved::has_states;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -62,7 +62,7 @@ impl RehearsalOptions {
 }
 
 /// A sample of the buffer that a step rehearses.
-pub(super) struct LentSample {
+pub(super) struct BatchSample {
     pub label: Option<u32>,
     pub bytes: LiveBytes,
     /// The number of earlier uses.
@@ -75,7 +75,7 @@ pub(super) struct RehearsalBuffer {
     share: RankShare,
     seed: u64,
     reservoir: Reservoir,
-    bytes: KeptBytes,
+    bytes: SampleStorage,
     /// The number of samples that were offered.
     offered: u64,
     /// The steps that are planned and not delivered, in order.
@@ -118,7 +118,7 @@ impl RehearsalBuffer {
         notices: Notices,
     ) -> Result<Self> {
         let store = options.directory.as_ref().map(|path| options.open_store(&share.path(path), &notices));
-        let bytes = KeptBytes::new(store.transpose()?, options.memory_bytes, live.clone());
+        let bytes = SampleStorage::new(store.transpose()?, options.memory_bytes, live.clone());
         Ok(Self {
             options: options.clone(),
             share,
@@ -148,7 +148,7 @@ impl RehearsalBuffer {
         let run = RandomState::new().hash_one(store.path()) as u32 | 1;
         store.set_run(run)?;
         self.lineage = vec![run];
-        self.bytes.take_over(&IdSet::default())
+        self.bytes.retain_on_disk(&IdSet::default())
     }
 
     /// The runs whose directories belong to this one.
@@ -160,7 +160,7 @@ impl RehearsalBuffer {
     fn take_forsaken(&mut self) -> Result<()> {
         let Some(base) = self.options.directory.clone() else { return Ok(()) };
         for path in self.share.forsaken(&base) {
-            if ForeignStore::new(&path).run().is_some_and(|run| self.lineage.contains(&run)) {
+            if ReadOnlyStore::new(&path).run().is_some_and(|run| self.lineage.contains(&run)) {
                 self.forsaken.push(self.options.open_store(&path, &self.notices)?);
             }
         }
@@ -204,10 +204,10 @@ impl RehearsalBuffer {
     ///
     /// # Errors
     /// [`Error::Internal`] if the sample is not kept; I/O errors of the directory.
-    pub(super) fn lend(&self, id: u64) -> Result<LentSample> {
+    pub(super) fn lend(&self, id: u64) -> Result<BatchSample> {
         let none = || Error::Internal(format!("sample {id} is rehearsed and not kept"));
         let kept = self.reservoir.get(id).ok_or_else(none)?;
-        Ok(LentSample {
+        Ok(BatchSample {
             label: Some(kept.class).filter(|&class| class != NO_CLASS),
             bytes: self.bytes.lend(id)?,
             // Its first use, when it was new, counts too.

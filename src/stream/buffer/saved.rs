@@ -63,7 +63,7 @@ impl RehearsalBuffer {
         let snapshot = self.snapshot(saved)?;
         self.lineage = lineage.to_vec();
         self.take_forsaken()?;
-        self.go_back(Some((saved.number, ids_of(&snapshot))))?;
+        self.revert_to(Some((saved.number, ids_of(&snapshot))))?;
         let (kept, gone): (Vec<_>, Vec<_>) = snapshot.kept.iter().partition(|kept| self.bytes.has(kept.id));
         self.tell_missing(gone.len(), snapshot.kept.len());
         let options = (self.seed, self.options.by, self.options.capacity);
@@ -83,7 +83,7 @@ impl RehearsalBuffer {
     }
 
     /// Goes back to a snapshot, given by its number and the ids in it, or to before all of them.
-    pub(super) fn go_back(&mut self, saved: Option<(u64, Vec<u64>)>) -> Result<()> {
+    pub(super) fn revert_to(&mut self, saved: Option<(u64, Vec<u64>)>) -> Result<()> {
         self.acknowledged = saved.as_ref().map(|(number, _)| *number);
         self.snapshots.extend(saved);
         let Some(store) = self.bytes.store() else { return Ok(()) };
@@ -99,7 +99,7 @@ impl RehearsalBuffer {
             }
         }
         let wanted: IdSet = self.snapshots.values().flatten().copied().collect();
-        self.bytes.take_over(&wanted)
+        self.bytes.retain_on_disk(&wanted)
     }
 
     /// Warns that `gone` of the `all` samples in a state's buffer are missing.

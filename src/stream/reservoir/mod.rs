@@ -160,7 +160,7 @@ impl Reservoir {
         let Offered { id, class, bytes, .. } = *offered;
         let class = class.unwrap_or(NO_CLASS);
         let part = self.part_of(class);
-        if self.see_part(part) {
+        if self.ensure_part(part) {
             change.log.push(ReservoirChange::NewPart(part));
             self.shrink(change, &mut outcome.evicted);
         }
@@ -274,7 +274,7 @@ impl Reservoir {
     }
 
     /// Creates the part if it is missing, and returns whether it was created.
-    fn see_part(&mut self, part: u32) -> bool {
+    fn ensure_part(&mut self, part: u32) -> bool {
         let before = self.parts.len();
         self.parts.entry(part).or_insert(Part { samples: 0, bytes: 0, threshold: NEVER });
         self.parts.len() > before

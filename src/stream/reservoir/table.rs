@@ -29,7 +29,7 @@ impl Reservoir {
     ) -> Result<(Self, Vec<KeptSample>), String> {
         let mut made = Self::new(seed, by, capacity).map_err(|error| error.to_string())?;
         for ReservoirPart { part, threshold } in parts {
-            if by != KeepBy::Class && part != 0 || !made.see_part(part) {
+            if by != KeepBy::Class && part != 0 || !made.ensure_part(part) {
                 return Err(format!("it has a part {part} that it cannot have"));
             }
             made.parts.get_mut(&part).expect("made just now").threshold = threshold.unwrap_or(NEVER);
@@ -60,7 +60,7 @@ impl Reservoir {
         let mut gone = Vec::new();
         // Samples at or above either threshold may be missing in one of the two, so the union keeps none of them.
         for (&number, theirs) in &other.parts {
-            self.see_part(number);
+            self.ensure_part(number);
             let part = self.parts.get_mut(&number).expect("seen just now");
             part.threshold = part.threshold.min(theirs.threshold);
             let threshold = part.threshold;

@@ -18,11 +18,11 @@ use store::segments::numbered;
 const LOOK_AGAIN: u32 = 5;
 
 /// A directory of samples and snapshots that is only read.
-pub struct ForeignStore {
+pub struct ReadOnlyStore {
     path: PathBuf,
 }
 
-impl ForeignStore {
+impl ReadOnlyStore {
     /// The store in a directory, which may not exist.
     pub(crate) fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }

@@ -26,7 +26,7 @@ mod rows;
 mod snapshots;
 mod whole;
 
-pub use foreign::ForeignStore;
+pub use foreign::ReadOnlyStore;
 pub use full::{AppendError, StoreFull};
 pub use rewrite::MovedRecord;
 

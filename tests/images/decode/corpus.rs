@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use foreload::DecodeError;
 use foreload::testing::decode::Backend;
-use foreload::testing::decode::forms::{FileForm, FileRestorer, FormMaker, MadeForm};
+use foreload::testing::decode::forms::{ConvertedFormat, FileRestorer, FormatConverter, StorageFormat};
 use foreload::testing::decode::packed::{Packer, Restorer};
 use foreload::testing::simd::Level;
 
@@ -129,17 +129,18 @@ fn every_file_is_packed_so_that_nothing_changes_or_kept() {
 #[test]
 fn every_file_is_indexed_so_that_nothing_changes_or_kept() {
     let Some(files) = files() else { return };
-    let (mut maker, mut restorer, mut indexed) = (FormMaker::default(), FileRestorer::default(), Vec::new());
+    let (mut maker, mut restorer, mut indexed) =
+        (FormatConverter::default(), FileRestorer::default(), Vec::new());
     let (mut count, mut errors, mut kept) = (0, 0, BTreeMap::<_, u32>::new());
     for (number, path) in files.iter().enumerate() {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
         let bytes = std::fs::read(path).unwrap();
-        if let Err(reason) = maker.make(MadeForm::Indexed, &bytes, &mut indexed) {
+        if let Err(reason) = maker.make(ConvertedFormat::Indexed, &bytes, &mut indexed) {
             *kept.entry(format!("{reason:?}")).or_default() += 1;
             continue;
         }
         count += 1;
-        assert!(restorer.restore(FileForm::Indexed, &indexed).unwrap() == bytes, "{name}");
+        assert!(restorer.restore(StorageFormat::Indexed, &indexed).unwrap() == bytes, "{name}");
         for level in Level::available() {
             let mut stream = stream(number as u64);
             for _ in 0..4 {

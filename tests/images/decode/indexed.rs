@@ -1,7 +1,9 @@
 //! Indexed JPEGs: each decodes as the file in it does.
 
 use foreload::testing::decode::Backend;
-use foreload::testing::decode::forms::{FileForm, FileRestorer, FormMaker, Kept, MadeForm};
+use foreload::testing::decode::forms::{
+    ConvertedFormat, FileRestorer, FormatConverter, KeepReason, StorageFormat,
+};
 use foreload::testing::simd::Level;
 
 use super::decode;
@@ -11,20 +13,20 @@ use super::region::any_region;
 #[test]
 fn regions_are_those_of_the_jpeg_at_every_level() {
     let (mut maker, mut restorer, mut indexed, mut count) =
-        (FormMaker::default(), FileRestorer::default(), Vec::new(), 0);
+        (FormatConverter::default(), FileRestorer::default(), Vec::new(), 0);
     for number in 0..400 {
         let mut stream = stream(number);
         let kind = Kind::baseline(&mut stream);
         let file = kind.encode(&mut stream);
         let what = format!("image {number}, {kind:?}");
-        match maker.make(MadeForm::Indexed, &file, &mut indexed) {
+        match maker.make(ConvertedFormat::Indexed, &file, &mut indexed) {
             Ok(()) => count += 1,
             Err(reason) => {
-                assert!(reason == Kept::Kind && !kind.one_scan, "{what}: {reason:?}");
+                assert!(reason == KeepReason::Kind && !kind.one_scan, "{what}: {reason:?}");
                 continue;
             }
         }
-        assert!(restorer.restore(FileForm::Indexed, &indexed).unwrap() == file, "{what}");
+        assert!(restorer.restore(StorageFormat::Indexed, &indexed).unwrap() == file, "{what}");
         for _ in 0..4 {
             let mut region = None;
             let choose = |width, height| *region.insert(any_region(&mut stream, width, height));

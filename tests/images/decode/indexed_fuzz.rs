@@ -4,7 +4,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
-use foreload::testing::decode::forms::{FileForm, FileRestorer, FormMaker, MadeForm, original_length};
+use foreload::testing::decode::forms::{
+    ConvertedFormat, FileRestorer, FormatConverter, StorageFormat, original_length,
+};
 use foreload::testing::decode::{Backend, Damaged, Decoder, Planes};
 use foreload::testing::rng::{RandomKey, RandomStream, Use};
 use foreload::testing::simd::Level;
@@ -76,7 +78,7 @@ fn damaged_files_answer_alike_with_and_without_an_index() {
     let first = fuzz_seed();
     println!("seeds from FORELOAD_FUZZ_SEED={first} on");
     let mut both = [decoders(Damaged::Refuse), decoders(Damaged::Conceal)];
-    let (mut maker, mut indexed) = (FormMaker::default(), Vec::new());
+    let (mut maker, mut indexed) = (FormatConverter::default(), Vec::new());
     let (start, mut runs, mut indexes, mut errors) = (Instant::now(), 0u64, 0u64, 0u64);
     while goes_on(start, runs) {
         let seed = first + runs;
@@ -91,7 +93,7 @@ fn damaged_files_answer_alike_with_and_without_an_index() {
                 file[at] ^= 1 << stream.below(8);
             }
         }
-        if maker.make(MadeForm::Indexed, &file, &mut indexed).is_err() {
+        if maker.make(ConvertedFormat::Indexed, &file, &mut indexed).is_err() {
             continue;
         }
         indexes += 1;
@@ -112,14 +114,15 @@ fn wrong_indexes_give_pixels_or_an_error() {
     let first = fuzz_seed();
     println!("seeds from FORELOAD_FUZZ_SEED={first} on");
     let mut decoders = decoders(Damaged::Refuse);
-    let (mut maker, mut restorer, mut indexed) = (FormMaker::default(), FileRestorer::default(), Vec::new());
+    let (mut maker, mut restorer, mut indexed) =
+        (FormatConverter::default(), FileRestorer::default(), Vec::new());
     let (start, mut runs, mut same, mut other, mut errors) = (Instant::now(), 0u64, 0u64, 0u64, 0u64);
     while goes_on(start, runs) {
         let seed = first + runs;
         runs += 1;
         let mut stream = RandomKey::new(b"wrong index", seed, 0, Use::Augment).stream(0);
         let file = image(&mut stream);
-        if maker.make(MadeForm::Indexed, &file, &mut indexed).is_err() {
+        if maker.make(ConvertedFormat::Indexed, &file, &mut indexed).is_err() {
             continue;
         }
         damage_anywhere(&mut indexed, &file, &mut stream);
@@ -130,7 +133,7 @@ fn wrong_indexes_give_pixels_or_an_error() {
             Err(_) => errors += 1,
         }
         let restored = catch_unwind(AssertUnwindSafe(|| {
-            restorer.restore(FileForm::Indexed, &indexed).map(<[u8]>::to_vec)
+            restorer.restore(StorageFormat::Indexed, &indexed).map(<[u8]>::to_vec)
         }))
         .unwrap_or_else(|_| panic!("restoring panicked: FORELOAD_FUZZ_SEED={seed}"));
         let begins_alike = indexed.starts_with(b"\x8AFLINDX\x01");
@@ -150,7 +153,7 @@ fn wrong_indexes_give_pixels_or_an_error() {
 fn damaged_indexed_images_are_decoded_by_their_index_or_left_to_the_cpu() {
     let first = fuzz_seed();
     println!("seeds from FORELOAD_FUZZ_SEED={first} on");
-    let (mut maker, mut planes, mut indexed) = (FormMaker::default(), Planes::default(), Vec::new());
+    let (mut maker, mut planes, mut indexed) = (FormatConverter::default(), Planes::default(), Vec::new());
     let mut decoders: Vec<_> =
         Level::available().map(|level| Decoder::with_level(1_000_000, level)).collect();
     let (start, mut runs, mut by_index, mut left) = (Instant::now(), 0u64, 0u64, 0u64);
@@ -159,7 +162,7 @@ fn damaged_indexed_images_are_decoded_by_their_index_or_left_to_the_cpu() {
         runs += 1;
         let mut stream = RandomKey::new(b"indexed kernel", seed, 0, Use::Augment).stream(0);
         let file = image(&mut stream);
-        if maker.make(MadeForm::Indexed, &file, &mut indexed).is_err() {
+        if maker.make(ConvertedFormat::Indexed, &file, &mut indexed).is_err() {
             continue;
         }
         damage_anywhere(&mut indexed, &file, &mut stream);

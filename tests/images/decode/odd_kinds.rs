@@ -100,11 +100,11 @@ pub fn assert_is_libjpegs(
     };
     let (pixels, _) = libjpeg::pixels(bytes, space).expect(what);
     // The values are inverted, as Pillow takes them; then comes what ink and black leave of the light.
-    let on_paper = |pixel: &[u8]| {
+    let cmyk_to_rgb = |pixel: &[u8]| {
         let light = f64::from(pixel[3]);
         [0, 1, 2].map(|i| (light - f64::from(255 - pixel[i]) * light / 255.0).round() as u8)
     };
-    let pixels = if is_ink { pixels.chunks(4).flat_map(on_paper).collect() } else { pixels };
+    let pixels = if is_ink { pixels.chunks(4).flat_map(cmyk_to_rgb).collect() } else { pixels };
     let difference = difference(planes, region, &pixels);
     assert!(difference <= u8::from(is_ink), "{what}, {region:?}: {difference}");
 }

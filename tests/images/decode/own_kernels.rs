@@ -1,8 +1,8 @@
 //! The kernels that decode packed and indexed images on a GPU, compiled for the CPU: they make the samples of the CPU's
 //! decoder, in whichever order their threads run, and touch nothing beside the bytes of the wanted rows and the planes.
 
-use foreload::testing::decode::cuda::{OwnImage, OwnKernel, OwnPlaces, OwnPlan, OwnTables};
-use foreload::testing::decode::forms::{FormMaker, MadeForm};
+use foreload::testing::decode::cuda::{CudaImage, CudaKernel, CudaPlan, ImageAddresses, LaunchTables};
+use foreload::testing::decode::forms::{ConvertedFormat, FormatConverter};
 use foreload::testing::decode::{Decoder, Planes};
 use foreload::testing::rng::{RandomKey, Use};
 
@@ -52,7 +52,7 @@ impl Drop for Guarded {
 
 /// An image with the memory that it is decoded from and to.
 struct Job<'a> {
-    plan: &'a OwnPlan,
+    plan: &'a CudaPlan,
     planes: Guarded,
     /// The bytes as they were read, and where they are gathered: whole quads, before and behind which is nothing.
     bytes: Guarded,
@@ -63,7 +63,7 @@ struct Job<'a> {
 
 impl<'a> Job<'a> {
     /// What is decoded from ends where the memory does, or else what is decoded to.
-    fn new(image: &[u8], plan: &'a OwnPlan, from_ends: bool) -> Self {
+    fn new(image: &[u8], plan: &'a CudaPlan, from_ends: bool) -> Self {
         let (quads, words) = (Self::whole(plan, 16), Self::whole(plan, 4));
         let [planes, bytes, gathered, words] =
             [plan.layout.bytes as usize, quads, quads, words].map(Guarded::new);
@@ -75,7 +75,7 @@ impl<'a> Job<'a> {
 
     /// The bytes of the memory with what is needed, which is read in whole units of so many bytes and does not begin
     /// with the first byte of one.
-    fn whole(plan: &OwnPlan, unit: usize) -> usize {
+    fn whole(plan: &CudaPlan, unit: usize) -> usize {
         (plan.bytes.start % unit + plan.bytes.len()).next_multiple_of(unit)
     }
 
@@ -92,21 +92,21 @@ impl<'a> Job<'a> {
     }
 
     /// Where all of it is for the kernel that gathers.
-    fn places(&mut self, from_ends: bool) -> OwnPlaces {
+    fn places(&mut self, from_ends: bool) -> ImageAddresses {
         let from = self.from(from_ends).as_ptr() as u64;
         let bytes = self.gathered(from_ends).as_ptr() as u64;
-        OwnPlaces { from, bytes, planes: self.to(from_ends).as_ptr() as u64 }
+        ImageAddresses { from, bytes, planes: self.to(from_ends).as_ptr() as u64 }
     }
 
     /// The bytes of the first quad that are in front of the first word.
-    fn skipped(plan: &OwnPlan) -> usize {
+    fn skipped(plan: &CudaPlan) -> usize {
         plan.bytes.start % 16 / 4 * 4
     }
 
     /// Where all of it is for the decoders. What comes before the first word is in no memory.
-    fn places_in_words(&mut self, from_ends: bool) -> OwnPlaces {
+    fn places_in_words(&mut self, from_ends: bool) -> ImageAddresses {
         let bytes = self.words(from_ends).as_ptr() as u64 - Self::skipped(self.plan) as u64;
-        OwnPlaces { bytes, ..self.places(from_ends) }
+        ImageAddresses { bytes, ..self.places(from_ends) }
     }
 
     /// Copies the words of what was gathered that the decoders may read.
@@ -136,7 +136,7 @@ impl<'a> Job<'a> {
 }
 
 /// Runs those launches of the tables whose kernel is one that is `asked` for.
-fn run(tables: &OwnTables, turn: u32, damage: &mut [u32], asked: impl Fn(OwnKernel) -> bool) {
+fn run(tables: &LaunchTables, turn: u32, damage: &mut [u32], asked: impl Fn(CudaKernel) -> bool) {
     let mut entries = vec![0u64; tables.bytes().div_ceil(8)];
     // SAFETY: integers are bytes, and there are at least as many.
     tables.write(unsafe { std::slice::from_raw_parts_mut(entries.as_mut_ptr().cast(), tables.bytes()) });
@@ -149,13 +149,13 @@ fn run(tables: &OwnTables, turn: u32, damage: &mut [u32], asked: impl Fn(OwnKern
         // SAFETY: the arguments are the kernel's, and what they point to is as large as it takes it to be.
         let done = unsafe {
             match launch.kernel {
-                OwnKernel::Gather => {
+                CudaKernel::Gather => {
                     kernels_stand_in::launch_gather(grid, block, shared, turn, arguments.try_into().unwrap())
                 }
-                OwnKernel::Packed => {
+                CudaKernel::Packed => {
                     kernels_stand_in::launch_packed(grid, block, shared, turn, arguments.try_into().unwrap())
                 }
-                OwnKernel::Indexed => {
+                CudaKernel::Indexed => {
                     kernels_stand_in::launch_indexed(grid, block, shared, turn, arguments.try_into().unwrap())
                 }
             }
@@ -166,9 +166,9 @@ fn run(tables: &OwnTables, turn: u32, damage: &mut [u32], asked: impl Fn(OwnKern
 
 /// The samples of each of these images; `None` for one with damaged rows. The threads of a block run in the order of
 /// `turn`.
-fn decode(images: &[(&[u8], OwnPlan)], turn: u32) -> Vec<Option<Vec<u8>>> {
+fn decode(images: &[(&[u8], CudaPlan)], turn: u32) -> Vec<Option<Vec<u8>>> {
     let from_ends = turn % 3 == 1;
-    let (mut gathering, mut decoding) = (OwnTables::default(), OwnTables::default());
+    let (mut gathering, mut decoding) = (LaunchTables::default(), LaunchTables::default());
     let mut jobs: Vec<_> = images.iter().map(|(image, plan)| Job::new(image, plan, from_ends)).collect();
     for (number, job) in jobs.iter_mut().enumerate() {
         // Numbers in reverse order, so that they are not those of the images by chance.
@@ -178,16 +178,16 @@ fn decode(images: &[(&[u8], OwnPlan)], turn: u32) -> Vec<Option<Vec<u8>>> {
     }
     let mut damage = vec![0u32; images.len()];
     // What is gathered may end in the midst of a quad, of which the decoders read the words alone that they need.
-    run(&gathering, turn, &mut damage, |kernel| kernel == OwnKernel::Gather);
+    run(&gathering, turn, &mut damage, |kernel| kernel == CudaKernel::Gather);
     jobs.iter_mut().for_each(|job| job.hand_over(from_ends));
-    run(&decoding, turn, &mut damage, |kernel| kernel != OwnKernel::Gather);
+    run(&decoding, turn, &mut damage, |kernel| kernel != CudaKernel::Gather);
     let jobs = jobs.into_iter().zip(damage.iter().rev());
     jobs.map(|(job, damage)| (*damage == 0).then(|| job.samples(from_ends))).collect()
 }
 
 /// What a kernel answers where the CPU gives [`of_cpu`] of at most `most` pixels: the samples, or why there are none.
 pub fn answer(image: &[u8], most: u64, seed: u64) -> Result<Vec<u8>, String> {
-    let own = OwnImage::read(image).map_err(|error| error.to_string())?.ok_or("not read")?;
+    let own = CudaImage::read(image).map_err(|error| error.to_string())?.ok_or("not read")?;
     let (width, height) = own.size();
     if u64::from(width) * u64::from(height) > most {
         return Err("too large".into());
@@ -202,20 +202,20 @@ fn a_launch_makes_the_samples_of_the_cpu() {
     let first = fuzz_seed();
     println!("seeds from FORELOAD_FUZZ_SEED={first} on");
     let (mut maker, mut decoder, mut planes) =
-        (FormMaker::default(), Decoder::new(1_000_000), Planes::default());
+        (FormatConverter::default(), Decoder::new(1_000_000), Planes::default());
     for launch in 0..60 {
         let (mut expected, mut files) = (Vec::new(), Vec::new());
         for seed in (first + 100 * launch..).take(20) {
             let mut stream = RandomKey::new(b"own kernels", seed, 0, Use::Augment).stream(0);
             let (file, mut made) = (image(&mut stream), Vec::new());
-            let form = [MadeForm::Packed, MadeForm::Indexed][seed as usize % 2];
+            let form = [ConvertedFormat::Packed, ConvertedFormat::Indexed][seed as usize % 2];
             if maker.make(form, &file, &mut made).is_ok() {
                 expected.push((seed, of_cpu(&mut decoder, &mut planes, &made, seed).ok()));
                 files.push((seed, made));
             }
         }
         let plan = |(seed, made): &(u64, Vec<u8>)| {
-            let own = OwnImage::read(made).unwrap().unwrap();
+            let own = CudaImage::read(made).unwrap().unwrap();
             own.plan(region(*seed, own.size())).unwrap().unwrap()
         };
         let images: Vec<_> = files.iter().map(|file| (&file.1[..], plan(file))).collect();
@@ -231,17 +231,17 @@ fn a_launch_makes_the_samples_of_the_cpu() {
 #[test]
 fn rows_of_indexed_images_are_decoded_side_by_side() {
     let (mut maker, mut decoder, mut planes) =
-        (FormMaker::default(), Decoder::new(1_000_000), Planes::default());
+        (FormatConverter::default(), Decoder::new(1_000_000), Planes::default());
     let (mut indexed, mut count) = (Vec::new(), 0);
     for number in 0..400 {
         let mut stream = stream(number);
         let kind = Kind::baseline(&mut stream);
-        if maker.make(MadeForm::Indexed, &kind.encode(&mut stream), &mut indexed).is_err() {
+        if maker.make(ConvertedFormat::Indexed, &kind.encode(&mut stream), &mut indexed).is_err() {
             continue;
         }
         count += 1;
         for turn in [1, 127] {
-            let own = OwnImage::read(&indexed).unwrap().unwrap();
+            let own = CudaImage::read(&indexed).unwrap().unwrap();
             let (width, height) = own.size();
             let region = any_region(&mut stream, width, height);
             let plan = own.plan(region).unwrap().unwrap();
@@ -258,13 +258,13 @@ fn rows_of_indexed_images_are_decoded_side_by_side() {
 
 #[test]
 fn a_block_has_the_memory_that_it_needs() {
-    let kernels = [OwnKernel::Packed, OwnKernel::Indexed];
+    let kernels = [CudaKernel::Packed, CudaKernel::Indexed];
     assert_eq!(kernels.map(|kernel| kernel.block().1), kernels_stand_in::shared_bytes());
 }
 
 #[test]
 fn pieces_are_what_a_block_moves_at_once() {
-    assert_eq!(OwnTables::PIECE_BYTES, kernels_stand_in::piece_bytes().map(u64::from));
+    assert_eq!(LaunchTables::PIECE_BYTES, kernels_stand_in::piece_bytes().map(u64::from));
 }
 
 /// An image as wide as can be has more units in a row than a block has threads.
@@ -282,8 +282,8 @@ fn the_widest_images_are_decoded_too() {
         let mut encoder = Encoder::new(&mut file, 97);
         encoder.set_sampling_factor(sampling);
         encoder.encode(&pixels, width, height, ColorType::Rgb).unwrap();
-        for form in [MadeForm::Packed, MadeForm::Indexed] {
-            FormMaker::default().make(form, &file, &mut made).unwrap();
+        for form in [ConvertedFormat::Packed, ConvertedFormat::Indexed] {
+            FormatConverter::default().make(form, &file, &mut made).unwrap();
             for seed in 0..4 {
                 let expected =
                     of_cpu(&mut Decoder::new(1 << 24), &mut Planes::default(), &made, seed).unwrap();

@@ -26,7 +26,7 @@ fn answer(
     let (decoder, planes) = by;
     let choose = |width, height| region(seed, (width, height));
     let decoded = match rows {
-        Some(rows) => decoder.decode_again(bytes, rows, choose, planes),
+        Some(rows) => decoder.decode_with_row_starts(bytes, rows, choose, planes),
         None => decoder.decode(bytes, choose, planes),
     };
     let by_rows = decoded.as_ref().is_ok_and(|decoded| decoded.by_rows);

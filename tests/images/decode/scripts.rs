@@ -38,7 +38,7 @@ pub fn script(stream: &mut RandomStream, channels: i32, incomplete: bool) -> Vec
         }
     }
     queues.retain(|queue| !queue.is_empty());
-    while !queues.is_empty() && order.len() < libjpeg::MOST_SCANS {
+    while !queues.is_empty() && order.len() < libjpeg::MAX_SCANS {
         let next = stream.below(queues.len() as u64) as usize;
         order.push(queues[next].remove(0));
         queues.retain(|queue| !queue.is_empty());

@@ -67,7 +67,7 @@ pub struct Scan {
 }
 
 /// The most scans that the encoder has room for.
-pub const MOST_SCANS: usize = 64;
+pub const MAX_SCANS: usize = 64;
 
 unsafe extern "C-unwind" fn fail(common: &mut jpeg_common_struct) {
     // SAFETY: libjpeg sets `err` before it reports anything through it.
@@ -206,7 +206,7 @@ fn encode_as(
     scans: &[Scan],
     coded: Option<(J_COLOR_SPACE, &[(u32, u32)])>,
 ) -> Vec<u8> {
-    assert!(scans.len() <= MOST_SCANS, "libjpeg does not look where it writes");
+    assert!(scans.len() <= MAX_SCANS, "libjpeg does not look where it writes");
     let &Encoding { width, height, channels, factors, quality, restart_interval, optimised, progressive } =
         image;
     let (mut bytes, mut size) = (std::ptr::null_mut(), 0);

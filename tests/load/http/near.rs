@@ -8,7 +8,7 @@ use crate::common::{Dataset, epoch_bytes, jpeg, small_images, wait_for, with_cac
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use foreload::testing::config::LoaderOptions;
-use foreload::testing::dataset::Stretches;
+use foreload::testing::dataset::NeighbourBlocks;
 use foreload::testing::tier::FillChoice;
 use foreload::{Shuffling, State};
 use std::io::Write;
@@ -211,7 +211,8 @@ fn samples_without_bytes_part_no_block() {
     scene.write("b.tfrecord", &bytes);
     let index = scene.open().unwrap();
     assert_eq!(index.len(), 60);
-    let stretches = Stretches::new(&index, index.len(), |sample| sample, 4 << 20);
-    let members: Vec<_> = (0..stretches.len()).map(|number| stretches.members_of(number)).collect();
+    let neighbour_blocks = NeighbourBlocks::new(&index, index.len(), |sample| sample, 4 << 20);
+    let members: Vec<_> =
+        (0..neighbour_blocks.len()).map(|number| neighbour_blocks.members_of(number)).collect();
     assert_eq!(members, [0..30, 30..60]);
 }

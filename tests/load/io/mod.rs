@@ -12,7 +12,7 @@ mod written;
 use foreload::testing::io::fault::{FaultOptions, FaultReader};
 use foreload::testing::io::pread::{PreadOptions, PreadReader};
 use foreload::testing::io::uring::{RingMode, UringOptions, UringReader};
-use foreload::testing::io::{OwnThread, Pfs, PfsRates, Reader, Throttled, Waker};
+use foreload::testing::io::{DelayedReader, OwnThread, ParallelFsModel, ParallelFsRates, Reader, Waker};
 use foreload::testing::slot::SlotPool;
 use own_thread::Beside;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ fn variants() -> Vec<Variant> {
             });
         }
     }
-    for mode in RingMode::LADDER {
+    for mode in RingMode::PREFERENCE {
         if let Err(why) = uring_is_there(mode) {
             println!("skipped: {mode:?} ring: {why}");
             continue;
@@ -85,7 +85,7 @@ fn variants() -> Vec<Variant> {
         }
         if number % 5 == 0 {
             let make = make.clone();
-            let rates = PfsRates {
+            let rates = ParallelFsRates {
                 open: Duration::from_micros(40),
                 read: Duration::from_micros(20),
                 bandwidth: Some(4e9),
@@ -96,8 +96,8 @@ fn variants() -> Vec<Variant> {
                 name: format!("{name}, throttled"),
                 make: Box::new(move |world, slots, depth| {
                     let inner = make(world, slots, depth);
-                    let pfs = Arc::new(Pfs::new(rates));
-                    Box::new(Throttled::new(inner, world.clone(), pfs).unwrap())
+                    let pfs = Arc::new(ParallelFsModel::new(rates));
+                    Box::new(DelayedReader::new(inner, world.clone(), pfs).unwrap())
                 }),
             });
         }

@@ -6,7 +6,7 @@ use foreload::Result;
 use foreload::testing::io::fault::{FaultOptions, FaultReader};
 use foreload::testing::io::pread::{PreadOptions, PreadReader};
 use foreload::testing::io::{
-    Completion, Files, GroupBell, GroupedReader, ListeningReader, OwnThread, ReadRequest, ReadStats, Reader,
+    Completion, Files, GroupWaker, GroupedReader, ListeningReader, OwnThread, ReadRequest, ReadStats, Reader,
     ReaderGroup, Waker,
 };
 use std::sync::Arc;
@@ -31,7 +31,7 @@ fn group(
     here: Box<dyn Reader>,
     there: impl FnOnce() -> Result<Box<dyn Reader>> + Send + 'static,
 ) -> Result<ReaderGroup> {
-    let bell = Arc::new(GroupBell::default());
+    let bell = Arc::new(GroupWaker::default());
     let there = OwnThread::new("there", there, bell.waker())?;
     let readers = vec![GroupedReader::Waiting(here), GroupedReader::Listening(Box::new(there))];
     Ok(ReaderGroup::new(readers, bell))

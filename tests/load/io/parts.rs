@@ -3,7 +3,7 @@
 use super::variants;
 use super::world::{World, pool, random};
 use foreload::testing::io::ReadRequest;
-use foreload::testing::parts::ByteParts;
+use foreload::testing::parts::WantedBytes;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ fn parts_arrive_in_their_places() {
                 let mut below = |limit: u32| random.below(u64::from(limit) + 1) as u32;
                 let head = 1 + below(length.min(600));
                 let start = head + below(extent.length - 1 - head);
-                let parts = ByteParts::new(head, start..start + 1 + below(extent.length - start - 1));
+                let parts = WantedBytes::new(head, start..start + 1 + below(extent.length - start - 1));
                 let mut slot = slots.try_take(extent.length as usize).unwrap();
                 slot.bytes_mut().fill(0xA5);
                 let request = ReadRequest::new(asked.len() as u64, extent, slot);

@@ -3,11 +3,11 @@
 use super::world::{World, random, read_all, shared};
 use foreload::testing::io::fault::{FaultOptions, FaultReader};
 use foreload::testing::io::pread::{PreadOptions, PreadReader};
-use foreload::testing::io::{Pfs, PfsRates, ReadRequest, Reader, Throttled};
+use foreload::testing::io::{DelayedReader, ParallelFsModel, ParallelFsRates, ReadRequest, Reader};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-const RATES: PfsRates = PfsRates {
+const RATES: ParallelFsRates = ParallelFsRates {
     open: Duration::from_millis(2),
     read: Duration::from_millis(1),
     bandwidth: Some(200e6),
@@ -23,9 +23,9 @@ fn pread(world: &Arc<World>) -> Box<dyn Reader> {
 fn answers_come_no_earlier_than_a_slow_file_system_gives_them() {
     let (world, slots) = shared(50);
     let loose = &world.loose()[9..30];
-    let pfs = Arc::new(Pfs::new(RATES));
+    let pfs = Arc::new(ParallelFsModel::new(RATES));
     let begun = Instant::now();
-    let mut reader = Throttled::new(pread(&world), world.clone(), pfs.clone()).unwrap();
+    let mut reader = DelayedReader::new(pread(&world), world.clone(), pfs.clone()).unwrap();
     for (extent, answer) in loose.iter().zip(read_all(&mut reader, &slots, loose)) {
         assert!(answer.unwrap() == world.expected(*extent));
     }
@@ -36,7 +36,7 @@ fn answers_come_no_earlier_than_a_slow_file_system_gives_them() {
     // There are two rounds of at most 16 requests, never faster than the bandwidth.
     let least = (bytes as f64 / 200e6).max(2.0 * 3e-3);
     assert!(took >= least, "{took} s for {bytes} bytes");
-    // Sums of seconds are rounded. That it is no longer than the run is shown beside `Pfs`, on a clock of the test's
+    // Sums of seconds are rounded. That it is no longer than the run is shown beside `ParallelFsModel`, on a clock of the test's
     // own.
     assert!(stats.busy_seconds > least - 1e-9, "{stats:?}");
     assert!(reader.describe().ends_with("slowed to open 2ms, read 1ms, 200 MB/s"), "{}", reader.describe());
@@ -48,13 +48,17 @@ fn a_shard_is_opened_once_by_each_reader_and_all_share_the_bandwidth() {
     let mut random = random(51);
     let extents: Vec<_> = (0..60).map(|_| world.random_extent(&mut random)).collect();
     let bytes: u64 = extents.iter().map(|extent| u64::from(extent.length)).sum();
-    let pfs = Arc::new(Pfs::new(PfsRates { open: Duration::ZERO, read: Duration::ZERO, ..RATES }));
+    let pfs = Arc::new(ParallelFsModel::new(ParallelFsRates {
+        open: Duration::ZERO,
+        read: Duration::ZERO,
+        ..RATES
+    }));
     let begun = Instant::now();
     std::thread::scope(|scope| {
         for _ in 0..2 {
             let (world, slots, pfs, extents) = (&world, &slots, pfs.clone(), &extents);
             scope.spawn(move || {
-                let mut reader = Throttled::new(pread(world), world.clone(), pfs).unwrap();
+                let mut reader = DelayedReader::new(pread(world), world.clone(), pfs).unwrap();
                 for (extent, answer) in extents.iter().zip(read_all(&mut reader, slots, extents)) {
                     assert!(answer.unwrap() == world.expected(*extent));
                 }
@@ -70,10 +74,12 @@ fn a_shard_is_opened_once_by_each_reader_and_all_share_the_bandwidth() {
 #[test]
 fn faults_beneath_it_are_answers_too() {
     let (world, slots) = shared(52);
-    let fast = PfsRates { open: Duration::from_micros(50), bandwidth: None, ..PfsRates::default() };
+    let fast =
+        ParallelFsRates { open: Duration::from_micros(50), bandwidth: None, ..ParallelFsRates::default() };
     for seed in 0..5 {
         let inner = Box::new(FaultReader::new(pread(&world), FaultOptions::everything(seed)));
-        let mut reader = Throttled::new(inner, world.clone(), Arc::new(Pfs::new(fast))).unwrap();
+        let mut reader =
+            DelayedReader::new(inner, world.clone(), Arc::new(ParallelFsModel::new(fast))).unwrap();
         let loose: Vec<_> = world.loose().into_iter().cycle().take(300).collect();
         let mut failed = 0;
         for (extent, answer) in loose.iter().zip(read_all(&mut reader, &slots, &loose)) {

@@ -150,7 +150,9 @@ fn what_is_packed_again_in_its_place_is_known_anew() {
     rewrite(&scene, |shard| {
         let end = footer(shard).end;
         // An image that is 0 pixels wide is none.
-        shard[end - OUTLINES..end].chunks_exact_mut(32).for_each(|outline| outline[..2].fill(0));
+        shard[end - OUTLINES..end]
+            .chunks_exact_mut(32)
+            .for_each(|header_summary| header_summary[..2].fill(0));
     });
     let skipped = || epoch(&open(&scene, "packed", &small_images()), 0, |_| {}).unwrap().skipped;
     assert_eq!(skipped(), 0, "nothing is known of the images");
@@ -191,8 +193,8 @@ fn an_outline_that_lies_changes_no_batch() {
         let scene = packed();
         rewrite(&scene, |shard| {
             let end = footer(shard).end;
-            let outline = end - OUTLINES + 32 * 5;
-            shard[outline..outline + 32][place.clone()].fill(value);
+            let header_summary = end - OUTLINES + 32 * 5;
+            shard[header_summary..header_summary + 32][place.clone()].fill(value);
         });
         let options = LoaderOptions { batch_size: 1, ..small_images() };
         lies_cost_a_cache_no_copy(&scene, &options);

@@ -172,7 +172,7 @@ fn tables_are_the_same_dataset_when_they_are_packed() {
     for name in ["examples", "mds"] {
         same_dataset(&scene, &scene.path(name), &format!("{name}.packed"));
     }
-    let of_others = [
+    let locked_by_others = [
         "tfrecord/imagenet",
         "tfrecord/absent",
         "parquet/datasets",
@@ -193,7 +193,7 @@ fn tables_are_the_same_dataset_when_they_are_packed() {
         "mds/gz",
         "mds/zstd",
     ];
-    for name in of_others {
+    for name in locked_by_others {
         same_dataset(&scene, Path::new(&fixture(name)), &name.replace('/', "-"));
     }
     for name in ["csv", "jsonl"] {

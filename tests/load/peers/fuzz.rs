@@ -46,9 +46,9 @@ fn mutate(bytes: &mut Vec<u8>, random: &mut RandomStream) {
 
 #[test]
 fn any_bytes_are_a_request_or_refused() {
-    let shelf = Arc::new(TestShelf::in_memory(5));
+    let served_cache = Arc::new(TestShelf::in_memory(5));
     let server = Server::start(ServerOptions::new(loopback(), token())).unwrap();
-    server.share(DATASET, shelf.clone());
+    server.share(DATASET, served_cache.clone());
     let mut client = Client::of(&server);
     let bytes = sample_bytes(4);
     let (length, crc, version) = (bytes.len(), crc_on_the_wire(4, &bytes), VERSION.0);
@@ -68,7 +68,7 @@ fn any_bytes_are_a_request_or_refused() {
         if random.below(20) == 0 {
             assert_eq!(client.ask(0, 3), Ok(()), "it still serves");
         }
-        let pushed = shelf.pushed.lock().unwrap();
+        let pushed = served_cache.pushed.lock().unwrap();
         assert!(pushed.iter().all(|(&sample, bytes)| *bytes == sample_bytes(sample)));
     });
     assert_eq!(client.ask(0, 3), Ok(()));

@@ -13,7 +13,7 @@ use foreload::testing::dataset::{FileVersion, Fingerprint};
 use foreload::testing::io::Waker;
 use foreload::testing::peers::{
     Accepted, BreakerLimits, Bytes, CopyBytes, DeadlineLimits, Found, HttpOptions, HttpTransfer, Miss, Peer,
-    PeerAnswer, PeerRead, PeerTransfer, Server, ServerOptions, SharedDataset, Shelf, Token,
+    PeerAnswer, PeerRead, PeerTransfer, ServedCache, Server, ServerOptions, SharedDataset, Token,
 };
 use foreload::testing::rng::{RandomKey, Use};
 use foreload::testing::slot::SlotPool;
@@ -103,7 +103,7 @@ impl TestShelf {
     }
 }
 
-impl Shelf for TestShelf {
+impl ServedCache for TestShelf {
     fn find(&self, sample: u64, version: Option<FileVersion>) -> Found {
         if version.is_some_and(|version| version != VERSION) {
             return Found::Stale;
@@ -156,10 +156,10 @@ fn token() -> Token {
     Token::new("0123456789abcdef0123456789abcdef").unwrap()
 }
 
-/// A server of `shelf` as [`DATASET`].
-fn server(shelf: impl Shelf + 'static) -> Server {
+/// A server of `served_cache` as [`DATASET`].
+fn server(served_cache: impl ServedCache + 'static) -> Server {
     let server = Server::start(ServerOptions::new(loopback(), token())).unwrap();
-    server.share(DATASET, Arc::new(shelf));
+    server.share(DATASET, Arc::new(served_cache));
     server
 }
 

@@ -24,9 +24,9 @@ fn settled(client: &Client) {
 
 #[test]
 fn what_is_pushed_arrives() {
-    let shelf = Arc::new(TestShelf::in_memory(20));
+    let served_cache = Arc::new(TestShelf::in_memory(20));
     let server = Server::start(ServerOptions::new(loopback(), token())).unwrap();
-    server.share(DATASET, shelf.clone());
+    server.share(DATASET, served_cache.clone());
     let mut client = Client::of(&server);
     for sample in 0..30 {
         assert!(push(&client, sample));
@@ -34,7 +34,7 @@ fn what_is_pushed_arrives() {
         assert_eq!(client.ask(0, sample % 20), Ok(()));
     }
     settled(&client);
-    let pushed = shelf.pushed.lock().unwrap();
+    let pushed = served_cache.pushed.lock().unwrap();
     assert!(pushed.len() == 30 && pushed.iter().all(|(&sample, bytes)| *bytes == sample_bytes(sample)));
     let (counts, stats) = (counts(&client), server.stats());
     assert_eq!((counts.pushes_taken, counts.pushed_bytes), (30, stats.pushed_bytes));
@@ -44,14 +44,14 @@ fn what_is_pushed_arrives() {
 
 #[test]
 fn what_takes_long_to_accept_holds_up_no_answers() {
-    let shelf = Arc::new(TestShelf::in_memory(20));
+    let served_cache = Arc::new(TestShelf::in_memory(20));
     let server = Server::start(ServerOptions::new(loopback(), token())).unwrap();
-    server.share(DATASET, shelf.clone());
+    server.share(DATASET, served_cache.clone());
     let client = Client::of(&server);
     let thread_of = |sample| {
         assert!(push(&client, sample));
         settled(&client);
-        *shelf.pushed_on.lock().unwrap()
+        *served_cache.pushed_on.lock().unwrap()
     };
     let usual = thread_of(3);
     assert_eq!(thread_of(4), usual, "that of the server");
@@ -92,9 +92,9 @@ fn a_peer_without_room_is_offered_nothing_more_until_it_is_asked_again() {
 
 #[test]
 fn pushes_that_are_not_the_sample_are_refused() {
-    let shelf = Arc::new(TestShelf::in_memory(5));
+    let served_cache = Arc::new(TestShelf::in_memory(5));
     let server = Server::start(ServerOptions::new(loopback(), token())).unwrap();
-    server.share(DATASET, shelf.clone());
+    server.share(DATASET, served_cache.clone());
     let bytes = sample_bytes(3);
     let put = |path: &str, headers: &str, bytes: &[u8]| {
         let mut text = request("PUT", path, &format!("connection: close\r\n{headers}")).into_bytes();
@@ -128,9 +128,9 @@ fn pushes_that_are_not_the_sample_are_refused() {
         // The answer to a body that was not sent to its end may get lost with the connection.
         assert!(answer == expected || what == "cut off" && answer == 0, "{what}: {answer}");
     }
-    assert!(shelf.pushed.lock().unwrap().is_empty());
+    assert!(served_cache.pushed.lock().unwrap().is_empty());
     assert_eq!(put(&path(3), &good, &bytes), 201);
-    assert_eq!(shelf.pushed.lock().unwrap()[&3], bytes);
+    assert_eq!(served_cache.pushed.lock().unwrap()[&3], bytes);
 }
 
 #[test]

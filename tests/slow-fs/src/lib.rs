@@ -1,13 +1,13 @@
 //! A read-only view of a directory through FUSE, as slow as a parallel file system. What the program meets there is
 //! real to its last system call, io_uring's way into the kernel's worker threads included.
 //!
-//! Opening a file and every read of it wait in the queues of one [`Pfs`]. Listing directories and asking for attributes
+//! Opening a file and every read of it wait in the queues of one [`ParallelFsModel`]. Listing directories and asking for attributes
 //! is free, and the page cache is passed by: each byte that a process asks for is counted and waited for.
 
 mod later;
 mod tree;
 
-use foreload::testing::io::{Pfs, PfsRates, PfsStats};
+use foreload::testing::io::{ParallelFsModel, ParallelFsRates, PfsStats};
 use fuser::{BackgroundSession, Config, MountOption};
 use std::io;
 use std::path::Path;
@@ -22,7 +22,7 @@ const BACKGROUND: u16 = 256;
 
 /// A mounted view, which is unmounted when dropped.
 pub struct SlowFs {
-    pfs: Arc<Pfs>,
+    pfs: Arc<ParallelFsModel>,
     _session: BackgroundSession,
 }
 
@@ -31,8 +31,8 @@ impl SlowFs {
     ///
     /// # Errors
     /// The system's error when it refuses FUSE: without `/dev/fuse`, or to users who may not mount.
-    pub fn mount(source: &Path, mountpoint: &Path, rates: PfsRates) -> io::Result<Self> {
-        let pfs = Arc::new(Pfs::new(rates));
+    pub fn mount(source: &Path, mountpoint: &Path, rates: ParallelFsRates) -> io::Result<Self> {
+        let pfs = Arc::new(ParallelFsModel::new(rates));
         let tree = tree::Tree::new(source, pfs.clone())?;
         let mut config = Config::default();
         config.mount_options =

@@ -2,7 +2,7 @@
 
 use crate::later::Later;
 use crate::{BACKGROUND, COUNTERS, to_json};
-use foreload::testing::io::Pfs;
+use foreload::testing::io::ParallelFsModel;
 use fuser::{
     Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, KernelConfig,
     LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, Request,
@@ -24,7 +24,7 @@ const REMEMBER: Duration = Duration::from_secs(3600);
 const COUNTERS_INODE: INodeNo = INodeNo(1 << 62);
 
 pub struct Tree {
-    pfs: Arc<Pfs>,
+    pfs: Arc<ParallelFsModel>,
     later: Later,
     inodes: Mutex<Inodes>,
     open: Mutex<HashMap<u64, Opened>>,
@@ -57,7 +57,7 @@ impl Inodes {
 }
 
 impl Tree {
-    pub fn new(source: &Path, pfs: Arc<Pfs>) -> io::Result<Self> {
+    pub fn new(source: &Path, pfs: Arc<ParallelFsModel>) -> io::Result<Self> {
         let source = source.canonicalize()?;
         let inodes = Inodes { paths: vec![source.clone()], numbers: HashMap::from([(source, 1)]) };
         let (inodes, open) = (Mutex::new(inodes), Mutex::default());

@@ -14,7 +14,7 @@ const ALONE: f64 = 0.2;
 /// The number of connections to each other node during training if there are few nodes, and the limit for a
 /// measurement.
 const CONNECTIONS: usize = 4;
-const MOST_CONNECTIONS: usize = 32;
+const MAX_CONNECTIONS: usize = 32;
 
 /// The settings of the measurement.
 pub(super) struct MeasuredBy<'a> {
@@ -32,7 +32,7 @@ pub(super) struct MeasuredBy<'a> {
 /// The number of connections to the node that is read from, for `nodes` nodes: about as many as training has to all
 /// others together.
 pub(super) fn connections(nodes: usize) -> usize {
-    (CONNECTIONS * nodes.saturating_sub(1)).clamp(CONNECTIONS, MOST_CONNECTIONS)
+    (CONNECTIONS * nodes.saturating_sub(1)).clamp(CONNECTIONS, MAX_CONNECTIONS)
 }
 
 /// The measurement of one node.

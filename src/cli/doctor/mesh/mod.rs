@@ -23,7 +23,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use store::peers::{
-    CertificatePin, LONGEST_IN_VAIN, Peer, ProbeShelf, Server, ServerOptions, TlsIdentity, Token,
+    CertificatePin, LONGEST_WITHOUT_ANSWER, Peer, ProbeSamples, Server, ServerOptions, TlsIdentity, Token,
     allow_open_files, most_in_flight, probe_dataset,
 };
 use store::tier::{PeersOptions, RankPlace, RanksMet, gather, node_names};
@@ -112,7 +112,7 @@ pub(super) fn run(
     finder: Option<&dyn FindsJob>,
 ) -> Result<()> {
     // A node whose reads fail keeps the others waiting.
-    let in_vain = LONGEST_IN_VAIN.saturating_mul(args.rounds.min(u64::from(u32::MAX)) as u32);
+    let in_vain = LONGEST_WITHOUT_ANSWER.saturating_mul(args.rounds.min(u64::from(u32::MAX)) as u32);
     let patience = args.patience.saturating_add(args.seconds).saturating_add(in_vain);
     let FoundJob { rank, world_size, meeting, .. } = job::find(finder, directory, &args.nodes, patience)?;
     let options = PeersOptions { meeting, tls: args.nodes.tls };
@@ -196,7 +196,7 @@ fn measure_all(args: &MeshArgs, ranks: &Ranks) -> Result<Option<MeshSummary>> {
         None => (None, MeshEndpoint::default()),
     };
     if let Some(server) = &server {
-        server.share(dataset, Arc::new(ProbeShelf::new(args.sample_size)));
+        server.share(dataset, Arc::new(ProbeSamples::new(args.sample_size)));
     }
     let (endpoints, _) = ranks.meet("doctor, where nodes listen", &endpoint)?;
     let names = node_names(met.nodes.iter().map(|node| &hellos[first_of(node) as usize].host[..]));

@@ -3,7 +3,7 @@
 use super::super::blocks::ShardBlocks;
 use super::super::gather::{ByteValue, ColumnFault, GatheredCells, TableFile, TableLimits};
 use super::super::table::{CellExtent, TableCells};
-use super::super::unpack::{LARGEST_BLOCK, PackedBlock};
+use super::super::unpack::{BlockSource, LARGEST_BLOCK};
 use super::messages::{ArrowBatch, BatchUse};
 use super::schema::{ArrowColumn, ArrowContent, BufferPlace};
 use super::views;
@@ -69,7 +69,7 @@ pub(super) enum BufferBytes {
     /// The bytes are stored uncompressed in the shard.
     Lie { offset: u64, length: u64 },
     /// The bytes are in a compressed block. `packed` is its compressed size.
-    Packed { block: PackedBlock, packed: u64 },
+    Packed { block: BlockSource, packed: u64 },
 }
 
 /// Reader of the buffers of a batch.
@@ -111,7 +111,7 @@ impl BatchReader<'_, '_> {
         match (stated, u64::try_from(stated)) {
             (-1, _) => Ok(BufferBytes::Lie { offset: offset + 8, length: packed }),
             (_, Ok(unpacked)) => {
-                Ok(BufferBytes::Packed { block: PackedBlock { offset: offset + 8, unpacked, codec }, packed })
+                Ok(BufferBytes::Packed { block: BlockSource { offset: offset + 8, unpacked, codec }, packed })
             }
             _ => Err(self.damaged("a compressed buffer does not say how long it is")),
         }
@@ -129,7 +129,7 @@ impl BatchReader<'_, '_> {
 
     /// Adds a compressed buffer of bytes to the blocks. Returns the address of its first byte, and its decompressed
     /// bytes.
-    pub(super) fn address(&mut self, block: PackedBlock, packed: u64) -> Result<(u64, Vec<u8>), ColumnFault> {
+    pub(super) fn address(&mut self, block: BlockSource, packed: u64) -> Result<(u64, Vec<u8>), ColumnFault> {
         if packed.max(block.unpacked) > LARGEST_BLOCK {
             let (bytes, most) = (packed.max(block.unpacked), LARGEST_BLOCK >> 20);
             return Err(ColumnFault::Refused(format!(
@@ -142,12 +142,12 @@ impl BatchReader<'_, '_> {
         Ok((self.blocks.add(block, &bytes)?, unpacked))
     }
 
-    pub(super) fn unpack(&mut self, block: PackedBlock, packed: u64) -> Result<Vec<u8>, ColumnFault> {
+    pub(super) fn unpack(&mut self, block: BlockSource, packed: u64) -> Result<Vec<u8>, ColumnFault> {
         Ok(block.unpack(&self.packed(block, packed)?)?)
     }
 
     /// The compressed bytes of a buffer, from the shard.
-    fn packed(&mut self, block: PackedBlock, packed: u64) -> Result<Vec<u8>, ColumnFault> {
+    fn packed(&mut self, block: BlockSource, packed: u64) -> Result<Vec<u8>, ColumnFault> {
         if packed > LARGEST_BLOCK {
             let most = LARGEST_BLOCK >> 20;
             let message = format!("a packed buffer of {packed} bytes: {most} MiB are the most");

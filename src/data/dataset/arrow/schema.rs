@@ -7,10 +7,10 @@ use super::flat::FlatTable;
 use std::rc::Rc;
 
 /// The largest number of fields of a schema, and the largest depth of nested structs and lists.
-const MOST_FIELDS: usize = 1 << 16;
+const MAX_FIELDS: usize = 1 << 16;
 const DEEPEST: usize = 32;
 /// The largest number of bytes of the columns' names, including those of their structs.
-const MOST_NAMES: usize = 16 << 20;
+const MAX_NAMES: usize = 16 << 20;
 
 /// A column, and its location in each batch.
 pub(super) struct ArrowColumn {
@@ -136,7 +136,7 @@ impl ArrowSchema {
             }
             let field = children.get(parent.next).ok_or(DAMAGED)?;
             parent.next += 1;
-            if place.node >= MOST_FIELDS || found.columns.len() >= MOST_FIELDS {
+            if place.node >= MAX_FIELDS || found.columns.len() >= MAX_FIELDS {
                 return Err("its schema has too many columns");
             }
             let mut path = parent.path.clone();
@@ -152,7 +152,7 @@ impl ArrowSchema {
                 if let FieldDictionary::By(id, numbers) = dictionary { Some((id, numbers)) } else { None };
             // The schema may store a name once and use it for many fields, so limit the sum.
             names += path.iter().map(String::len).sum::<usize>();
-            if names > MOST_NAMES {
+            if names > MAX_NAMES {
                 return Err("the names of its columns are too long");
             }
             let mut column = |content| {

@@ -1,9 +1,9 @@
 //! The compressed blocks that hold samples.
 
 use super::DatasetIndex;
-use crate::dataset::blocks::{BlockContent, StoredBlock};
-use crate::dataset::unpacked::UNPACKED_KEPT;
-use crate::dataset::{Extent, FileBlock, FileId, Stretches, UnpackedBlocks};
+use crate::dataset::blocks::{BlockContent, CompressedBlock};
+use crate::dataset::unpacked::MAX_CACHED_BYTES;
+use crate::dataset::{BlockCache, Extent, FileBlock, FileId, NeighbourBlocks};
 
 /// Cost of reading a dataset whose samples are in compressed blocks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, serde::Serialize)]
@@ -30,7 +30,7 @@ impl BlockCosts {
 
     /// Whether memory keeps all blocks after decompression, so that a random order costs no more than any other.
     pub fn fit_in_memory(&self) -> bool {
-        self.unpacked_bytes <= UNPACKED_KEPT
+        self.unpacked_bytes <= MAX_CACHED_BYTES
     }
 }
 
@@ -58,8 +58,8 @@ impl DatasetIndex {
     ///
     /// # Panics
     /// Panics when the index has no such file.
-    pub fn neighbours(&self, stretches: &Stretches, extent: Extent) -> Option<FileBlock> {
-        let Extent { file, offset: start, length } = stretches.around(extent)?;
+    pub fn neighbours(&self, neighbour_blocks: &NeighbourBlocks, extent: Extent) -> Option<FileBlock> {
+        let Extent { file, offset: start, length } = neighbour_blocks.around(extent)?;
         let content = BlockContent::AsItIs { start, length };
         Some(FileBlock { file, content, version: self.shard_version(file) })
     }
@@ -96,7 +96,7 @@ impl DatasetIndex {
     }
 
     /// The cache of decompressed blocks of this dataset.
-    pub fn unpacked(&self) -> &UnpackedBlocks {
+    pub fn unpacked(&self) -> &BlockCache {
         &self.unpacked
     }
 
@@ -119,11 +119,11 @@ impl DatasetIndex {
             return None;
         }
         for placed in &self.parts {
-            let mut last: Option<(FileId, StoredBlock)> = None;
+            let mut last: Option<(FileId, CompressedBlock)> = None;
             for sample in 0..placed.part.len() {
                 let extent = placed.part.extent(sample);
                 // Most samples are in the same block as the one before.
-                let same = |&(file, row): &(FileId, StoredBlock)| {
+                let same = |&(file, row): &(FileId, CompressedBlock)| {
                     file == extent.file && extent.length > 0 && row.addresses().contains(&extent.offset)
                 };
                 if !last.as_ref().is_some_and(same) {

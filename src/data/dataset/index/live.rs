@@ -1,8 +1,8 @@
-//! The index of a stream. It has no parts. Its samples come and go during a run, and a [`LiveSamples`] supplies them.
+//! The index of a stream. It has no parts. Its samples come and go during a run, and a [`StreamSamples`] supplies them.
 
 use super::super::classes::Classes;
 use super::super::selected_members::{IMAGE, MemberBytes};
-use super::super::{Extent, FileId, Fingerprint, IndexOptions, UnpackedBlocks};
+use super::super::{BlockCache, Extent, FileId, Fingerprint, IndexOptions};
 use super::DatasetIndex;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// The samples of a stream that are in use. The code that makes batches of them keeps them available until their batch
 /// is done.
-pub trait LiveSamples: Send + Sync {
+pub trait StreamSamples: Send + Sync {
     /// The stream's name in messages.
     fn name(&self) -> &Path;
     /// Identifies the order of this stream. States and random numbers depend on it.
@@ -32,7 +32,7 @@ pub trait LiveSamples: Send + Sync {
 
 impl DatasetIndex {
     /// The index of a stream. `classes` are the names of its classes; if it is empty, classes are numbers.
-    pub fn of_stream(live: Arc<dyn LiveSamples>, classes: Vec<String>, options: &IndexOptions) -> Self {
+    pub fn of_stream(live: Arc<dyn StreamSamples>, classes: Vec<String>, options: &IndexOptions) -> Self {
         let labeled = !options.without_labels;
         Self {
             parts: Vec::new(),
@@ -41,7 +41,7 @@ impl DatasetIndex {
             files: 0,
             notices: options.notices.clone(),
             members: options.members.clone(),
-            unpacked: UnpackedBlocks::default(),
+            unpacked: BlockCache::default(),
             live: Some(live),
         }
     }

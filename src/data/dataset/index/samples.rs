@@ -4,7 +4,7 @@ use super::super::Extent;
 use super::super::selected_members::MemberBytes;
 use super::DatasetIndex;
 use base::error::{Error, Result};
-use base::parts::RawOutline;
+use base::parts::RawHeaderSummary;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Largest number of classes that a message names.
@@ -19,7 +19,7 @@ impl DatasetIndex {
         if let Some(live) = &self.live {
             return live.label(sample);
         }
-        let (number, placed) = self.part_with(sample);
+        let (number, placed) = self.dataset_of_sample(sample);
         self.classes.of_part(number, placed.part.label(sample - placed.sample))
     }
 
@@ -34,7 +34,7 @@ impl DatasetIndex {
         if self.is_stream() {
             return self.label(sample);
         }
-        let (number, placed) = self.part_with(sample);
+        let (number, placed) = self.dataset_of_sample(sample);
         self.classes.own_of_part(number, placed.part.label(sample - placed.sample))
     }
 
@@ -80,7 +80,7 @@ impl DatasetIndex {
         if let Some(live) = &self.live {
             return live.extent(sample);
         }
-        let placed = self.part_with(sample).1;
+        let placed = self.dataset_of_sample(sample).1;
         let extent = placed.part.extent(sample - placed.sample);
         Extent { file: placed.whole(extent.file), ..extent }
     }
@@ -90,12 +90,12 @@ impl DatasetIndex {
     ///
     /// # Panics
     /// Panics if `sample` is not below [`DatasetIndex::len`].
-    pub fn outline(&self, sample: u64) -> Option<&RawOutline> {
+    pub fn header_summary(&self, sample: u64) -> Option<&RawHeaderSummary> {
         if self.is_stream() {
             return None;
         }
-        let placed = self.part_with(sample).1;
-        placed.part.outline(sample - placed.sample)
+        let placed = self.dataset_of_sample(sample).1;
+        placed.part.header_summary(sample - placed.sample)
     }
 
     /// Locates the member with the number `field` in [`IndexOptions::members`]. Without members, the image has number
@@ -106,7 +106,7 @@ impl DatasetIndex {
     ///
     /// [`IndexOptions::members`]: crate::dataset::IndexOptions::members
     pub fn member(&self, sample: u64, field: usize) -> MemberBytes {
-        let placed = self.part_with(sample).1;
+        let placed = self.dataset_of_sample(sample).1;
         match placed.part.member(sample - placed.sample, field) {
             MemberBytes::Apart(extent) => {
                 MemberBytes::Apart(Extent { file: placed.whole(extent.file), ..extent })
@@ -124,7 +124,7 @@ impl DatasetIndex {
         if self.is_stream() {
             return false;
         }
-        let placed = self.part_with(sample).1;
+        let placed = self.dataset_of_sample(sample).1;
         placed.part.is_packed_member(sample - placed.sample, field)
     }
 
@@ -136,7 +136,7 @@ impl DatasetIndex {
         if self.is_stream() {
             return false;
         }
-        let placed = self.part_with(sample).1;
+        let placed = self.dataset_of_sample(sample).1;
         placed.part.is_packed_record(sample - placed.sample)
     }
 
@@ -148,7 +148,7 @@ impl DatasetIndex {
         if self.is_stream() {
             return false;
         }
-        let placed = self.part_with(sample).1;
+        let placed = self.dataset_of_sample(sample).1;
         placed.part.is_apart(sample - placed.sample)
     }
 }

@@ -39,7 +39,7 @@ impl DatasetIndex {
     pub fn shard_version(&self, file: FileId) -> Option<FileVersion> {
         let (placed, file) = self.part_of(file);
         let stamp = placed.part.shard_stamp(file)?;
-        Some(if placed.part.is_as_indexed(file) { stamp.version() } else { FileVersion::NO_COPY })
+        Some(if placed.part.matches_index(file) { stamp.version() } else { FileVersion::NO_COPY })
     }
 
     /// Checks a shard whose stamp differs from [`DatasetIndex::shard_stamp`]. The shard is parsed again. If it holds

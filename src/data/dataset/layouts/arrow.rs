@@ -3,7 +3,9 @@
 use super::super::samples::ShardContents;
 use super::super::survey::below;
 use super::super::{Contents, arrow, rows_of_table};
-use super::{LABELS, ShardLayout, ShardParser, ShardReading, is_left_to_others, is_name_beside, read_list};
+use super::{
+    LABELS, ShardLayout, ShardParser, ShardReadOptions, is_left_to_others, is_name_beside, read_list,
+};
 use crate::source::{DatasetSource, Malformed, ReadAt};
 use base::error::{Error, Result};
 use serde_json::Value;
@@ -81,11 +83,11 @@ fn is_empty(value: &Value) -> bool {
 
 #[derive(Default)]
 struct ArrowParser {
-    reading: ShardReading,
+    reading: ShardReadOptions,
 }
 
 impl ShardParser for ArrowParser {
-    fn read_by(&mut self, reading: ShardReading) {
+    fn read_by(&mut self, reading: ShardReadOptions) {
         self.reading = reading;
     }
 

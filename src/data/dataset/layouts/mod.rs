@@ -34,7 +34,7 @@ use std::collections::BTreeMap;
 
 /// Options for reading the shards of a dataset that must be the same for all shards.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct ShardReading {
+pub(super) struct ShardReadOptions {
     /// The columns whose texts are all kept in the index, even if this shard stores them verbatim, because other shards
     /// do not. A column is read in the same way from all shards.
     pub(super) kept_texts: Vec<String>,
@@ -111,7 +111,7 @@ pub(super) trait ShardLayout: Sync {
 /// Parser that finds the samples of shards.
 pub(super) trait ShardParser: Send + Sync {
     /// Sets how all shards are read from now on.
-    fn read_by(&mut self, _reading: ShardReading) {}
+    fn read_by(&mut self, _reading: ShardReadOptions) {}
 
     /// The samples of the shard with this name below the root. Bytes that are read with a sample later are not read
     /// here.

@@ -2,7 +2,7 @@
 
 use super::super::samples::ShardContents;
 use super::super::{Contents, parquet, rows_of_table};
-use super::{LABELS, ShardLayout, ShardParser, ShardReading, is_left_to_others};
+use super::{LABELS, ShardLayout, ShardParser, ShardReadOptions, is_left_to_others};
 use crate::source::{DatasetSource, Malformed, ReadAt};
 use base::error::Result;
 
@@ -32,11 +32,11 @@ impl ShardLayout for ParquetShards {
 
 #[derive(Default)]
 struct ParquetParser {
-    reading: ShardReading,
+    reading: ShardReadOptions,
 }
 
 impl ShardParser for ParquetParser {
-    fn read_by(&mut self, reading: ShardReading) {
+    fn read_by(&mut self, reading: ShardReadOptions) {
         self.reading = reading;
     }
 

@@ -164,7 +164,7 @@ fn images_of<S: ReadAt + ?Sized>(
                 format!("is no {} image, and nothing else may lie in the tar of a class", image_extensions());
             return Err(fail(&what));
         };
-        let length = u32::try_from(size).ok().filter(|&length| length < MemberPlace::TWICE);
+        let length = u32::try_from(size).ok().filter(|&length| length < MemberPlace::DUPLICATE);
         let length = length.ok_or_else(|| fail(&format!("has {size} bytes: 4 GiB or more")))?;
         images.push(InnerImage { offset: tar.member.offset + offset, length, class, extension });
     }

@@ -6,17 +6,17 @@
 
 mod feature;
 
-use super::super::gather::MOST_CELLS;
+use super::super::gather::MAX_CELLS;
 use super::super::label_column::UsualLabels;
 use super::super::samples::ShardContents;
 use super::super::survey::is_tfrecord;
 use super::super::table::{CellExtent, ShardTable, TableCells, TableColumn};
 use super::super::value_kinds::ValueKinds;
-use super::super::whole_file::{UnpackedShard, unpacked_place};
+use super::super::whole_file::{UnpackedShard, in_decompressed};
 use super::super::{Contents, FieldKind, rows_of_table, shards};
 use super::tfrecord::{check_payload, codec_of, next_record};
 use super::wire::{WireMessage, WireValue};
-use super::{ShardLayout, ShardParser, ShardReading};
+use super::{ShardLayout, ShardParser, ShardReadOptions};
 use crate::source::{DatasetSource, Malformed, ReadAt, Window};
 use base::error::Result;
 use feature::{BYTES, FLOATS, FeatureList, FeatureValue, INTEGERS, LONGEST_LIST};
@@ -30,7 +30,7 @@ const LABELS: UsualLabels = UsualLabels {
 /// Features that are images, whatever their bytes begin with.
 const IMAGES: &[&str] = &["image", "image/encoded", "image_raw", "image/raw", "encoded_image", "jpeg", "png"];
 /// The largest number of features. Each one takes memory for every record.
-const MOST_FEATURES: usize = 512;
+const MAX_FEATURES: usize = 512;
 /// The largest number of bytes of a feature's name.
 const LONGEST_NAME: u64 = 1024;
 /// Payloads of up to this many bytes are compared with their checksums during parsing, because they were read anyway.
@@ -59,11 +59,11 @@ impl ShardLayout for ExampleShards {
 
 #[derive(Default)]
 struct ExampleParser {
-    reading: ShardReading,
+    reading: ShardReadOptions,
 }
 
 impl ShardParser for ExampleParser {
-    fn read_by(&mut self, reading: ShardReading) {
+    fn read_by(&mut self, reading: ShardReadOptions) {
         self.reading = reading;
     }
 
@@ -79,7 +79,7 @@ impl ShardParser for ExampleParser {
     fn verify(&self, _: &[u8], bytes: &dyn ReadAt) -> Result<Option<String>, Malformed> {
         match codec_of(bytes)? {
             Some(codec) => {
-                check_payloads(UnpackedShard::of(bytes, codec, None)?.bytes()).map_err(unpacked_place)?
+                check_payloads(UnpackedShard::of(bytes, codec, None)?.bytes()).map_err(in_decompressed)?
             }
             None => check_payloads(bytes)?,
         }
@@ -126,7 +126,7 @@ pub fn tf_examples<S: ReadAt + ?Sized>(source: &S) -> Result<ShardTable, Malform
             table.add(&mut source, name, value)?;
         }
         table.records += 1;
-        if table.records.saturating_mul(table.columns.len() as u64) > MOST_CELLS {
+        if table.records.saturating_mul(table.columns.len() as u64) > MAX_CELLS {
             let message = "it has more values than a shard may have: write smaller shards".to_owned();
             return Err(Malformed { offset: start, message });
         }
@@ -176,7 +176,7 @@ fn example<S: ReadAt + ?Sized>(
                     found.push((name, value));
                 }
             }
-            if found.len() > MOST_FEATURES {
+            if found.len() > MAX_FEATURES {
                 return Err(too_many(start));
             }
         }
@@ -185,7 +185,7 @@ fn example<S: ReadAt + ?Sized>(
 }
 
 fn too_many(offset: u64) -> Malformed {
-    Malformed { offset, message: format!("there are more than {MOST_FEATURES} features") }
+    Malformed { offset, message: format!("there are more than {MAX_FEATURES} features") }
 }
 
 /// An entry of the map: the name of a feature, and its value.
@@ -251,7 +251,7 @@ impl ExampleTable {
         let place = match self.places.get(&name) {
             Some(&place) => place,
             None => {
-                if self.columns.len() >= MOST_FEATURES {
+                if self.columns.len() >= MAX_FEATURES {
                     return Err(too_many(0));
                 }
                 self.places.insert(name.clone(), self.columns.len());
@@ -273,7 +273,7 @@ impl ExampleTable {
         }
         if value.each() > 1 && !matches!(column, FeatureColumn::Refused(_)) {
             self.listed += value.each() as u64;
-            if self.listed > MOST_CELLS {
+            if self.listed > MAX_CELLS {
                 let reason = "has more numbers in lists than a shard may have: write smaller shards";
                 *column = FeatureColumn::Refused(reason.to_owned());
             }

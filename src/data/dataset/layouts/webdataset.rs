@@ -4,7 +4,7 @@ use super::super::kind::image_extensions;
 use super::super::samples::{ShardContents, Stems, contents_with};
 use super::super::whole_file::{self, UnpackedShard};
 use super::super::{Contents, shards};
-use super::{ShardLayout, ShardParser, ShardReading};
+use super::{ShardLayout, ShardParser, ShardReadOptions};
 use crate::source::{DatasetSource, Malformed, ReadAt};
 use base::error::Result;
 use std::ffi::OsStr;
@@ -50,7 +50,7 @@ struct TarParser {
 }
 
 impl ShardParser for TarParser {
-    fn read_by(&mut self, reading: ShardReading) {
+    fn read_by(&mut self, reading: ShardReadOptions) {
         self.label = reading.label;
     }
 

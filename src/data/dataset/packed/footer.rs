@@ -9,7 +9,7 @@ use super::super::format::{u32_at, u64_at};
 use super::super::member::MemberPlace;
 use super::table::PackedColumns;
 use crate::source::{Malformed, ReadAt};
-use base::parts::RawOutline;
+use base::parts::RawHeaderSummary;
 use sha2::{Digest, Sha256};
 
 /// Signature at the beginning and at the end of a shard.
@@ -33,11 +33,11 @@ const MEMBER_ROW: usize = 32;
 /// Images begin at multiples of this many bytes.
 const IMAGE_ALIGNMENT: u64 = 8;
 /// The number of the form of packed members. Members of all other forms are the source's bytes.
-pub const PACKED_FORM: u32 = 0;
+pub const PACKED_FORMAT: u32 = 0;
 
 /// Identity of a shard in its manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ShardSeal {
+pub struct ShardIdentity {
     /// The number of bytes of the shard.
     pub bytes: u64,
     /// The SHA-256 of its footer, which has the checksums of all members.
@@ -100,7 +100,7 @@ pub struct PackedFooter {
     /// manifest, or names of columns.
     pub names: Vec<u8>,
     /// The header summary of each sample's first member.
-    pub outlines: Vec<RawOutline>,
+    pub header_summaries: Vec<RawHeaderSummary>,
     /// The columns of the samples, if members are named by columns and not by files ([`Layout::is_of_files`]).
     pub table: PackedColumns,
 }
@@ -156,7 +156,7 @@ pub fn next_member(image: u64, offset: u64, length: u32) -> u64 {
 impl PackedFooter {
     /// The footer and the trailer of a shard, and the shard's identity. The shard begins with [`head`], and its members
     /// end at `offset`.
-    pub fn encode(&self, offset: u64) -> (Vec<u8>, ShardSeal) {
+    pub fn encode(&self, offset: u64) -> (Vec<u8>, ShardIdentity) {
         let forms = self.forms.iter().map(String::as_bytes);
         let mut lists = Vec::new();
         for name in forms.chain(self.sources.iter().map(Vec::as_slice)) {
@@ -184,7 +184,7 @@ impl PackedFooter {
             values.iter().for_each(|value| bytes.extend(value.to_le_bytes()));
         }
         bytes.extend(&self.names);
-        bytes.extend(self.outlines.as_flattened());
+        bytes.extend(self.header_summaries.as_flattened());
         if !self.layout.is_of_files() {
             bytes.extend(self.table.encode());
         }
@@ -196,7 +196,7 @@ impl PackedFooter {
         bytes.extend(VERSION.to_le_bytes());
         bytes.extend([0; 4]);
         bytes.extend(SIGNATURE);
-        let seal = ShardSeal { bytes: offset + bytes.len() as u64, digest };
+        let seal = ShardIdentity { bytes: offset + bytes.len() as u64, digest };
         (bytes, seal)
     }
 
@@ -205,7 +205,7 @@ impl PackedFooter {
     /// # Errors
     /// [`Malformed`] for a file that is no packed shard, and for a shard that is damaged, truncated or of another
     /// version.
-    pub fn read<S: ReadAt + ?Sized>(source: &S) -> Result<(Self, ShardSeal), Malformed> {
+    pub fn read<S: ReadAt + ?Sized>(source: &S) -> Result<(Self, ShardIdentity), Malformed> {
         let size = source.size();
         let fill = |buffer: &mut [u8], offset: u64| -> Result<(), Malformed> {
             let fail = |message: String| Malformed { offset, message };
@@ -249,7 +249,7 @@ impl PackedFooter {
         }
         let footer = Self::decode(&bytes).and_then(|footer| footer.check(offset).map(|()| footer));
         let footer = footer.map_err(|message| fail(offset, &message))?;
-        Ok((footer, ShardSeal { bytes: size, digest }))
+        Ok((footer, ShardIdentity { bytes: size, digest }))
     }
 
     /// Parses the bytes of a footer. Their length limits what is allocated.
@@ -262,7 +262,7 @@ impl PackedFooter {
         let (forms, sources) = (lists.names(forms)?, lists.names(sources)?);
         let (rows, members) = (rest.take(samples, SAMPLE_ROW)?, rest.take(members, MEMBER_ROW)?);
         let names = rest.take(names, 1)?.to_vec();
-        let outlines = rest.take(samples, size_of::<RawOutline>())?.as_chunks().0.to_vec();
+        let header_summaries = rest.take(samples, size_of::<RawHeaderSummary>())?.as_chunks().0.to_vec();
         let layout =
             Layout::ALL.iter().copied().find(|known| *known as u32 == layout && *known != Layout::Packed);
         let table = match layout {
@@ -303,7 +303,7 @@ impl PackedFooter {
                 })
                 .collect(),
             names,
-            outlines,
+            header_summaries,
             table,
         })
     }
@@ -318,14 +318,16 @@ impl PackedFooter {
         }
         let sources = if self.layout.is_sharded() { self.sources.len() } else { 1 };
         let mut free = FIRST_MEMBER;
-        for (number, ((sample, members), outline)) in self.by_sample().zip(&self.outlines).enumerate() {
+        for (number, ((sample, members), header_summary)) in
+            self.by_sample().zip(&self.header_summaries).enumerate()
+        {
             let fail = |message: &str| {
                 Err(format!("sample {number} of the packed shard {message}: its footer is damaged"))
             };
             let Some((image, _)) = members.first() else {
                 // A row of a table may have only numbers.
                 let may_have_none = self.layout.is_table() && !self.layout.is_of_single_files();
-                if may_have_none && *outline == RawOutline::default() {
+                if may_have_none && *header_summary == RawHeaderSummary::default() {
                     continue;
                 }
                 return fail("has no members");
@@ -333,7 +335,7 @@ impl PackedFooter {
             if sample.source as usize >= sources {
                 return fail("is of no shard of the source");
             }
-            if (image.form == PACKED_FORM) != (*outline != RawOutline::default()) {
+            if (image.form == PACKED_FORMAT) != (*header_summary != RawHeaderSummary::default()) {
                 return fail("has an outline, or none, against its form");
             }
             for (member, _) in &members {
@@ -341,7 +343,7 @@ impl PackedFooter {
                     return fail("has a member that is too long");
                 };
                 let apart = member.offset.wrapping_sub(image.offset);
-                if member.offset < free || stop > end || member.length >= MemberPlace::TWICE {
+                if member.offset < free || stop > end || member.length >= MemberPlace::DUPLICATE {
                     return fail("has a member where none can be");
                 }
                 if apart % BLOCK != 0
@@ -350,7 +352,7 @@ impl PackedFooter {
                     return fail("has a member that its image does not lead to");
                 }
                 if member.form as usize >= self.forms.len()
-                    || member.form != PACKED_FORM && member.original != member.length
+                    || member.form != PACKED_FORMAT && member.original != member.length
                 {
                     return fail("has a member of an impossible form");
                 }

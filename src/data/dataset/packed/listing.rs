@@ -10,12 +10,12 @@ use super::super::parallel::collect;
 use super::super::samples::{ShardContents, ShardFindings, split, text};
 use super::super::shards::{self, ReadShard};
 use super::super::{Layout, Notes};
-use super::footer::{FIRST_MEMBER, PACKED_FORM, PackedFooter, ShardSeal, next_image};
+use super::footer::{FIRST_MEMBER, PACKED_FORMAT, PackedFooter, ShardIdentity, next_image};
 use super::manifest::PackedManifest;
 use super::shard_name;
 use crate::source::{DatasetSource, Malformed, ReadAt};
 use base::error::{Error, Result};
-use base::parts::RawOutline;
+use base::parts::RawHeaderSummary;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -34,7 +34,7 @@ pub fn shard_contents<S: ReadAt + ?Sized>(source: &S) -> Result<ShardContents, M
 
 /// The rows of the index for the samples of a shard.
 fn rows(footer: &PackedFooter) -> Result<ShardRows, String> {
-    let mut rows = ShardRows { outlines: footer.outlines.clone(), ..ShardRows::default() };
+    let mut rows = ShardRows { header_summaries: footer.header_summaries.clone(), ..ShardRows::default() };
     let of_files = footer.layout.is_of_files();
     // Loose files and records are samples without members.
     let with_members = footer.layout == Layout::Tar || !of_files && !footer.table.keys.is_empty();
@@ -70,7 +70,7 @@ fn rows(footer: &PackedFooter) -> Result<ShardRows, String> {
                 let number = rows.keys.partition_point(|known| *known < key) as u32;
                 let place = MemberPlace::new(image.offset, member.offset, member.length);
                 let place = place.ok_or("a member of the packed shard is too far from its image")?;
-                let place = MemberPlace { packed: member.form == PACKED_FORM, ..place };
+                let place = MemberPlace { packed: member.form == PACKED_FORMAT, ..place };
                 own.push(MemberRow { key: number, place });
             }
             let stands = own[0].key;
@@ -79,11 +79,11 @@ fn rows(footer: &PackedFooter) -> Result<ShardRows, String> {
             own.dedup_by(|second, first| {
                 let same = second.key == first.key;
                 if same {
-                    first.place.length = MemberPlace::TWICE;
+                    first.place.length = MemberPlace::DUPLICATE;
                 }
                 same
             });
-            if own.iter().any(|row| row.key == stands && row.place.length == MemberPlace::TWICE) {
+            if own.iter().any(|row| row.key == stands && row.place.length == MemberPlace::DUPLICATE) {
                 row.length = 0;
             }
             rows.counts.push(own.len() as u32);
@@ -92,7 +92,7 @@ fn rows(footer: &PackedFooter) -> Result<ShardRows, String> {
         if !of_files && !footer.table.is_image(name, footer.layout) {
             // The member in the place of a missing image is not the sample's image, and neither is its header summary.
             row.length = 0;
-            rows.outlines[number] = RawOutline::default();
+            rows.header_summaries[number] = RawHeaderSummary::default();
         }
         rows.samples.push(row);
     }
@@ -120,7 +120,7 @@ pub(in crate::dataset) fn index(
         .collect();
     let checked = |number: usize, ShardContents { rows, findings }: ShardContents| {
         let wrong = |message: String| Error::dataset(source.path(shard_name(number).as_bytes()), message);
-        let (footer, seal): (PackedFooter, ShardSeal) =
+        let (footer, seal): (PackedFooter, ShardIdentity) =
             findings.packed.ok_or_else(|| wrong("is no packed shard".to_owned()))?;
         manifest.check_shard(number, firsts[number], &footer, &seal).map_err(wrong)?;
         Ok(rows)

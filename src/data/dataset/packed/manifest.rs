@@ -2,8 +2,8 @@
 
 use super::super::summary::{Notes, Skipped};
 use super::super::{Contents, Fingerprint, Layout};
-use super::footer::{PACKED_FORM, PackedFooter, ShardSeal};
-use super::{MANIFEST, MOST_SHARDS, UNFINISHED, UNPACKING, shard_name};
+use super::footer::{PACKED_FORMAT, PackedFooter, ShardIdentity};
+use super::{MANIFEST_FILE, MAX_SHARDS, UNFINISHED, UNPACKING_DIRECTORY, shard_name};
 use crate::source::{DatasetSource, OpenFile, Seen};
 use base::error::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -71,7 +71,7 @@ impl ShardTally {
         for member in &footer.members {
             tally.source_bytes += u64::from(member.original);
             match footer.forms.get(member.form as usize) {
-                Some(reason) if member.form != PACKED_FORM => {
+                Some(reason) if member.form != PACKED_FORMAT => {
                     *tally.kept.entry(reason.clone()).or_default() += 1;
                 }
                 _ => tally.packed += 1,
@@ -109,13 +109,13 @@ pub struct PackedShard {
 
 impl PackedShard {
     /// The shard with this identity and number of samples, made of files with these stamps.
-    pub fn new(seal: &ShardSeal, samples: u64, stamps: String) -> Self {
+    pub fn new(seal: &ShardIdentity, samples: u64, stamps: String) -> Self {
         let digest = Fingerprint(seal.digest).to_string();
         Self { bytes: seal.bytes, samples, digest, stamps: Some(stamps) }
     }
 
     /// Whether it has this identity and number of samples.
-    fn is(&self, seal: &ShardSeal, samples: u64) -> bool {
+    fn is(&self, seal: &ShardIdentity, samples: u64) -> bool {
         (self.bytes, self.samples) == (seal.bytes, samples)
             && self.digest == Fingerprint(seal.digest).to_string()
     }
@@ -157,8 +157,8 @@ impl PackedManifest {
     /// [`Error::Dataset`] if packing or unpacking is not finished, and for a manifest that is damaged or of another
     /// version; [`Error::Io`] if it cannot be read.
     pub fn find(source: &dyn DatasetSource) -> Result<Option<Self>> {
-        let path = source.path(MANIFEST.as_bytes());
-        let bytes = match source.open(MANIFEST.as_bytes()) {
+        let path = source.path(MANIFEST_FILE.as_bytes());
+        let bytes = match source.open(MANIFEST_FILE.as_bytes()) {
             Ok(OpenFile { bytes, .. }) => bytes,
             Err(Error::Io { source: error, .. }) if error.kind() == ErrorKind::NotFound => {
                 return refuse_unfinished(source).map(|()| None);
@@ -190,7 +190,7 @@ impl PackedManifest {
         if self.fingerprint.len() != 64 || !self.fingerprint.bytes().all(|digit| digit.is_ascii_hexdigit()) {
             return Err("its fingerprint is none".to_owned());
         }
-        if self.layout == Layout::Packed || self.shards.len() > MOST_SHARDS {
+        if self.layout == Layout::Packed || self.shards.len() > MAX_SHARDS {
             return Err("its shards are impossible".to_owned());
         }
         let sum = self.shards.iter().try_fold(0u64, |sum, shard| sum.checked_add(shard.samples));
@@ -231,14 +231,16 @@ impl PackedManifest {
         number: usize,
         first: u64,
         footer: &PackedFooter,
-        seal: &ShardSeal,
+        seal: &ShardIdentity,
     ) -> Result<(), String> {
         let samples = footer.samples.len() as u64;
         let (own, layout) = (self.fingerprint().0, self.layout);
         let same = footer.fingerprint == own && footer.layout == layout && footer.number as usize == number;
         let meant = self.shards.get(number).is_some_and(|shard| shard.is(seal, samples));
         if !meant || !same || footer.first != first {
-            return Err(format!("is not the shard that {MANIFEST} means: copy or pack the dataset anew"));
+            return Err(format!(
+                "is not the shard that {MANIFEST_FILE} means: copy or pack the dataset anew"
+            ));
         }
         Ok(())
     }
@@ -280,9 +282,9 @@ fn refuse_unfinished(source: &dyn DatasetSource) -> Result<()> {
         let message = "is not finished: run `foreload pack` again with the same arguments";
         return Err(Error::dataset(source.path(&[]), message));
     }
-    if source.stamp(UNPACKING.as_bytes())? != Seen::Gone {
+    if source.stamp(UNPACKING_DIRECTORY.as_bytes())? != Seen::Gone {
         let message = format!(
-            "is not unpacked whole: it has {UNPACKING}, so `foreload unpack` runs, or has failed or was killed: remove \
+            "is not unpacked whole: it has {UNPACKING_DIRECTORY}, so `foreload unpack` runs, or has failed or was killed: remove \
              all of it and unpack again"
         );
         return Err(Error::dataset(source.path(&[]), message));

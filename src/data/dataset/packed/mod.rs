@@ -15,29 +15,29 @@ mod table;
 
 pub use facts::{PackingFacts, PackingMember, SourceStamps};
 pub use footer::{
-    FIRST_MEMBER, LARGEST_FOOTER, PACKED_FORM, PackedFooter, PackedMember, PackedSample, ShardSeal, head,
-    next_image, next_member,
+    FIRST_MEMBER, LARGEST_FOOTER, PACKED_FORMAT, PackedFooter, PackedMember, PackedSample, ShardIdentity,
+    head, next_image, next_member,
 };
 pub(super) use listing::index;
 pub use listing::shard_contents;
 pub use manifest::{PackedManifest, PackedShard, RawName, ShardTally};
-pub use sources::TarListing;
+pub use sources::TarMemberIndex;
 pub use table::PackedColumns;
 
 /// The manifest file of a packed dataset. It is written last, so a dataset without it is not finished.
-pub const MANIFEST: &str = "foreload-packed.json";
+pub const MANIFEST_FILE: &str = "foreload-packed.json";
 /// The file that describes the source while a dataset is being packed. The process that packs it holds a lock on this
 /// file.
 pub const UNFINISHED: &str = "foreload-packing.json";
 /// The file next to tar shards that `foreload pack` made. It is written last and describes their source.
-pub const TARS: &str = "foreload-tars.json";
+pub const TARS_MARKER_FILE: &str = "foreload-tars.json";
 /// The subdirectory in which files are written while a packed dataset is unpacked into a directory. Each file is moved
 /// to its place when it is complete.
-pub const UNPACKING: &str = "foreload-unpacking";
+pub const UNPACKING_DIRECTORY: &str = "foreload-unpacking";
 /// Names that show that a directory is a packed dataset, or that a dataset is being packed or unpacked in it.
-pub(super) const NAMES: [&str; 3] = [MANIFEST, UNFINISHED, UNPACKING];
+pub(super) const NAMES: [&str; 3] = [MANIFEST_FILE, UNFINISHED, UNPACKING_DIRECTORY];
 /// The largest number of shards. Shard names have six digits, so that they sort like their numbers.
-pub const MOST_SHARDS: usize = 1_000_000;
+pub const MAX_SHARDS: usize = 1_000_000;
 
 /// The file name of a shard.
 pub fn shard_name(number: usize) -> String {

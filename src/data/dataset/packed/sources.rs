@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 /// A member of a tar shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TarPart {
+pub struct NamedTarMember {
     /// Its full name.
     pub name: Vec<u8>,
     /// The offset of its data.
@@ -21,9 +21,9 @@ pub struct TarPart {
 
 /// The members of a tar shard, grouped by stem.
 #[derive(Debug, Default)]
-pub struct TarListing {
+pub struct TarMemberIndex {
     /// All members of stems, in their order in the shard.
-    parts: Vec<TarPart>,
+    parts: Vec<NamedTarMember>,
     /// The members of each stem, by their numbers in `parts`.
     stems: Vec<Vec<u32>>,
     /// The number of the stem, by the offset of each of its members.
@@ -32,7 +32,7 @@ pub struct TarListing {
     beside: u64,
 }
 
-impl TarListing {
+impl TarMemberIndex {
     /// Reads all headers of a shard. `start` is the address of the shard's first byte, which is 0 unless it is
     /// compressed.
     ///
@@ -50,7 +50,7 @@ impl TarListing {
                 continue;
             }
             let stem = split(&name).filter(|_| plain).map(|(stem, _)| stem.to_vec());
-            let length = u32::try_from(size).ok().filter(|&length| length < MemberPlace::TWICE);
+            let length = u32::try_from(size).ok().filter(|&length| length < MemberPlace::DUPLICATE);
             let (Some(stem), Some(length)) = (stem, length) else {
                 listing.beside += 1;
                 continue;
@@ -62,16 +62,16 @@ impl TarListing {
             listing.stems[stem as usize].push(listing.parts.len() as u32);
             let offset = start + offset;
             listing.by_offset.insert(offset, stem);
-            listing.parts.push(TarPart { name, offset, length, order: own });
+            listing.parts.push(NamedTarMember { name, offset, length, order: own });
         }
         Ok(listing)
     }
 
     /// The members of the sample whose image, or the member in its place, begins at `offset`. That member comes first,
     /// the others in their order. `None` if no member begins there.
-    pub fn sample(&self, offset: u64) -> Option<Vec<&TarPart>> {
+    pub fn sample(&self, offset: u64) -> Option<Vec<&NamedTarMember>> {
         let stem = *self.by_offset.get(&offset)?;
-        let mut members: Vec<&TarPart> =
+        let mut members: Vec<&NamedTarMember> =
             self.stems[stem as usize].iter().map(|&part| &self.parts[part as usize]).collect();
         members.sort_by_key(|part| part.offset != offset);
         Some(members)

@@ -3,7 +3,7 @@
 use super::super::blocks::ShardBlocks;
 use super::super::gather::{ColumnFault, GatheredCells, TableFile, TableLimits};
 use super::super::table::TableCells;
-use super::super::unpack::{BlockCodec, LARGEST_BLOCK, PackedBlock};
+use super::super::unpack::{BlockCodec, BlockSource, LARGEST_BLOCK};
 use super::encodings::{PackedNumbers, little_endian};
 use super::footer::ColumnChunk;
 use super::pages::{ChunkPages, DataPage, PageKind};
@@ -26,7 +26,7 @@ struct PageBody {
     /// The offset of `held` in the file, if the page is not compressed.
     lies: Option<u64>,
     /// For a column of bytes, the compressed block of the page, with its compressed bytes.
-    packed: Option<(PackedBlock, Vec<u8>)>,
+    packed: Option<(BlockSource, Vec<u8>)>,
 }
 
 /// Reads a column: all values in its pages, or for long values their locations.
@@ -209,7 +209,7 @@ impl ChunkReader<'_, '_> {
         if let Some(codec) = codec {
             let unpacked = page.unpacked - packed_levels;
             self.limits.take_bytes(unpacked, page.offset)?;
-            let block = PackedBlock { offset: page.offset + packed_levels, unpacked, codec };
+            let block = BlockSource { offset: page.offset + packed_levels, unpacked, codec };
             bytes.drain(..packed_levels as usize);
             let unpacked = block.unpack(&bytes)?;
             let in_file = std::mem::replace(&mut bytes, unpacked);

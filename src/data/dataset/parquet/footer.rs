@@ -13,7 +13,7 @@ const MAGIC: &[u8] = b"PAR1";
 /// The largest number of bytes of a footer.
 const LARGEST: u64 = 256 << 20;
 /// The largest number of columns and structs of a schema.
-const MOST_ELEMENTS: usize = 1 << 16;
+const MAX_ELEMENTS: usize = 1 << 16;
 
 /// Contents of the footer of a file.
 pub(super) struct ParquetFooter {
@@ -93,7 +93,7 @@ fn parse(thrift: &mut Thrift<'_>, at: u64) -> Result<ParquetFooter, Malformed> {
         match (field.id, field.kind) {
             (2, LIST) => {
                 let count = thrift.structs()?;
-                if count > MOST_ELEMENTS {
+                if count > MAX_ELEMENTS {
                     return Err(thrift.wrong("its schema has too many columns"));
                 }
                 footer.schema = (0..count).map(|_| element(thrift)).collect::<Result<_, _>>()?;

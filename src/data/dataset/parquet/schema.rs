@@ -1,6 +1,6 @@
 //! The columns of a Parquet file: the leaves of its schema, the types of their values, and the names that fields use.
 
-use super::super::table::NO_VALUES;
+use super::super::table::NULL_TYPE;
 use super::footer::{LogicalType, SchemaElement};
 use crate::source::Malformed;
 use std::collections::HashMap;
@@ -8,7 +8,7 @@ use std::collections::HashMap;
 /// The largest depth of nested structs.
 const DEEPEST: usize = 32;
 /// The largest number of bytes of the columns' names, including those of their structs.
-const MOST_NAMES: usize = 16 << 20;
+const MAX_NAMES: usize = 16 << 20;
 
 /// A leaf of the schema. It has a column chunk in each row group.
 pub(super) struct SchemaLeaf {
@@ -97,7 +97,7 @@ pub(super) fn leaves(schema: &[SchemaElement], offset: u64) -> Result<Vec<Schema
                     None => content(element, physical),
                 };
                 names += path.iter().map(String::len).sum::<usize>();
-                if names > MOST_NAMES {
+                if names > MAX_NAMES {
                     return Err(wrong("the names of its columns are too long"));
                 }
                 let path = path.clone();
@@ -136,7 +136,7 @@ fn content(element: &SchemaElement, physical: u64) -> Result<LeafContent, String
         (Some(7), _) | (None, Some(7 | 8)) => return refused("times of day"),
         (Some(8), _) | (None, Some(9 | 10)) => return refused("timestamps"),
         (None, Some(21)) => return refused("intervals"),
-        (Some(11), _) => return Err(NO_VALUES.to_owned()),
+        (Some(11), _) => return Err(NULL_TYPE.to_owned()),
         _ => {}
     }
     let unsigned = match (logical, converted) {
@@ -213,7 +213,7 @@ mod tests {
     fn a_column_without_a_type_is_refused_as_such() {
         let logical = Some(LogicalType { variant: 11, signed: true });
         let none = SchemaElement { logical, ..element("x", Some(1), 0) };
-        assert_eq!(content(&none, 1), Err(NO_VALUES.to_owned()));
+        assert_eq!(content(&none, 1), Err(NULL_TYPE.to_owned()));
     }
 
     #[test]

@@ -147,8 +147,8 @@ impl<'a> Thrift<'a> {
         let mut open = Vec::new();
         // A field stores a boolean in its type; an item of a list takes a byte for it.
         self.begin(kind, false, &mut open)?;
-        while let Some(innermost) = open.last_mut() {
-            let next = match innermost {
+        while let Some(root_cause) = open.last_mut() {
+            let next = match root_cause {
                 Open::Struct { last } => {
                     let mut known = *last;
                     let field = self.field(&mut known)?;

@@ -1,7 +1,7 @@
 //! The compressed blocks of a dataset, and the samples in them.
 
 use super::DatasetPart;
-use crate::dataset::blocks::{BlockTable, StoredBlock};
+use crate::dataset::blocks::{BlockTable, CompressedBlock};
 use crate::dataset::format::Section;
 use crate::dataset::{Extent, FileId};
 use std::collections::HashSet;
@@ -13,7 +13,7 @@ impl DatasetPart {
     }
 
     /// The block that holds the bytes of `extent`; `None` if they are stored uncompressed, or if there are no bytes.
-    pub(in crate::dataset) fn block(&self, extent: Extent) -> Option<StoredBlock> {
+    pub(in crate::dataset) fn block(&self, extent: Extent) -> Option<CompressedBlock> {
         if extent.length == 0 || !self.layout().is_sharded() {
             return None;
         }
@@ -41,7 +41,7 @@ impl DatasetPart {
         }
         let (mut blocks, mut others) = (HashSet::new(), 0);
         for sample in 0..self.len() {
-            for extent in std::iter::once(self.extent(sample)).chain(self.extents_apart(sample)) {
+            for extent in std::iter::once(self.extent(sample)).chain(self.separate_extents(sample)) {
                 match self.block(extent) {
                     Some(row) => drop(blocks.insert((extent.file.0, row.start))),
                     None => others += 1,

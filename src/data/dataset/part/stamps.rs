@@ -35,17 +35,17 @@ impl DatasetPart {
     }
 
     /// Records that these groups hold other samples than the index says.
-    pub(in crate::dataset) fn note_different(&mut self, groups: Vec<usize>) {
+    pub(in crate::dataset) fn record_changed_shards(&mut self, groups: Vec<usize>) {
         self.different.extend(groups);
     }
 
     /// Whether a shard holds the samples that the index says, unless the contrary is known.
-    pub(in crate::dataset) fn is_as_indexed(&self, file: FileId) -> bool {
+    pub(in crate::dataset) fn matches_index(&self, file: FileId) -> bool {
         !self.different.contains(&(file.0 as usize))
     }
 
     /// Records that this stamp of a shard is accepted from now on.
-    pub(in crate::dataset) fn moved_within(&self, group: usize, stamp: Stamp) {
+    pub(in crate::dataset) fn accept_stamp(&self, group: usize, stamp: Stamp) {
         self.moved.write().unwrap_or_else(PoisonError::into_inner).insert(group, stamp);
         self.any_moved.store(true, Ordering::Relaxed);
     }

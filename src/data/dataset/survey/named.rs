@@ -71,7 +71,7 @@ pub(super) fn nested(
 }
 
 fn packed_shard() -> String {
-    format!("is a shard of a packed dataset: name the directory, which has {}", packed::MANIFEST)
+    format!("is a shard of a packed dataset: name the directory, which has {}", packed::MANIFEST_FILE)
 }
 
 /// The message about a compressed tar.

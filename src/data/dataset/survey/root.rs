@@ -1,6 +1,6 @@
 //! Lists the root of a dataset and sorts its entries by their names.
 
-use super::super::below::{FoundBelow, look_below, shard_layout};
+use super::super::below::{FirstFound, look_below, shard_layout};
 use super::super::cancel::Cancel;
 use super::super::dataset_card::CARD;
 use super::super::ignored::ignored_entry;
@@ -72,7 +72,7 @@ pub(super) fn list_root(
         } else if entry.target.is_some() && entry.target == own {
             found.notes.skip(LeftOut::LinkAbove, || text(entry.name));
         } else {
-            found.note_special(entry.name);
+            found.record_marker_files(entry.name);
             found.add(entry.name.to_vec(), entry.kind == EntryKind::Directory, contents);
         }
         Ok(ControlFlow::Continue(()))
@@ -91,11 +91,11 @@ impl RootListing {
     }
 
     /// Searches the directories, if something else in the root may be the dataset.
-    pub(super) fn look_below(&self, source: &dyn DatasetSource, cancel: &Cancel) -> Result<FoundBelow> {
+    pub(super) fn look_below(&self, source: &dyn DatasetSource, cancel: &Cancel) -> Result<FirstFound> {
         let is_repository = splits::may_have_files(&self.directories, self.special.contains(CARD.as_bytes()));
         match self.first_shard().is_some() || self.images.count > 0 || is_repository {
             true => look_below(source, &self.directories, Contents::Images, cancel),
-            false => Ok(FoundBelow::default()),
+            false => Ok(FirstFound::default()),
         }
     }
 
@@ -112,7 +112,7 @@ impl RootListing {
     }
 
     /// Records a file that may define a kind of dataset that names alone do not show.
-    fn note_special(&mut self, name: &[u8]) {
+    fn record_marker_files(&mut self, name: &[u8]) {
         let mut lists = Layout::ALL.iter().filter_map(|layout| Some((*layout, layout.shards()?)));
         let is_list = |(_, shards): (Layout, &dyn ShardLayout)| {
             shards.marker().is_some_and(|marker| marker.as_bytes() == name)
@@ -141,7 +141,7 @@ impl RootListing {
                     None if METADATA.contains(&&name[..]) => {
                         self.notes.skip(LeftOut::Metadata, || text(&name))
                     }
-                    None if name == packed::TARS.as_bytes() => {}
+                    None if name == packed::TARS_MARKER_FILE.as_bytes() => {}
                     None if is_image_file(&name) || LeftOut::other_image(&name).is_some() => {
                         self.images.add(name)
                     }

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Kind of a root on a server.
-pub(super) enum RootForm {
+pub(super) enum HttpRootKind {
     /// A single file.
     File,
     /// A directory, which may or may not be listable.
@@ -23,9 +23,9 @@ pub(super) enum RootForm {
 }
 
 /// Determines the kind of a root.
-pub(super) fn find(root: &HttpRoot) -> Result<RootForm> {
+pub(super) fn find(root: &HttpRoot) -> Result<HttpRootKind> {
     if root.url.is_directory() {
-        return Ok(RootForm::Directory);
+        return Ok(HttpRootKind::Directory);
     }
     let name = root.url.file_name();
     let path = PathBuf::from(OsString::from_vec(name.clone()));
@@ -35,16 +35,16 @@ pub(super) fn find(root: &HttpRoot) -> Result<RootForm> {
             list.map_err(|gave_up| Error::dataset(&root.shown, format!("cannot be read: {gave_up}")))?;
         let bad = |why| Error::dataset(&root.shown, format!("is no list of shards: {why}"));
         let shards = shards(&root.url, &list.bytes).map_err(bad)?;
-        return Ok(RootForm::List(shards, Stamp::of_text(&list.bytes)));
+        return Ok(HttpRootKind::List(shards, Stamp::of_text(&list.bytes)));
     }
     match root.look(&root.url) {
-        Ok(found) if found.url.is_directory() || found.is_page => Ok(RootForm::Directory),
-        Ok(_) => Ok(RootForm::File),
+        Ok(found) if found.url.is_directory() || found.is_page => Ok(HttpRootKind::Directory),
+        Ok(_) => Ok(HttpRootKind::File),
         // A packed dataset is found by its manifest even if the server shows no directory.
         Err(gave_up)
             if !name.contains(&b'.') && (gave_up.failure.is_gone() || gave_up.failure.is_denied()) =>
         {
-            Ok(RootForm::Directory)
+            Ok(HttpRootKind::Directory)
         }
         Err(gave_up) if gave_up.failure.is_gone() => {
             Err(Error::dataset(&root.shown, format!("does not exist ({gave_up}): {FORMS}")))
@@ -75,7 +75,7 @@ fn shards(url: &HttpUrl, text: &[u8]) -> Result<BTreeMap<Vec<u8>, HttpUrl>, Stri
         if name.is_empty() || name.ends_with(b"/") || name.contains(&0) {
             return Err(format!("line {number} names no file"));
         }
-        if shards.insert(name, found.or_query_of(url)).is_some() {
+        if shards.insert(name, found.with_fallback_query(url)).is_some() {
             return Err(format!("line {number} names a shard that was named before"));
         }
     }

@@ -9,11 +9,11 @@ use super::{
     SourceDirectory, Stamp,
 };
 use crate::http::{
-    AnswerCheck, Ask, AskedCounts, BlockingHttp, Fetched, GaveUp, HeaderMap, HttpFailure, HttpTarget,
-    HttpUrl, StatusCode, WaitWatch, header,
+    AnswerCheck, Ask, BlockingHttp, Fetched, GaveUp, HeaderMap, HttpFailure, HttpTarget, HttpUrl,
+    RequestCounts, StatusCode, WaitControl, header,
 };
 use base::error::{Error, Result};
-use form::RootForm;
+use form::HttpRootKind;
 use std::ffi::OsStr;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
@@ -41,7 +41,7 @@ struct HttpRoot {
     shown: PathBuf,
     http: BlockingHttp,
     /// Kind of the root, once a request has determined it.
-    form: OnceLock<RootForm>,
+    form: OnceLock<HttpRootKind>,
     /// Whether the server has sent a file without any version information.
     unversioned: AtomicBool,
 }
@@ -65,7 +65,7 @@ impl HttpSource {
     /// None in practice: the errors of [`HttpSource::at`] cannot occur here.
     pub(super) fn of_urls(urls: Arc<ManifestUrls>) -> Result<Self> {
         let found = Self::at("http://urls.invalid/")?;
-        let _ = found.0.form.set(RootForm::Urls(urls));
+        let _ = found.0.form.set(HttpRootKind::Urls(urls));
         Ok(found)
     }
 }
@@ -88,7 +88,7 @@ pub(super) fn shown(text: &str) -> String {
 
 impl HttpRoot {
     /// Returns the kind of the root. The first call makes a request.
-    fn form(&self) -> Result<&RootForm> {
+    fn form(&self) -> Result<&HttpRootKind> {
         if let Some(form) = self.form.get() {
             return Ok(form);
         }
@@ -100,10 +100,10 @@ impl HttpRoot {
     fn url(&self, name: &[u8]) -> Result<Option<HttpUrl>> {
         Ok(match self.form()? {
             _ if name.is_empty() => Some(self.url.clone()),
-            RootForm::File => None,
-            RootForm::Directory => Some(self.url.child(name)),
-            RootForm::List(shards, _) => shards.get(name).cloned(),
-            RootForm::Urls(urls) => Some(urls.url(name)?),
+            HttpRootKind::File => None,
+            HttpRootKind::Directory => Some(self.url.child(name)),
+            HttpRootKind::List(shards, _) => shards.get(name).cloned(),
+            HttpRootKind::Urls(urls) => Some(urls.url(name)?),
         })
     }
 
@@ -115,12 +115,12 @@ impl HttpRoot {
 
     /// Returns the URLs of a manifest, if the files' names are URLs.
     fn urls(&self) -> Option<&ManifestUrls> {
-        if let Some(RootForm::Urls(urls)) = self.form.get() { Some(urls) } else { None }
+        if let Some(HttpRootKind::Urls(urls)) = self.form.get() { Some(urls) } else { None }
     }
 
     fn path(&self, name: &[u8]) -> PathBuf {
         let listed = match self.form.get() {
-            Some(RootForm::List(shards, _)) => shards.get(name),
+            Some(HttpRootKind::List(shards, _)) => shards.get(name),
             _ => None,
         };
         match listed {
@@ -136,7 +136,7 @@ impl HttpRoot {
     }
 
     /// Asks the server for a file's size and version.
-    fn look(&self, url: &HttpUrl) -> Result<Looked, GaveUp> {
+    fn look(&self, url: &HttpUrl) -> Result<RemoteFileInfo, GaveUp> {
         match self.fetch(url, Ask::Head, 0) {
             Ok(head) => match head.length() {
                 Some(size) => return Ok(self.looked(head, size)),
@@ -173,12 +173,12 @@ impl HttpRoot {
         self.http.fetch_prepared(prepare, explain, Ask::Range(0, 0), 1, &|_| Ok(()))
     }
 
-    fn looked(&self, Fetched { headers, url, .. }: Fetched, size: u64) -> Looked {
+    fn looked(&self, Fetched { headers, url, .. }: Fetched, size: u64) -> RemoteFileInfo {
         let stamp = Stamp::of_object(size, &headers);
         if !stamp.has_version() && !url.is_directory() {
             self.unversioned.store(true, Relaxed);
         }
-        Looked { stamp, is_page: is_page(&headers), url }
+        RemoteFileInfo { stamp, is_page: is_page(&headers), url }
     }
 
     /// Requests the index page of a directory.
@@ -205,7 +205,7 @@ impl HttpRoot {
 }
 
 /// A server's information about a file.
-struct Looked {
+struct RemoteFileInfo {
     stamp: Stamp,
     /// Whether it is an HTML page.
     is_page: bool,
@@ -237,7 +237,7 @@ impl DatasetSource for HttpSource {
         self.0.form()?;
         let root = &*self.0;
         // Another query may name another file. The query may be secret, so only its digest is stored.
-        Ok(match root.url.naming_query() {
+        Ok(match root.url.identifying_query() {
             Some(query) => {
                 let digest = Stamp::of_text(query.as_bytes()).inode;
                 PathBuf::from(format!("{}?{digest:016x}", root.shown.display()))
@@ -259,12 +259,12 @@ impl DatasetSource for HttpSource {
     }
 
     fn is_directory(&self) -> Result<bool> {
-        Ok(!matches!(self.0.form()?, RootForm::File))
+        Ok(!matches!(self.0.form()?, HttpRootKind::File))
     }
 
     fn directory(&self, name: &[u8]) -> Result<Box<dyn SourceDirectory>> {
         let root = self.0.clone();
-        if let &RootForm::List(ref shards, stamp) = root.form()?
+        if let &HttpRootKind::List(ref shards, stamp) = root.form()?
             && name.is_empty()
         {
             let entries = shards.keys().map(|shard| (shard.clone(), EntryKind::File)).collect();
@@ -277,11 +277,12 @@ impl DatasetSource for HttpSource {
             return Err(Error::dataset(root.path(name), message));
         }
         let url = root.url(name)?.ok_or_else(gone)?;
-        let page =
-            root.page(&url).map_err(|gave_up| match name.is_empty() && !gave_up.failure.is_passing() {
+        let page = root.page(&url).map_err(|gave_up| {
+            match name.is_empty() && !gave_up.failure.may_succeed_later() {
                 true => Error::dataset(root.path(name), format!("cannot be listed: {gave_up}; {FORMS}")),
                 false => root.failed("list", name, gave_up),
-            })?;
+            }
+        })?;
         if !is_page(&page.headers) {
             return Err(Error::dataset(root.path(name), format!("is shown by no index page; {FORMS}")));
         }
@@ -295,13 +296,13 @@ impl DatasetSource for HttpSource {
     }
 
     fn is_file(&self) {
-        let _ = self.0.form.set(RootForm::File);
+        let _ = self.0.form.set(HttpRootKind::File);
     }
 
     fn stamp(&self, name: &[u8]) -> Result<Seen> {
         let root = &*self.0;
         let Some(url) = root.url(name)? else { return Ok(Seen::Gone) };
-        if let (RootForm::List(_, stamp), true) = (root.form()?, name.is_empty()) {
+        if let (HttpRootKind::List(_, stamp), true) = (root.form()?, name.is_empty()) {
             // A run reads the files that this version of the list names. A newer version counts from the next start on.
             return Ok(Seen::As(*stamp));
         }
@@ -313,13 +314,13 @@ impl DatasetSource for HttpSource {
                 Err(gave_up) => Err(root.failed("look at", name, gave_up)),
             };
         }
-        if url.is_directory() || name.is_empty() && matches!(root.form()?, RootForm::Directory) {
+        if url.is_directory() || name.is_empty() && matches!(root.form()?, HttpRootKind::Directory) {
             return root.stamp_of_directory(name, &url);
         }
         match root.look(&url) {
             Ok(found) if found.url.is_directory() => root.stamp_of_directory(name, &url),
             Ok(found) => Ok(Seen::As(found.stamp)),
-            Err(gave_up) if gave_up.failure.is_gone() && matches!(root.form()?, RootForm::Directory) => {
+            Err(gave_up) if gave_up.failure.is_gone() && matches!(root.form()?, HttpRootKind::Directory) => {
                 // Some servers find a directory only with a slash at the end of its URL.
                 root.stamp_of_directory(name, &url)
             }
@@ -344,11 +345,11 @@ impl DatasetSource for HttpSource {
         Some(self.0.clone())
     }
 
-    fn asked(&self) -> Option<AskedCounts> {
+    fn asked(&self) -> Option<RequestCounts> {
         Some(self.0.http.asked())
     }
 
-    fn set_watch(&self, watch: Option<Arc<dyn WaitWatch>>) {
+    fn set_watch(&self, watch: Option<Arc<dyn WaitControl>>) {
         self.0.http.set_watch(watch);
     }
 

@@ -12,8 +12,8 @@ pub(super) use urls::ManifestUrls;
 
 use super::object_url::ObjectUrl;
 use super::{
-    AskedCounts, DatasetSource, FileSystem, HttpSource, Identity, OpenFile, RangeSource, Seen,
-    SourceDirectory, WaitWatch, place, url,
+    DatasetSource, FileSystem, HttpSource, Identity, OpenFile, RangeSource, RequestCounts, Seen,
+    SourceDirectory, WaitControl, place, url,
 };
 use base::error::{Error, Result};
 use std::collections::BTreeMap;
@@ -73,7 +73,7 @@ pub struct ManifestSource {
     /// Buckets of object stores that the manifest names, by URL.
     buckets: Arc<Mutex<BTreeMap<String, Arc<dyn DatasetSource>>>>,
     /// Current watch, for buckets that are opened later.
-    watch: Arc<Mutex<Option<Arc<dyn WaitWatch>>>>,
+    watch: Arc<Mutex<Option<Arc<dyn WaitControl>>>>,
 }
 
 impl ManifestSource {
@@ -240,13 +240,13 @@ impl DatasetSource for ManifestSource {
         Some(self)
     }
 
-    fn asked(&self) -> Option<AskedCounts> {
+    fn asked(&self) -> Option<RequestCounts> {
         let all = self.places_asked();
         let counts = all.iter().filter_map(|place| place.asked());
-        counts.filter(|asked| *asked != AskedCounts::default()).reduce(AskedCounts::with)
+        counts.filter(|asked| *asked != RequestCounts::default()).reduce(RequestCounts::with)
     }
 
-    fn set_watch(&self, watch: Option<Arc<dyn WaitWatch>>) {
+    fn set_watch(&self, watch: Option<Arc<dyn WaitControl>>) {
         *self.watch.lock().unwrap_or_else(PoisonError::into_inner) = watch.clone();
         self.places_asked().iter().for_each(|place| place.set_watch(watch.clone()));
     }

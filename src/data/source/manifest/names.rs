@@ -75,7 +75,7 @@ impl<'a> ManifestNames<'a> {
         if !found.has_secrets() {
             return Ok(found.to_string().into_bytes());
         }
-        let digest = found.naming_query().map(|query| Stamp::of_text(query.as_bytes()).inode);
+        let digest = found.identifying_query().map(|query| Stamp::of_text(query.as_bytes()).inode);
         let digest = digest.map_or(String::new(), |digest| format!("{digest:016x}"));
         let plain = format!("{found}{SECRET}{digest}");
         let count = self.alike.entry(plain.clone()).or_default();

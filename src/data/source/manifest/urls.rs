@@ -2,7 +2,7 @@
 
 use super::super::object_url::{ObjectUrl, StoreKind};
 use super::super::url;
-use crate::http::{HttpUrl, Reach, is_http};
+use crate::http::{AddressPolicy, HttpUrl, is_http};
 use base::error::{Error, Result};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -64,20 +64,20 @@ impl ManifestUrls {
     }
 
     /// Returns the addresses that a URL of the manifest may connect to.
-    pub(in crate::source) fn reach(&self, url: &HttpUrl) -> Reach {
+    pub(in crate::source) fn reach(&self, url: &HttpUrl) -> AddressPolicy {
         match &self.place {
-            ManifestPlace::Server(own) if own.is_of_host(url) => Reach::Anywhere,
+            ManifestPlace::Server(own) if own.is_of_host(url) => AddressPolicy::Anywhere,
             _ => self.elsewhere(),
         }
     }
 
     /// Returns the addresses that URLs of the manifest may connect to on other hosts. A manifest on a server must not
     /// name this machine's own addresses, unless it is stored on this machine itself.
-    pub(in crate::source) fn elsewhere(&self) -> Reach {
+    pub(in crate::source) fn elsewhere(&self) -> AddressPolicy {
         match &self.place {
-            ManifestPlace::Local => Reach::NotNear,
-            ManifestPlace::Server(own) if own.is_of_this_machine() => Reach::NotNear,
-            ManifestPlace::Server(_) | ManifestPlace::Store(_) => Reach::NotOwn,
+            ManifestPlace::Local => AddressPolicy::NotNear,
+            ManifestPlace::Server(own) if own.is_of_this_machine() => AddressPolicy::NotNear,
+            ManifestPlace::Server(_) | ManifestPlace::Store(_) => AddressPolicy::NotOwn,
         }
     }
 

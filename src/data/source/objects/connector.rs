@@ -2,7 +2,7 @@
 //! the same as for all other requests.
 //!
 //! Requests for objects are not sent through it at all. The crate makes and signs them, and the caller takes them from
-//! here ([`TakenRequest`]). So naming and signing are left to the crate, and our own reader reads all bytes of samples.
+//! here ([`CapturedRequest`]). So naming and signing are left to the crate, and our own reader reads all bytes of samples.
 
 use crate::http::{BlockingHttp, Fetched, HeaderMap, HttpFailure, HttpUrl, PlainRequest, Retries};
 use async_trait::async_trait;
@@ -25,9 +25,9 @@ const LARGEST_ANSWER: u64 = 64 << 20;
 
 /// Place for a signed request that is not sent. It is attached to the request as an extension.
 #[derive(Clone, Default)]
-pub(super) struct TakenRequest(Arc<Mutex<Option<HttpRequest>>>);
+pub(super) struct CapturedRequest(Arc<Mutex<Option<HttpRequest>>>);
 
-impl TakenRequest {
+impl CapturedRequest {
     /// Returns the request, once it was made.
     pub(super) fn take(&self) -> Option<HttpRequest> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
@@ -92,7 +92,7 @@ impl HttpConnector for StoreConnector {
 #[async_trait]
 impl HttpService for StoreConnector {
     async fn call(&self, mut request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        if let Some(place) = request.extensions_mut().remove::<TakenRequest>() {
+        if let Some(place) = request.extensions_mut().remove::<CapturedRequest>() {
             *place.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(request);
             return Err(HttpError::new(HttpErrorKind::Unknown, StoreFailure::Taken));
         }
@@ -104,7 +104,7 @@ impl HttpService for StoreConnector {
             if is_page { self.exchange(request).await } else { self.exchange_again(&request).await };
         let fetched = fetched.map_err(|failure| {
             // While no credential service has answered, let the crate retry once.
-            let again = !is_page && failure.is_passing() && !self.has_answered.load(Relaxed);
+            let again = !is_page && failure.may_succeed_later() && !self.has_answered.load(Relaxed);
             let kind = if again { HttpErrorKind::Connect } else { HttpErrorKind::Unknown };
             HttpError::new(kind, StoreFailure::Unanswered(failure))
         })?;

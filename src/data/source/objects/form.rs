@@ -13,7 +13,7 @@ use std::sync::Arc;
 const LONGEST_LIST: u64 = 256 << 20;
 
 /// Kind of a root in an object store.
-pub(super) enum ObjectForm {
+pub(super) enum ObjectRootKind {
     /// A single object.
     File,
     /// A prefix of keys, up to a slash.
@@ -23,10 +23,10 @@ pub(super) enum ObjectForm {
 }
 
 /// Determines the kind of a root.
-pub(super) fn find(root: &ObjectRoot) -> Result<ObjectForm> {
+pub(super) fn find(root: &ObjectRoot) -> Result<ObjectRootKind> {
     let ObjectUrl { key, is_directory, .. } = &root.url;
     if *is_directory {
-        return Ok(ObjectForm::Directory);
+        return Ok(ObjectRootKind::Directory);
     }
     let failed =
         |gave_up: crate::http::GaveUp| Error::dataset(&root.shown, format!("cannot be read: {gave_up}"));
@@ -34,21 +34,21 @@ pub(super) fn find(root: &ObjectRoot) -> Result<ObjectForm> {
         let list = root.fetch(key, Ask::Whole, LONGEST_LIST).map_err(failed)?;
         let bad = |why| Error::dataset(&root.shown, format!("is no list of shards: {why}"));
         let shards = shards(&root.url, &list.bytes).map_err(bad)?;
-        return Ok(ObjectForm::List(shards, Stamp::of_text(&list.bytes)));
+        return Ok(ObjectRootKind::List(shards, Stamp::of_text(&list.bytes)));
     }
     let has_below =
         || ObjectListing::read(root, &format!("{key}/"), true).map(|below| !below.entries.is_empty());
     // Usually the ending tells. Stores on top of file systems fail if an object is requested at a directory's path.
     let is_likely_object = key.rsplit('/').next().is_some_and(|last| last.contains('.'));
     if !is_likely_object && has_below().map_err(failed)? {
-        return Ok(ObjectForm::Directory);
+        return Ok(ObjectRootKind::Directory);
     }
     match root.look(key) {
-        Ok(_) => Ok(ObjectForm::File),
+        Ok(_) => Ok(ObjectRootKind::File),
         // Without the permission to list, stores answer "forbidden" for a missing key.
         Err(gave_up) if gave_up.failure.is_gone() || gave_up.failure.is_denied() => {
             if is_likely_object && has_below().map_err(failed)? {
-                return Ok(ObjectForm::Directory);
+                return Ok(ObjectRootKind::Directory);
             }
             let why = "does not exist: there is no object of this key, and none whose key begins with it and a slash";
             Err(Error::dataset(&root.shown, why))

@@ -2,7 +2,7 @@
 
 use super::ObjectRoot;
 use super::connector::{ListingPage, StoreFailure};
-use super::stores::{failure_within, innermost};
+use super::stores::{failure_within, root_cause};
 use crate::http::{GaveUp, HttpFailure, Retries};
 use crate::source::{EntryKind, Stamp};
 use object_store::ListResult;
@@ -100,7 +100,7 @@ async fn page(
             }
             Some(StoreFailure::Unanswered(failure)) => failure.clone(),
             _ if asked.was_asked() => {
-                HttpFailure::Final(format!("the listing cannot be read: {}", innermost(&error)))
+                HttpFailure::Final(format!("the listing cannot be read: {}", root_cause(&error)))
             }
             _ => store.unprepared(root.url.kind, &error),
         };

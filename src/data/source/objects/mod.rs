@@ -17,12 +17,12 @@ use super::{
     SourceDirectory, Stamp,
 };
 use crate::http::{
-    AnswerCheck, Ask, AskedCounts, BlockingHttp, Fetched, GaveUp, HeaderMap, HttpFailure, HttpTarget,
-    HttpUrl, StatusCode, WaitWatch,
+    AnswerCheck, Ask, BlockingHttp, Fetched, GaveUp, HeaderMap, HttpFailure, HttpTarget, HttpUrl,
+    RequestCounts, StatusCode, WaitControl,
 };
 use base::error::{Error, Result};
-use connector::TakenRequest;
-use form::ObjectForm;
+use connector::CapturedRequest;
+use form::ObjectRootKind;
 use listing::ObjectListing;
 use object_store::GetOptions;
 use object_store::path::Path as ObjectPath;
@@ -41,13 +41,13 @@ use tokio::time::timeout;
 /// How long an object's entry in a listing replaces a request for it.
 const REMEMBERED: Duration = Duration::from_secs(30);
 /// Maximum number of objects that are remembered from listings.
-const MOST_REMEMBERED: usize = 100_000;
+const MAX_REMEMBERED: usize = 100_000;
 /// Minimum time between two searches for new credentials.
 const RENEWED: Duration = Duration::from_secs(60);
 /// Maximum duration of signing a request, including all tries to get credentials.
 const LONGEST_SIGNING: Duration = Duration::from_secs(20);
 /// How long after a renewal of credentials answers to requests with the old ones may still arrive.
-const UNDERWAY: Duration = Duration::from_secs(5);
+const RENEWAL_GRACE: Duration = Duration::from_secs(5);
 
 /// A root in an object store.
 pub(super) struct ObjectSource(Arc<ObjectRoot>);
@@ -63,7 +63,7 @@ struct ObjectRoot {
     renewed: Mutex<Option<Instant>>,
     signed: SignedRequests,
     /// Kind of the root, once a request has determined it.
-    form: OnceLock<ObjectForm>,
+    form: OnceLock<ObjectRootKind>,
     /// Stamps of objects from listings, by key, with the time of the listing.
     remembered: Mutex<HashMap<String, (Instant, Stamp)>>,
 }
@@ -80,7 +80,7 @@ impl ObjectSource {
         let form = OnceLock::new();
         if url.is_directory {
             // A URL with a slash at its end needs no request.
-            form.get_or_init(|| ObjectForm::Directory);
+            form.get_or_init(|| ObjectRootKind::Directory);
         }
         Ok(Self(Arc::new(ObjectRoot {
             url,
@@ -101,7 +101,7 @@ impl ObjectRoot {
     }
 
     /// Returns the kind of the root. The first call may make requests.
-    fn form(&self) -> Result<&ObjectForm> {
+    fn form(&self) -> Result<&ObjectRootKind> {
         if let Some(form) = self.form.get() {
             return Ok(form);
         }
@@ -114,15 +114,15 @@ impl ObjectRoot {
         let Ok(name) = std::str::from_utf8(name) else { return Ok(None) };
         Ok(match self.form()? {
             _ if name.is_empty() => Some(self.url.key.clone()),
-            ObjectForm::File => None,
-            ObjectForm::Directory if self.url.key.is_empty() => Some(name.to_owned()),
-            ObjectForm::Directory => Some(format!("{}/{name}", self.url.key)),
-            ObjectForm::List(shards, _) => shards.get(name.as_bytes()).cloned(),
+            ObjectRootKind::File => None,
+            ObjectRootKind::Directory if self.url.key.is_empty() => Some(name.to_owned()),
+            ObjectRootKind::Directory => Some(format!("{}/{name}", self.url.key)),
+            ObjectRootKind::List(shards, _) => shards.get(name.as_bytes()).cloned(),
         })
     }
 
     fn path(&self, name: &[u8]) -> PathBuf {
-        if let Some(ObjectForm::List(shards, _)) = self.form.get()
+        if let Some(ObjectRootKind::List(shards, _)) = self.form.get()
             && let Some(key) = shards.get(name)
         {
             let ObjectUrl { scheme, bucket, .. } = &self.url;
@@ -170,7 +170,7 @@ impl ObjectRoot {
         let path = ObjectPath::parse(key).map_err(|_| {
             HttpFailure::Final("its key has parts that the store's names may not have".to_owned())
         })?;
-        let taken = TakenRequest::default();
+        let taken = CapturedRequest::default();
         let range = match ask {
             Ask::Range(first, last) => Some((first..last.saturating_add(1)).into()),
             Ask::Head | Ask::Whole => None,
@@ -204,7 +204,7 @@ impl ObjectRoot {
             *self.store.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(store);
             self.signed.clear();
             *renewed = Some(Instant::now());
-        } else if since.is_some_and(|since| since > UNDERWAY) {
+        } else if since.is_some_and(|since| since > RENEWAL_GRACE) {
             return refusal.failure;
         }
         // The next try is signed with the new credentials.
@@ -254,10 +254,10 @@ impl ObjectRoot {
         let prefix = if key.is_empty() { String::new() } else { format!("{key}/") };
         let listing = ObjectListing::read(self, &prefix, false)?;
         let (mut remembered, now) = (self.remembered(), Instant::now());
-        if remembered.len() + listing.entries.len() > MOST_REMEMBERED {
+        if remembered.len() + listing.entries.len() > MAX_REMEMBERED {
             remembered.clear();
         }
-        for entry in listing.entries.iter().take(MOST_REMEMBERED) {
+        for entry in listing.entries.iter().take(MAX_REMEMBERED) {
             if let (Some(stamp), Ok(name)) = (entry.stamp, std::str::from_utf8(&entry.name)) {
                 remembered.insert(format!("{prefix}{name}"), (now, stamp));
             }
@@ -309,7 +309,7 @@ impl DatasetSource for ObjectSource {
     }
 
     fn is_file(&self) {
-        let _ = self.0.form.set(ObjectForm::File);
+        let _ = self.0.form.set(ObjectRootKind::File);
     }
 
     fn has_lasting_inodes(&self) -> bool {
@@ -317,13 +317,13 @@ impl DatasetSource for ObjectSource {
     }
 
     fn is_directory(&self) -> Result<bool> {
-        Ok(!matches!(self.0.form()?, ObjectForm::File))
+        Ok(!matches!(self.0.form()?, ObjectRootKind::File))
     }
 
     fn directory(&self, name: &[u8]) -> Result<Box<dyn SourceDirectory>> {
         let root = &self.0;
         let key = root.key(name)?.ok_or_else(|| root.gone("list", name))?;
-        if let ObjectForm::List(shards, stamp) = root.form()?
+        if let ObjectRootKind::List(shards, stamp) = root.form()?
             && name.is_empty()
         {
             return Ok(Box::new(form::listed_directory(root.clone(), shards, *stamp)));
@@ -347,11 +347,11 @@ impl DatasetSource for ObjectSource {
         let root = &*self.0;
         let Some(key) = root.key(name)? else { return Ok(Seen::Gone) };
         match root.form()? {
-            ObjectForm::Directory if name.is_empty() => return root.look_at_directory(name, &key),
-            ObjectForm::Directory => {}
+            ObjectRootKind::Directory if name.is_empty() => return root.look_at_directory(name, &key),
+            ObjectRootKind::Directory => {}
             // A run reads the files that this version of the list names. A newer version counts from the next start on.
-            ObjectForm::List(_, stamp) if name.is_empty() => return Ok(Seen::As(*stamp)),
-            ObjectForm::File | ObjectForm::List(..) => return root.look_at_object(name, &key),
+            ObjectRootKind::List(_, stamp) if name.is_empty() => return Ok(Seen::As(*stamp)),
+            ObjectRootKind::File | ObjectRootKind::List(..) => return root.look_at_object(name, &key),
         }
         // The name may be an object or a directory. Usually the ending tells, so try the more likely kind first.
         let last = name.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
@@ -379,11 +379,11 @@ impl DatasetSource for ObjectSource {
         Some(self.0.clone())
     }
 
-    fn asked(&self) -> Option<AskedCounts> {
+    fn asked(&self) -> Option<RequestCounts> {
         Some(self.0.http.asked())
     }
 
-    fn set_watch(&self, watch: Option<Arc<dyn WaitWatch>>) {
+    fn set_watch(&self, watch: Option<Arc<dyn WaitControl>>) {
         self.0.http.set_watch(watch);
     }
 }

@@ -97,7 +97,7 @@ fn s3(url: &ObjectUrl, connector: StoreConnector) -> Result<OpenStore, String> {
         .with_retry(patience())
         .with_http_connector(connector)
         .build();
-    let store = Arc::new(store.map_err(|error| innermost(&error))?);
+    let store = Arc::new(store.map_err(|error| root_cause(&error))?);
     Ok(OpenStore { objects: store.clone(), pages: store, credentials, is_anonymous, region: Some(region) })
 }
 
@@ -130,7 +130,7 @@ fn google(url: &ObjectUrl, connector: StoreConnector) -> Result<OpenStore, Strin
         .with_retry(patience())
         .with_http_connector(connector)
         .build();
-    let store = Arc::new(store.map_err(|error| innermost(&error))?);
+    let store = Arc::new(store.map_err(|error| root_cause(&error))?);
     Ok(OpenStore { objects: store.clone(), pages: store, credentials, is_anonymous, region: None })
 }
 
@@ -165,7 +165,7 @@ fn azure(url: &ObjectUrl, connector: StoreConnector) -> Result<OpenStore, String
         false => builder.with_container_name(&url.bucket),
     };
     let store = builder.with_allow_http(true).with_retry(patience()).with_http_connector(connector).build();
-    let store = store.map_err(|error| match innermost(&error) {
+    let store = store.map_err(|error| match root_cause(&error) {
         why if why.contains("Account must be") => {
             "the account is not known: set AZURE_STORAGE_ACCOUNT_NAME, or name it as in \
              abfss://container@account.dfs.core.windows.net/prefix"
@@ -180,7 +180,7 @@ fn azure(url: &ObjectUrl, connector: StoreConnector) -> Result<OpenStore, String
 impl OpenStore {
     /// Returns the failure of a request that could not be signed for lack of credentials.
     pub(super) fn unprepared(&self, kind: StoreKind, error: &object_store::Error) -> HttpFailure {
-        let tried = format!("{}: {}", self.credentials, innermost(error));
+        let tried = format!("{}: {}", self.credentials, root_cause(error));
         HttpFailure::Final(no_credentials(kind, Some(&tried)))
     }
 }
@@ -199,7 +199,7 @@ fn no_credentials(kind: StoreKind, tried: Option<&str>) -> String {
 }
 
 /// Returns the innermost error of the crate, in one line. The outer errors contain addresses, perhaps with tokens.
-pub(super) fn innermost(error: &object_store::Error) -> String {
+pub(super) fn root_cause(error: &object_store::Error) -> String {
     let mut last: &dyn StdError = error;
     while let Some(source) = last.source() {
         last = source;

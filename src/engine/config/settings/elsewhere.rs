@@ -3,7 +3,7 @@
 use super::{LoaderKind, SettingsObject};
 
 /// Keywords of other loaders and of earlier versions, and the equivalent in Foreload.
-const ELSEWHERE: &[(&[&str], &str)] = &[
+const OTHER_KEYWORDS: &[(&[&str], &str)] = &[
     (
         &["num_workers", "workers"],
         "threads decode, in this process: threads=N, by default the processors there are",
@@ -69,7 +69,7 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
 
 /// Returns Foreload's equivalent of a keyword of another loader or of an earlier version.
 fn answer(name: &str) -> Option<&'static str> {
-    ELSEWHERE.iter().find(|(names, _)| names.contains(&name)).map(|(_, answer)| *answer)
+    OTHER_KEYWORDS.iter().find(|(names, _)| names.contains(&name)).map(|(_, answer)| *answer)
 }
 
 /// Returns the message about a keyword that a loader does not have: "is no setting of ImageLoader: ...".
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn no_setting_is_also_another_loaders() {
-        let mut names: Vec<_> = ELSEWHERE.iter().flat_map(|(names, _)| *names).collect();
+        let mut names: Vec<_> = OTHER_KEYWORDS.iter().flat_map(|(names, _)| *names).collect();
         assert!(names.iter().all(|name| super::super::Setting::named(name).is_none()));
         let count = names.len();
         names.sort_unstable();

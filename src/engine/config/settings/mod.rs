@@ -99,7 +99,7 @@ impl Topic {
 
 /// The part of a batch that depends on a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Decides {
+enum Affects {
     /// The samples, their order, or the values that are read of them.
     Batch,
     /// The pixels made from the samples' images. It does not affect the order, and affects reads only by which part of
@@ -117,7 +117,7 @@ pub struct Setting {
     /// Topic that the setting belongs to.
     pub topic: Topic,
     /// The part of a batch that depends on it.
-    decides: Decides,
+    decides: Affects,
     /// The object of settings that it is a member of, if any.
     pub member: Option<ObjectMember>,
     /// The flag on the command line, without the dashes; `None` if there is no flag.
@@ -276,12 +276,12 @@ impl Setting {
 
     /// Whether batches differ if only the value of this setting differs.
     pub fn decides_batches(&self) -> bool {
-        self.decides != Decides::Nothing
+        self.decides != Affects::Nothing
     }
 
     /// Whether it is part of the recipe.
     pub fn is_of_recipe(&self) -> bool {
-        self.decides == Decides::Recipe
+        self.decides == Affects::Recipe
     }
 
     /// Whether two values that are [shown](Setting::shown) alike are always equal.

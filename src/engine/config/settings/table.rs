@@ -2,26 +2,26 @@
 //!
 //! To add a setting, add a row. Users read the comment above it in Rust, in Python's `help()`, in the stub, in
 //! `docs/settings.md` and in the help of the command line. So it says units and what `None` means. After the topic
-//! comes [which part of a batch](Decides) depends on the setting. The clauses after that are defined in [`Setting`].
+//! comes [which part of a batch](Affects) depends on the setting. The clauses after that are defined in [`Setting`].
 //!
 //! Which settings batches depend on (`Setting::decides_batches`, `Setting::is_of_recipe`) also decides which loaders
 //! can share batches.
 
 use super::SettingsObject::Resources as OfResources;
 use super::forms::{
-    AnyPath, AnyText, Bounds, ByteCount, Channels, ClassList, ClassNameList, DeviceName, FieldList, Indices,
-    LabelSource, Maybe, MixList, OneOf, OwnDirectory, PartOfOne, PeersChoice, Probability, Ratios,
-    SideLengths, SizesByEpoch, TierList, TransformList, Truth, TruthOrBlocks, TruthOrName, Weighing,
+    AnyPath, AnyText, BoolOrBlocks, BoolOrName, Bounds, ByteCount, Channels, ClassList, ClassNameList,
+    DeviceName, FieldList, Indices, LabelSource, Maybe, MixList, OneOf, OwnDirectory, PeersChoice,
+    Probability, Ratios, ShareOfOne, SideLengths, SizesByEpoch, TierList, TransformList, Truth, WeightsValue,
     WholeNumber,
 };
-use super::{Decides, Description, Form, Setting, Topic};
+use super::{Affects, Description, Form, Setting, Topic};
 use crate::config::{
     CacheChoice, CpuDecode, FieldOptions, GpuDecoder, Labels, OnError, Peers, SharingPolicy, Weights,
 };
 use data::dataset::{BadShards, Changed, ClassRef};
 use data::schedule::{Assignment, LastBatch, Shuffling};
 use pixels::augment::{
-    CROP_RATIO, CROP_SCALE, DType, Fidelity, ImageTransforms, LARGEST_SIDE, MemoryFormat, Mixing,
+    CROP_RATIO, CROP_SCALE, DType, Fidelity, ImageTransforms, MAX_SIDE, MemoryFormat, Mixing,
 };
 use pixels::decode::{Damaged, Orientation};
 use std::collections::BTreeMap;
@@ -30,20 +30,20 @@ use store::io::{Direct, IoChoice};
 use store::tier::Verify;
 
 /// Largest number of draws of an epoch. Larger numbers of draws would not be exact in the arithmetic of shares.
-const MOST_DRAWS: u64 = 1 << 48;
+const MAX_DRAWS: u64 = 1 << 48;
 
 /// Most times that a sample comes in a row; more than any training recipe uses.
-const MOST_REPEATS: u64 = 1024;
+const MAX_REPEATS: u64 = 1024;
 
 /// Largest number of threads; no machine has as many processors.
-const MOST_THREADS: u64 = 1024;
+const MAX_THREADS: u64 = 1024;
 
 /// Largest number of reads that the kernel lets one io_uring hold.
 const DEEPEST_QUEUE: u64 = 32_768;
 
 /// Most batches that are kept for loaders that share them, and most such loaders.
-const MOST_SHARED: u64 = 1024;
-const MOST_CONSUMERS: u64 = 256;
+const MAX_SHARED: u64 = 1024;
+const MAX_CONSUMERS: u64 = 256;
 
 /// Defines a type of options with its defaults, its place in [`LoaderOptions`], and the table of its settings.
 macro_rules! settings {
@@ -73,7 +73,7 @@ macro_rules! settings {
             Setting {
                 name: stringify!($name),
                 topic: Topic::$topic,
-                decides: Decides::$decides,
+                decides: Affects::$decides,
                 member: None,
                 flag: Some(stringify!($name)),
                 flag_alias: None,
@@ -118,7 +118,7 @@ settings! {
     /// Whether the order is shuffled. True: at random over the whole epoch. `"blocks"`: at random, but that samples
     /// which lie beside one another come near one another, and are read together: each compressed block is unpacked
     /// once, and each 4 MiB of a shard on a server are one request. None: as `train` says.
-    shuffle: Option<Shuffling> = None, Maybe(TruthOrBlocks), Batches, Batch.in_files(
+    shuffle: Option<Shuffling> = None, Maybe(BoolOrBlocks), Batches, Batch.in_files(
         "True",
         "Whether the order is shuffled. `\"blocks\"`: samples that lie beside one another come near one another, and \
          are read together."
@@ -175,18 +175,18 @@ settings! {
     /// In every epoch, samples of equal weight are drawn equally often, or once more, and each weight's share of the
     /// draws is kept to within two. A sample that comes up again in an epoch is augmented differently. None: every
     /// sample alike.
-    weights: Option<Weights> = None, Maybe(Weighing), Selection, Batch.no_flag();
+    weights: Option<Weights> = None, Maybe(WeightsValue), Selection, Batch.no_flag();
 
     /// The share of each of several datasets in an epoch, in any unit. None: by their numbers of samples.
     ratios: Option<Vec<f64>> = None, Maybe(Ratios), Selection, Batch.no_flag();
 
     /// The number of samples that an epoch draws, for all ranks together. None: as many as there are to draw from.
-    epoch_size: Option<u64> = None, Maybe(WholeNumber::from(1).to(MOST_DRAWS)), Selection, Batch;
+    epoch_size: Option<u64> = None, Maybe(WholeNumber::from(1).to(MAX_DRAWS)), Selection, Batch;
 
     /// How many times each sample comes in a global batch, each time augmented anew: 3 in DeiT's repeated augmentation.
     /// An epoch has as many draws as without, so it shows one in so many of the samples. The repeats of a sample are
     /// spread over the ranks, as torchvision's `RASampler` does.
-    repeats: u32 = 1, WholeNumber::from(1).to(MOST_REPEATS), Selection, Batch;
+    repeats: u32 = 1, WholeNumber::from(1).to(MAX_REPEATS), Selection, Batch;
 
     /// What the batches hold of each sample: a list of names, or of objects of `foreload.fields` that say more. A name
     /// is `image`, `label`, or the key of a member in a shard, which is what follows the first dot of its name:
@@ -223,12 +223,12 @@ settings! {
     mix: Option<Mixing> = None, Maybe(MixList), Images, Batch.images_only();
 
     /// Side of the square output in pixels, or (height, width).
-    image_size: (u32, u32) = (224, 224), SideLengths { to: LARGEST_SIDE }, Images, Recipe.images_only();
+    image_size: (u32, u32) = (224, 224), SideLengths { to: MAX_SIDE }, Images, Recipe.images_only();
 
     /// Sizes of the output from later epochs on, by the first epoch of each, as `image_size` has them:
     /// `image_size=160, image_size_from={16: 192, 35: 224}` begins a training with small images (progressive resizing).
     /// The epoch alone decides, also when a training goes on. None: one size for all epochs.
-    image_size_from: Option<BTreeMap<u64, (u32, u32)>> = None, Maybe(SizesByEpoch(SideLengths { to: LARGEST_SIDE })),
+    image_size_from: Option<BTreeMap<u64, (u32, u32)>> = None, Maybe(SizesByEpoch(SideLengths { to: MAX_SIDE })),
         Images, Recipe.images_only().datasets_only();
 
     /// Training: lower and upper bound of the random crop's share of the image's area.
@@ -241,7 +241,7 @@ settings! {
     flip: f64 = 0.5, Probability, Images, Recipe.images_only();
 
     /// Evaluation: length in pixels of the shorter side after Resize. None: 8/7 of the image size (256 for 224).
-    resize: Option<u32> = None, Maybe(WholeNumber::from(1).to(LARGEST_SIDE as u64)), Images, Recipe.images_only();
+    resize: Option<u32> = None, Maybe(WholeNumber::from(1).to(MAX_SIDE as u64)), Images, Recipe.images_only();
 
     /// Mean of each channel, of values scaled to 0..1; ImageNet's by default. Numbers above 1, which other loaders take
     /// for values in 0..255, get a warning.
@@ -315,7 +315,7 @@ settings! {
 
     /// Decoding threads. None: the processors this process may use, or its share where the other ranks of the node (see
     /// `local_world_size`) may use the same ones; one with `decoded=False`.
-    threads: Option<u32> = None, Maybe(WholeNumber::from(1).to(MOST_THREADS)), Resources, Nothing
+    threads: Option<u32> = None, Maybe(WholeNumber::from(1).to(MAX_THREADS)), Resources, Nothing
         .images_only().in_object(OfResources);
 
     /// The share of this node's processors that loading may take, above 0 and at most 1. As many decoding threads are
@@ -323,7 +323,7 @@ settings! {
     /// that. The node's loaders to which a share was given have it together, in equal parts while they run;
     /// `stats()["cores"]` says how many processors this loader may take now. A quota of a container or control group
     /// counts as that many processors. None: no bound but `threads`.
-    cpu: Option<f64> = None, Maybe(PartOfOne), Resources, Nothing.in_object(OfResources);
+    cpu: Option<f64> = None, Maybe(ShareOfOne), Resources, Nothing.in_object(OfResources);
 
     /// Cap of all pools together: bytes, or a text such as `"300MB"`. None: what the settings need, and more while
     /// batches are kept, up to a quarter of the machine's memory for all ranks of the node together. What differs in
@@ -357,10 +357,10 @@ settings! {
     /// from the same read and decode. True, or a name: only loaders with the same name share. The process is started by
     /// the first and ends after the last of them, or is `foreload serve`; what it takes of the machine (`threads`,
     /// `memory` ...) is said by the loader that starts it.
-    shared: Option<String> = None, TruthOrName, Resources, Nothing.images_only().datasets_only();
+    shared: Option<String> = None, BoolOrName, Resources, Nothing.images_only().datasets_only();
 
     /// With `shared`: how many batches back the process keeps for those that are behind the fastest.
-    shared_window: u32 = 4, WholeNumber::from(1).to(MOST_SHARED), Resources, Nothing.images_only().datasets_only();
+    shared_window: u32 = 4, WholeNumber::from(1).to(MAX_SHARED), Resources, Nothing.images_only().datasets_only();
 
     /// With `shared`: what happens to a loader that falls behind the window. With `leave` the others go on, and it goes
     /// on by itself, or with others that are where it is. With `wait` the others wait for it.
@@ -369,7 +369,7 @@ settings! {
 
     /// With `shared`: the number of loaders that begin together; the first batch comes when they are there, or after a
     /// minute.
-    shared_consumers: u32 = 1, WholeNumber::from(1).to(MOST_CONSUMERS),
+    shared_consumers: u32 = 1, WholeNumber::from(1).to(MAX_CONSUMERS),
         Resources, Nothing.images_only().datasets_only();
 
     /// How many ranks this node has, numbered one after another: they share the cache, processors and memory. None:

@@ -72,18 +72,18 @@ pub(in crate::pipeline) struct CpuMeter {
 impl CpuMeter {
     /// Makes the meter of the calling thread.
     pub(in crate::pipeline) fn new(budget: Arc<CpuBudget>) -> Self {
-        Self { budget, taken: taken_by_thread() }
+        Self { budget, taken: thread_cpu_time() }
     }
 
     /// Records the time used since the last call, and returns how long to rest for it.
     pub(super) fn note(&mut self) -> Duration {
-        let taken = taken_by_thread();
+        let taken = thread_cpu_time();
         let more = taken.saturating_sub(std::mem::replace(&mut self.taken, taken));
         self.budget.charge(more)
     }
 
     /// Records the time used since the last call, and rests for it.
-    pub(in crate::pipeline) fn pay(&mut self) {
+    pub(in crate::pipeline) fn record_and_rest(&mut self) {
         let rest = self.note();
         if !rest.is_zero() {
             std::thread::sleep(rest);
@@ -92,7 +92,7 @@ impl CpuMeter {
 }
 
 /// Returns the processor time that this thread has used so far.
-fn taken_by_thread() -> Duration {
+fn thread_cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
@@ -130,7 +130,7 @@ mod tests {
     fn a_meter_measures_its_own_thread() {
         let budget = Arc::new(CpuBudget::new(1e-6));
         let mut meter = CpuMeter::new(budget.clone());
-        while taken_by_thread() < meter.taken + Duration::from_millis(2) {
+        while thread_cpu_time() < meter.taken + Duration::from_millis(2) {
             std::hint::spin_loop();
         }
         assert_eq!(meter.note(), Duration::from_secs_f64(LONGEST_REST));

@@ -12,7 +12,7 @@ pub(super) use budget::{CpuBudget, CpuMeter};
 use super::context::SampleContext;
 use super::notify;
 use crate::config::CpuShare;
-use node::NodePlace;
+use node::NodeMembership;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -23,11 +23,11 @@ const NOTE_EVERY: Duration = Duration::from_millis(100);
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// The reading thread's part in keeping the pipeline within its share.
-pub(super) struct ShareKeeper {
+pub(super) struct CpuShareLimiter {
     context: Arc<SampleContext>,
     share: CpuShare,
     budget: Arc<CpuBudget>,
-    place: NodePlace,
+    place: NodeMembership,
     /// Measures the reading thread. That thread makes the meter itself.
     meter: Option<CpuMeter>,
     /// When to record and when to check next; `None` means at once.
@@ -35,7 +35,7 @@ pub(super) struct ShareKeeper {
     next_look: Option<Instant>,
 }
 
-impl ShareKeeper {
+impl CpuShareLimiter {
     /// Makes a budget for the threads of a pipeline, or reuses the one of its former threads.
     pub(super) fn new(
         context: &Arc<SampleContext>,
@@ -47,14 +47,14 @@ impl ShareKeeper {
             context: context.clone(),
             share,
             budget,
-            place: NodePlace::default(),
+            place: NodeMembership::default(),
             meter: None,
             next_note: None,
             next_look: None,
         }
     }
 
-    /// Shares the processors with the node's other loaders, until [`ShareKeeper::leave`]. The reading thread calls this
+    /// Shares the processors with the node's other loaders, until [`CpuShareLimiter::leave`]. The reading thread calls this
     /// in each turn of its loop; usually nothing is due.
     pub(super) fn keep(&mut self, now: Instant) {
         let is_due = |next: Option<Instant>| next.is_none_or(|next| now >= next);

@@ -12,18 +12,18 @@ const PURPOSE: &str = "cpu";
 const FILE: &str = "loaders";
 
 /// The bytes of the file. Each loader locks one.
-const SEATS: Range<u64> = 0..1 << 16;
+const LOCK_BYTES: Range<u64> = 0..1 << 16;
 
 /// One loader's place among those of the node.
 #[derive(Default)]
-pub(super) struct NodePlace {
+pub(super) struct NodeMembership {
     /// The locks, opened at the first use; `Some(None)` if there is no directory for them.
     locks: Option<Option<RangeLocks>>,
     /// The byte that this loader has locked.
     seat: Option<Range<u64>>,
 }
 
-impl NodePlace {
+impl NodeMembership {
     /// Returns the locks. If there are none, passes the reason to `unavailable`.
     fn locks(&mut self, unavailable: &dyn Fn(&str)) -> Option<&RangeLocks> {
         let open = || -> Result<RangeLocks> { RuntimeDirectory::open(PURPOSE)?.locks(FILE) };
@@ -42,14 +42,14 @@ impl NodePlace {
     pub(super) fn share(&mut self, unavailable: &dyn Fn(&str)) -> u32 {
         let mut seat = self.seat.clone();
         let Some(locks) = self.locks(unavailable) else { return 1 };
-        let Ok(mut others) = locks.of_others(SEATS) else { return 1 };
+        let Ok(mut others) = locks.locked_by_others(LOCK_BYTES) else { return 1 };
         if seat.is_none() {
             others.sort_by_key(|range| range.start);
             let taken = |at: u64| others.iter().any(|range| range.contains(&at));
-            let mut free = SEATS.filter(|at| !taken(*at)).map(|at| at..at + 1);
+            let mut free = LOCK_BYTES.filter(|at| !taken(*at)).map(|at| at..at + 1);
             // Another loader may lock the byte first.
             seat = free.find(|seat| locks.try_lock(seat.clone(), LockKind::Exclusive).unwrap_or(false));
-            others = locks.of_others(SEATS).unwrap_or(others);
+            others = locks.locked_by_others(LOCK_BYTES).unwrap_or(others);
         }
         self.seat = seat;
         let seats: u64 = others.iter().map(|range| range.end - range.start).sum();
@@ -70,9 +70,9 @@ mod tests {
     use std::fs::File;
     use std::path::Path;
 
-    fn place(path: &Path) -> NodePlace {
+    fn place(path: &Path) -> NodeMembership {
         let file = File::options().read(true).write(true).create(true).truncate(false).open(path);
-        NodePlace { locks: Some(Some(RangeLocks::new(file.unwrap()))), ..NodePlace::default() }
+        NodeMembership { locks: Some(Some(RangeLocks::new(file.unwrap()))), ..NodeMembership::default() }
     }
 
     #[test]
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn a_loader_without_locks_counts_as_alone() {
-        let mut place = NodePlace { locks: Some(None), ..NodePlace::default() };
+        let mut place = NodeMembership { locks: Some(None), ..NodeMembership::default() };
         assert_eq!(place.share(&|_| {}), 1);
         place.leave();
     }

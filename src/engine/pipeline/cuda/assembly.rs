@@ -9,7 +9,7 @@ use crossbeam_channel::Sender;
 use data::dataset::Stamp;
 use data::schedule::BatchEntry;
 use pixels::augment::DrawnViews;
-use pixels::decode::cuda::OwnPlan;
+use pixels::decode::cuda::CudaPlan;
 use pixels::decode::{JpegHeader, PlanesLayout};
 use pixels::gpu::PinnedSlice;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -34,7 +34,7 @@ pub(crate) enum PreparedImage {
     /// A file for nvJPEG.
     Encoded { bytes: PinnedSlice, header: JpegHeader, drawn: DrawnViews },
     /// A packed or an indexed image for one of Foreload's own kernels, and how to decode it.
-    Own { bytes: PinnedSlice, plan: Box<OwnPlan>, drawn: DrawnViews },
+    Own { bytes: PinnedSlice, plan: Box<CudaPlan>, drawn: DrawnViews },
     /// Planes that the CPU has decoded.
     Decoded { bytes: PinnedSlice, layout: PlanesLayout, drawn: DrawnViews },
     /// A file that the lane must decode on the CPU, because there was no page-locked memory to decode into.
@@ -58,18 +58,18 @@ pub(crate) struct Piece {
     /// Whether the batch is complete with this sub-batch.
     pub last: bool,
     /// Counts the sub-batch while it holds page-locked memory.
-    pub in_flight: PiecesInFlight,
+    pub in_flight: SubBatchesInFlight,
 }
 
 /// The number of sub-batches that are queued for lanes or in work. Each sub-batch has a clone that counts; the clones
 /// of the reading thread and of assemblies do not count.
 #[derive(Default)]
-pub(crate) struct PiecesInFlight {
+pub(crate) struct SubBatchesInFlight {
     count: Arc<AtomicUsize>,
     counted: bool,
 }
 
-impl PiecesInFlight {
+impl SubBatchesInFlight {
     /// Returns a clone that counts.
     fn count(&self) -> Self {
         self.count.fetch_add(1, Ordering::SeqCst);
@@ -82,13 +82,13 @@ impl PiecesInFlight {
     }
 }
 
-impl Clone for PiecesInFlight {
+impl Clone for SubBatchesInFlight {
     fn clone(&self) -> Self {
         Self { count: self.count.clone(), counted: false }
     }
 }
 
-impl Drop for PiecesInFlight {
+impl Drop for SubBatchesInFlight {
     fn drop(&mut self) {
         if self.counted {
             self.count.fetch_sub(1, Ordering::SeqCst);
@@ -110,7 +110,7 @@ pub(crate) struct Assembly {
     /// The queue of one lane. All sub-batches of a batch go through the same lane, in order.
     own: Sender<Piece>,
     common: Sender<Piece>,
-    pieces_in_flight: PiecesInFlight,
+    pieces_in_flight: SubBatchesInFlight,
     kept: Option<Arc<KeptPlaces>>,
     state: Mutex<AssemblyState>,
 }
@@ -129,7 +129,7 @@ impl Assembly {
     pub(crate) fn new(
         run: Arc<EpochRun>,
         lanes: &LaneQueues,
-        pieces_in_flight: PiecesInFlight,
+        pieces_in_flight: SubBatchesInFlight,
         step: u64,
         len: u32,
         closer: BatchCloser,

@@ -44,7 +44,7 @@ impl BackendBackoff {
     }
 
     /// Records that a lane has given the images of a sub-batch to backends.
-    pub(crate) fn piece_went(&self) {
+    pub(crate) fn sub_batch_started(&self) {
         if self.any.load(Ordering::Relaxed) {
             for pause in self.lock().iter_mut() {
                 pause.left = pause.left.saturating_sub(1);
@@ -97,7 +97,7 @@ mod tests {
     /// Returns the number of sub-batches from which the backend gets no images from now on.
     fn refused(backoff: &BackendBackoff) -> u32 {
         let rests = || backoff.resting()[BACKEND as usize];
-        (0..).take_while(|_| rests().then(|| backoff.piece_went()).is_some()).count() as u32
+        (0..).take_while(|_| rests().then(|| backoff.sub_batch_started()).is_some()).count() as u32
     }
 
     #[test]

@@ -76,12 +76,12 @@ impl LoadBalancer {
     }
 
     /// Records what the engine, or the kernels in a large call, decoded of a batch.
-    pub(crate) fn gpu_took(&self, call: TimedCall) {
+    pub(crate) fn record_gpu_call(&self, call: TimedCall) {
         self.lock().gpu.saw(call);
     }
 
     /// Records that one of `workers` decoded an image in `seconds`.
-    pub(crate) fn cpu_took(&self, workers: usize, seconds: f64) {
+    pub(crate) fn record_cpu_image(&self, workers: usize, seconds: f64) {
         if seconds.is_finite() && seconds > 0.0 {
             let one = seconds / workers as f64;
             let cpu = &mut self.lock().cpu;
@@ -90,7 +90,7 @@ impl LoadBalancer {
     }
 
     /// Records that a batch came to its lane, and whether others were `waiting`.
-    pub(crate) fn batch_came(&self, waiting: bool) {
+    pub(crate) fn record_batch(&self, waiting: bool) {
         let mut state = self.lock();
         state.waiting += SMOOTHING * (f64::from(u8::from(waiting)) - state.waiting);
     }
@@ -120,7 +120,7 @@ impl LoadBalancer {
 
     /// Returns whether the CPU takes the next image that the GPU could decode. A `call` keeps the images that it needs
     /// to be large.
-    pub(crate) fn cpu_turn(&self, call: Option<KernelCall>) -> bool {
+    pub(crate) fn take_for_cpu(&self, call: Option<KernelCall>) -> bool {
         let mut state = self.lock();
         let Some(gpu) = state.gpu.of_one() else { return false };
         let share = state.cpu.map_or(LEAST, |cpu| gpu / (gpu + cpu)) * state.waiting;
@@ -148,19 +148,19 @@ mod tests {
     #[test]
     fn the_cpu_helps_only_when_batches_wait_for_the_gpu() {
         let balancer = LoadBalancer::new();
-        let turns = |n| (0..n).filter(|_| balancer.cpu_turn(None)).count();
+        let turns = |n| (0..n).filter(|_| balancer.take_for_cpu(None)).count();
         assert_eq!(turns(1000), 0, "nothing is known yet");
-        balancer.gpu_took(TimedCall { images: 100, given: 0.0, done: 0.1 });
+        balancer.record_gpu_call(TimedCall { images: 100, given: 0.0, done: 0.1 });
         // 4 workers of 3 ms each: 0.75 ms an image, compared with the engine's 1 ms.
-        balancer.cpu_took(4, 0.003);
+        balancer.record_cpu_image(4, 0.003);
         assert_eq!(turns(1000), 0, "no batch waits");
         for _ in 0..100 {
-            balancer.batch_came(true);
+            balancer.record_batch(true);
         }
         let helped = turns(1000);
         assert!((565..=575).contains(&helped), "{helped}: 1 / (1 + 0.75) of 1000");
         for _ in 0..100 {
-            balancer.batch_came(false);
+            balancer.record_batch(false);
         }
         assert!(turns(1000) <= 1);
     }
@@ -212,14 +212,14 @@ mod tests {
     #[test]
     fn the_cpu_takes_no_more_than_a_large_call_can_spare() {
         let balancer = LoadBalancer::new();
-        balancer.gpu_took(TimedCall { images: 100, given: 0.0, done: 0.1 });
-        balancer.cpu_took(4, 0.001);
-        (0..100).for_each(|_| balancer.batch_came(true));
+        balancer.record_gpu_call(TimedCall { images: 100, given: 0.0, done: 0.1 });
+        balancer.record_cpu_image(4, 0.001);
+        (0..100).for_each(|_| balancer.record_batch(true));
         let (mut taken, mut least) = (0, 64);
         for batch in 0..100 {
             let mut left = 0;
             for _ in 0..CALL.batch {
-                let turn = balancer.cpu_turn(Some(CALL));
+                let turn = balancer.take_for_cpu(Some(CALL));
                 balancer.count((!turn).then_some(CALL));
                 left += u32::from(!turn);
                 taken += u32::from(turn);
@@ -231,7 +231,7 @@ mod tests {
         assert!(NvJpegBackend::CudaBatched.takes_call_of(least as usize), "a call of {least}");
         assert!(taken > 300, "the CPU helps with {taken} of 6400");
         // The CPU gets images that the kernels do not need more often.
-        let turns = (0..1000).filter(|_| balancer.cpu_turn(None)).count();
+        let turns = (0..1000).filter(|_| balancer.take_for_cpu(None)).count();
         assert!(turns > 700, "{turns} of 1000");
     }
 }

@@ -30,8 +30,8 @@ pub(crate) struct WriteCheck {
 enum Counted {
     /// The CPU has decoded it, or it is blank.
     Nothing,
-    /// Unwritten lines. Up to `by_chance` written lines may look unwritten.
-    Lines { by_chance: u32 },
+    /// Unwritten lines. Up to `max_false_lines` written lines may look unwritten.
+    Lines { max_false_lines: u32 },
     /// Damaged rows of MCUs.
     DamagedRows,
 }
@@ -40,7 +40,7 @@ impl Counted {
     fn of(image: &LaneImage, at: &Option<(u64, PlanesLayout)>) -> Self {
         match (image, at) {
             (LaneImage::Encoded { .. }, Some((_, layout))) => {
-                Self::Lines { by_chance: Untouched::by_chance(layout) }
+                Self::Lines { max_false_lines: Untouched::max_false_lines(layout) }
             }
             (LaneImage::Own { .. }, _) => Self::DamagedRows,
             _ => Self::Nothing,
@@ -129,7 +129,7 @@ impl WriteCheck {
         let findings = self.counted.drain(..).zip(lines.iter().zip(rows)).map(|(counted, (lines, rows))| {
             let [lines, rows] = [lines, rows].map(|count| u32::from_ne_bytes(*count));
             match counted {
-                Counted::Lines { by_chance } => Finding::of(lines, by_chance),
+                Counted::Lines { max_false_lines } => Finding::of(lines, max_false_lines),
                 Counted::DamagedRows if rows > 0 => Finding::Damaged,
                 Counted::DamagedRows | Counted::Nothing => Finding::Written,
             }
@@ -157,10 +157,10 @@ pub(crate) enum Finding {
 }
 
 impl Finding {
-    fn of(lines: u32, by_chance: u32) -> Self {
+    fn of(lines: u32, max_false_lines: u32) -> Self {
         match lines {
             0 => Self::Written,
-            _ if lines <= by_chance => Self::Doubtful,
+            _ if lines <= max_false_lines => Self::Doubtful,
             _ => Self::Skipped,
         }
     }

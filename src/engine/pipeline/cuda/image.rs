@@ -8,7 +8,7 @@ use base::error::{Error, Result};
 use data::dataset::Stamp;
 use data::schedule::Draw;
 use pixels::augment::DrawnViews;
-use pixels::decode::cuda::{OwnPlan, OwnTables};
+use pixels::decode::cuda::{CudaPlan, LaunchTables};
 use pixels::decode::nvjpeg::{Abilities, NvJpegBackend};
 use pixels::decode::{JpegHeader, Planes, PlanesLayout};
 use pixels::gpu::PinnedSlice;
@@ -69,7 +69,7 @@ pub(crate) enum LaneImage {
         tried_again: bool,
     },
     /// A packed or an indexed image for one of Foreload's own kernels.
-    Own { bytes: PinnedSlice, plan: Box<OwnPlan>, drawn: DrawnViews },
+    Own { bytes: PinnedSlice, plan: Box<CudaPlan>, drawn: DrawnViews },
     /// Planes in page-locked memory.
     Planes { bytes: PinnedSlice, layout: PlanesLayout, drawn: DrawnViews },
     /// A file for the CPU. `is_doubted` is set if one of Foreload's own kernels has found damage in it.
@@ -98,7 +98,7 @@ impl LaneImage {
     }
 
     /// Passes a file for the GPU to the CPU.
-    pub(super) fn leave_to_cpu(&mut self) {
+    pub(super) fn pass_to_cpu(&mut self) {
         if let Self::Encoded { bytes, drawn, .. } | Self::Own { bytes, drawn, .. } = self {
             *self = Self::ForCpu { bytes: bytes.clone(), drawn: drawn.clone(), is_doubted: false };
         }
@@ -106,7 +106,7 @@ impl LaneImage {
 
     /// Passes an image in which one of Foreload's own kernels has found damage to the CPU.
     pub(super) fn doubt(&mut self) {
-        self.leave_to_cpu();
+        self.pass_to_cpu();
         if let Self::ForCpu { is_doubted, .. } = self {
             *is_doubted = true;
         }
@@ -133,7 +133,7 @@ impl LaneImage {
     pub(crate) fn arena_bytes(&self, layout: &PlanesLayout) -> u64 {
         match self {
             Self::Own { plan, .. } => {
-                planes_bytes(layout) + OwnTables::room(plan.bytes.len() as u64).next_multiple_of(ALIGNMENT)
+                planes_bytes(layout) + LaunchTables::room(plan.bytes.len() as u64).next_multiple_of(ALIGNMENT)
             }
             _ => planes_bytes(layout),
         }

@@ -14,7 +14,7 @@ use super::placed::{PlacedSample, requests};
 use super::shared_gpu::BorrowedDecoder;
 use super::table::LaneTable;
 use super::timing::Timing;
-use super::work::Intake;
+use super::work::LaneReceiver;
 use crate::batch::BatchCloser;
 use crate::pipeline::{
     context::SampleContext, engine::ThreadContext, mixing::KeptPlaces, notify, run::EpochRun,
@@ -37,10 +37,10 @@ pub(crate) fn run(of: &ThreadContext, stage: &GpuStage, number: usize, queues: [
     while let Some(Piece { run, items, closer, kept, last, in_flight }) = next(queues) {
         if run.stopped() {
             drop((items, closer, in_flight));
-            of.waker.wake_if_starved();
+            of.waker.wake_if_waiting();
             continue;
         }
-        stage.balancer.batch_came(queues.iter().any(|queue| !queue.is_empty()));
+        stage.balancer.record_batch(queues.iter().any(|queue| !queue.is_empty()));
         // Kept outside of the closure: on an error it must outlive the work of the device that may still write to the
         // batch.
         let mut closer = Some(closer);
@@ -59,7 +59,7 @@ pub(crate) fn run(of: &ThreadContext, stage: &GpuStage, number: usize, queues: [
             lane = None;
         }
         drop((closer, in_flight));
-        of.waker.wake_if_starved();
+        of.waker.wake_if_waiting();
     }
 }
 
@@ -78,7 +78,7 @@ fn next([own, common]: [&Receiver<Piece>; 2]) -> Option<Piece> {
 struct GpuLane<'a> {
     stage: &'a GpuStage,
     context: &'a SampleContext,
-    intake: Intake<'a>,
+    intake: LaneReceiver<'a>,
     /// The decoder, while a sub-batch needs one. It must be dropped first: it waits for all streams that it used, and
     /// `flight` holds what these streams read.
     decoder: Option<BorrowedDecoder>,
@@ -115,7 +115,7 @@ impl<'a> GpuLane<'a> {
         }
         let stream = Stream::new(&stage.device)?;
         let log = of.engine.trace.lane(&format!("lane {number}"));
-        let intake = Intake::new(context, stage)?;
+        let intake = LaneReceiver::new(context, stage)?;
         let images = &context.config.images;
         let own = LaneMemory::new(images.views(), context.config.batch_size as usize);
         let allocate = |bytes| stage.memory.allocate(&stream, bytes);
@@ -158,7 +158,7 @@ impl<'a> GpuLane<'a> {
         let mut todo: VecDeque<LaneSample> =
             items.into_iter().map(|item| self.intake.receive(item)).collect();
         self.intake.fill_calls(&mut todo);
-        self.stage.backoff.piece_went();
+        self.stage.backoff.sub_batch_started();
         let mut finished = Vec::with_capacity(todo.len());
         let mut decoded = Vec::with_capacity(todo.len());
         while !todo.is_empty() && !run.stopped() {
@@ -438,7 +438,7 @@ impl<'a> GpuLane<'a> {
         if placed.is_empty() {
             return Ok(());
         }
-        let Intake { staging, .. } = &mut self.intake;
+        let LaneReceiver { staging, .. } = &mut self.intake;
         self.table.write(self.stage, staging, &mut self.flight, &self.views, placed, arena)?;
         let first_views = self.views.iter().enumerate().filter(|(_, view)| view.number == 0);
         for (number, view) in first_views.filter(|_| findings.is_some()) {

@@ -2,7 +2,7 @@
 //! workers have prepared.
 
 use super::GpuStage;
-use super::assembly::{Assembly, GpuPlace, LaneQueues, PiecesInFlight};
+use super::assembly::{Assembly, GpuPlace, LaneQueues, SubBatchesInFlight};
 use super::lane;
 use super::prepare::Preparer;
 use crate::batch::{BatchStorage, Sink};
@@ -23,7 +23,7 @@ struct GpuOpener {
     /// The incomplete batches.
     gathering: Vec<Weak<Assembly>>,
     /// The sub-batches that are queued for lanes or in work. The slots that they hold come free without help.
-    pieces_in_flight: PiecesInFlight,
+    pieces_in_flight: SubBatchesInFlight,
 }
 
 impl BatchOpener for GpuOpener {
@@ -73,7 +73,7 @@ pub(crate) fn start(
     let stage = Arc::new(GpuStage::open(ordinal, &context.config, pools, &slots)?);
     of.engine.decoders.get_or_init(|| stage.decoders());
     if let Some((backend, why)) = stage.failed() {
-        notify::untried(&context, *backend, why);
+        notify::probe_failed(&context, *backend, why);
     }
     let storage = BatchStorage::Cuda(stage.storage()?);
     let mut spawner = Spawner::new();
@@ -88,7 +88,7 @@ pub(crate) fn start(
         stage: stage.clone(),
         lanes,
         gathering: Vec::new(),
-        pieces_in_flight: PiecesInFlight::default(),
+        pieces_in_flight: SubBatchesInFlight::default(),
     };
     spawner.start(of, slots, storage, opener, move || Preparer::new(&context, &stage))
 }

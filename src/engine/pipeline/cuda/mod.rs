@@ -58,9 +58,9 @@ pub(crate) use backoff::LONGEST_BACKOFF;
 use balance::LoadBalancer;
 use base::error::{Error, Result};
 use base::slot::{PAGE, SlotPool};
-use pixels::decode::cuda::OWN_DECODERS;
+use pixels::decode::cuda::CUDA_DECODERS;
 use pixels::decode::nvjpeg::{NvJpegBackend, by_host};
-use pixels::decode::{FileForm, JpegHeader};
+use pixels::decode::{JpegHeader, StorageFormat};
 use pixels::gpu::{GpuDevice, MemoryPool, Registration, Stream};
 use refused::{ImageId, RefusedImages};
 use shared_gpu::SharedGpu;
@@ -69,11 +69,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use timing::TimeOrigin;
 
 /// Shown for Foreload's own kernels where they decode nothing.
-const FORMS_LEFT: &str =
+const OWN_KERNELS_UNUSED: &str =
     "not asked: the CPU decodes packed images, and nvJPEG or the CPU the JPEG in indexed ones";
 
 /// Shown for nvJPEG's backends where they decode nothing.
-const NOT_ASKED: &str = "not asked, with decoder=\"own\"";
+const NVJPEG_UNUSED: &str = "not asked, with decoder=\"own\"";
 
 /// What all workers and lanes of a loader share for its GPU.
 pub(crate) struct GpuStage {
@@ -121,7 +121,7 @@ fn columns_staging(device: &GpuDevice, config: &LoaderConfig, pools: &DevicePool
 ///
 /// # Errors
 /// The errors of [`GpuStage::open`].
-pub(super) fn storage_of_made(
+pub(super) fn storage_for_shared_batches(
     ordinal: u32,
     config: &LoaderConfig,
     pools: &DevicePools,
@@ -144,7 +144,7 @@ impl GpuStage {
         pools: &DevicePools,
         slots: &SlotPool,
     ) -> Result<Self> {
-        let gpu = SharedGpu::open(ordinal, config.decoder.takes_files());
+        let gpu = SharedGpu::open(ordinal, config.decoder.decodes_jpegs());
         let gpu = gpu.map_err(|error| of_device(ordinal, error))?;
         let device = gpu.device.clone();
         let staging = columns_staging(&device, config, pools)?;
@@ -172,13 +172,13 @@ impl GpuStage {
     /// Returns the GPU's decoders by name, each with what it can decode and what limits it.
     pub(crate) fn decoders(&self) -> Vec<(&'static str, String)> {
         let own = |(name, can): (&'static str, &str)| {
-            (name, if self.decodes_forms() { can } else { FORMS_LEFT }.to_owned())
+            (name, if self.decodes_forms() { can } else { OWN_KERNELS_UNUSED }.to_owned())
         };
         let of_nvjpeg = |backend: NvJpegBackend| {
             let described = || self.gpu.abilities.describe(backend);
-            (backend.name(), if self.may_use_nvjpeg() { described() } else { NOT_ASKED.to_owned() })
+            (backend.name(), if self.may_use_nvjpeg() { described() } else { NVJPEG_UNUSED.to_owned() })
         };
-        OWN_DECODERS.map(own).into_iter().chain(NvJpegBackend::ALL.map(of_nvjpeg)).collect()
+        CUDA_DECODERS.map(own).into_iter().chain(NvJpegBackend::ALL.map(of_nvjpeg)).collect()
     }
 
     /// Returns a decoder that failed when it was probed, and why.
@@ -188,20 +188,20 @@ impl GpuStage {
 
     /// Returns whether Foreload's own kernels decode packed and indexed images.
     fn decodes_forms(&self) -> bool {
-        self.decoder.takes_forms(self.backends)
+        self.decoder.decodes_packed(self.backends)
     }
 
     /// Returns whether Foreload's own kernels decode images of this form. If the settings fix nvJPEG as the decoder of
     /// files, it also gets the file in an indexed image, whether the image is indexed yet or not. It may also decode a
     /// file whose index is damaged.
-    fn decodes_form(&self, form: FileForm) -> bool {
+    fn decodes_form(&self, form: StorageFormat) -> bool {
         let are_files_left = self.may_use_nvjpeg() && !self.cpu_serves;
-        self.decodes_forms() && !(form == FileForm::Indexed && are_files_left)
+        self.decodes_forms() && !(form == StorageFormat::Indexed && are_files_left)
     }
 
     /// Returns whether nvJPEG may decode anything.
     fn may_use_nvjpeg(&self) -> bool {
-        self.decoder.takes_files()
+        self.decoder.decodes_jpegs()
     }
 
     /// Attaches the calling thread to the GPU. If that fails, so does the thread's first call, which reports the error.

@@ -10,13 +10,13 @@ use super::placed::PlacedSample;
 use super::staging::LaneStaging;
 use base::error::Result;
 use base::slot::Slot;
-use pixels::decode::cuda::{OwnLauncher, OwnPlaces, OwnTables};
+use pixels::decode::cuda::{CudaLauncher, ImageAddresses, LaunchTables};
 use pixels::gpu::{DeviceBuffer, InFlight};
 
 /// Decodes the packed and the indexed images of one lane.
 pub(super) struct OwnDecoder {
-    kernels: OwnLauncher,
-    tables: OwnTables,
+    kernels: CudaLauncher,
+    tables: LaunchTables,
     /// The tables in device memory, made for the first image.
     device: Option<DeviceBuffer>,
 }
@@ -25,8 +25,8 @@ impl OwnDecoder {
     /// # Errors
     /// [`Error::Gpu`](base::error::Error::Gpu) if the driver fails.
     pub(super) fn new(stage: &GpuStage) -> Result<Self> {
-        let kernels = OwnLauncher::new(&stage.gpu.kernels.module)?;
-        Ok(Self { kernels, tables: OwnTables::default(), device: None })
+        let kernels = CudaLauncher::new(&stage.gpu.kernels.module)?;
+        Ok(Self { kernels, tables: LaunchTables::default(), device: None })
     }
 
     /// Fills the tables with the images of the `placed` samples for Foreload's own kernels. Their planes and bytes go
@@ -42,7 +42,7 @@ impl OwnDecoder {
                 if let (LaneImage::Own { plan, bytes, .. }, Some((offset, layout))) = image {
                     let planes = arena + offset;
                     let from = bytes.part(plan.bytes.clone())?.seen_at();
-                    let places = OwnPlaces { from, bytes: planes + planes_bytes(layout), planes };
+                    let places = ImageAddresses { from, bytes: planes + planes_bytes(layout), planes };
                     self.tables.add(plan, places, (first + number * placed.len() + index) as u32);
                 }
             }
@@ -63,7 +63,7 @@ impl OwnDecoder {
         flight: &mut InFlight,
     ) -> Result<Option<Slot>> {
         let bytes_of = |(image, _): (&LaneImage, &Option<_>)| match image {
-            LaneImage::Own { plan, .. } => OwnTables::most_bytes(plan),
+            LaneImage::Own { plan, .. } => LaunchTables::most_bytes(plan),
             _ => 0,
         };
         let bytes = placed.iter().flat_map(PlacedSample::images).map(bytes_of).sum();
@@ -81,7 +81,7 @@ impl OwnDecoder {
         slot: Option<Slot>,
         staging: &LaneStaging,
         flight: &mut InFlight,
-    ) -> Result<Option<(&OwnLauncher, &OwnTables, u64)>> {
+    ) -> Result<Option<(&CudaLauncher, &LaunchTables, u64)>> {
         let bytes = self.tables.bytes();
         let Some(mut slot) = slot.filter(|_| bytes > 0) else { return Ok(None) };
         self.tables.write(&mut slot.bytes_mut()[..bytes]);
@@ -89,7 +89,9 @@ impl OwnDecoder {
         let device = match self.device.take().filter(|device| device.bytes() >= bytes) {
             Some(device) => device,
             // Free the old one in the stream's order.
-            None => stage.memory.allocate(flight.stream(), bytes.max(OwnTables::usual_bytes(stage.batch)))?,
+            None => {
+                stage.memory.allocate(flight.stream(), bytes.max(LaunchTables::usual_bytes(stage.batch)))?
+            }
         };
         let device = self.device.insert(device);
         flight.copy_to_device(device.range(0, bytes)?, &from)?;

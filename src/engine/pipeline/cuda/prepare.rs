@@ -11,21 +11,21 @@ use super::refused::ImageId;
 use crate::batch::Ticket;
 use crate::config::CpuDecode;
 use crate::pipeline::{
-    boxes::boxes_of_image, context::SampleContext, cpu::CpuDecoder, cpu::SampleImage, cpu::ViewsFrom,
-    fields::check_size, fields::fill_fields, make::OpenPlace, make::PlaceFiller, make::PlaceJob,
-    members::SeenImage, members::field_bytes, members::member_range, notify, one_version::of_one_version,
-    originals::OriginalFiles, run::EpochRun, stopwatch::Stopwatch,
+    boxes::boxes_of_image, consistent_read::read_consistently, context::SampleContext, cpu::CpuDecoder,
+    cpu::SampleImage, cpu::ViewsFrom, fields::check_size, fields::fill_fields, make::OpenPlace,
+    make::PlaceFiller, make::PlaceJob, members::ImageGeometry, members::field_bytes, members::member_range,
+    notify, originals::OriginalFiles, run::EpochRun, stopwatch::Stopwatch,
 };
 use base::error::{DecodeError, Error, Result};
-use base::parts::ByteParts;
+use base::parts::WantedBytes;
 use base::trace;
 use data::schedule::Draw;
 use pixels::augment::DrawnViews;
-use pixels::decode::cuda::OwnImage;
+use pixels::decode::cuda::CudaImage;
 use pixels::decode::nvjpeg::NvJpegBackend;
 use pixels::decode::{
-    ColorModel, FileForm, Format, JpegHeader, Planes, PlanesLayout, file_within, form_of, image_size,
-    parse_header,
+    ColorModel, Format, JpegHeader, Planes, PlanesLayout, StorageFormat, image_size, original_range,
+    parse_header, storage_format_of,
 };
 use pixels::gpu::{PinnedBuffer, PinnedSlice};
 use std::borrow::Cow;
@@ -40,14 +40,14 @@ pub(crate) struct Preparer {
     cpu: CpuDecoder,
     originals: OriginalFiles,
     /// The views that were drawn of the images of the current sample.
-    seen: Vec<Option<SeenImage>>,
+    seen: Vec<Option<ImageGeometry>>,
 }
 
 /// An image in page-locked memory.
 struct ReadImage {
     bytes: PinnedSlice,
     /// The parts that were read, if not all bytes were. The other bytes are undefined.
-    parts: Option<ByteParts>,
+    parts: Option<WantedBytes>,
 }
 
 /// All bytes of a record, including those that were not read.
@@ -80,7 +80,7 @@ impl PlaceFiller<GpuPlace> for Preparer {
     fn fill(&mut self, job: PlaceJob<GpuPlace>, stopwatch: &mut Stopwatch) {
         let PlaceJob { run, open: OpenPlace { entry, step, place }, bytes } = job;
         let GpuPlace { mut ticket, assembly } = place;
-        let batch = run.course.batch_len(step) as usize * run.context.config.images.list().len();
+        let batch = run.run_plan.batch_len(step) as usize * run.context.config.images.list().len();
         let mut of = Drawn { run: &run, draw: entry.draw, batch, stopwatch };
         let pixels = bytes.and_then(|bytes| self.prepare(bytes, &mut ticket, &mut of));
         assembly.add(PreparedSample { place: entry, ticket, pixels });
@@ -118,7 +118,8 @@ impl Preparer {
             let stamp = context.index.shard_stamp(context.index.extent(draw.sample).file);
             Ok((self.locate_images(of, record, ticket)?, stamp))
         };
-        let ((found, stamp), record) = of_one_version(&context.index, draw.sample, record, replace, locate)?;
+        let ((found, stamp), record) =
+            read_consistently(&context.index, draw.sample, record, replace, locate)?;
         // An image with a read of its own may be larger than the record.
         let has_room = |bytes: &Vec<u8>| bytes.len() <= record.room();
         let only =
@@ -162,7 +163,7 @@ impl Preparer {
                 return Ok(None);
             };
             let seen = boxes_of_image(context, Some(run), image, sample, record)
-                .and_then(|boxes| self.see_image(image, &bytes, &boxes, of));
+                .and_then(|boxes| self.measure_image(image, &bytes, &boxes, of));
             self.seen.push(Some(seen.map_err(|error| context.of_image(image, error))?));
             Ok(Some(match (member_range(context, field, sample, record), bytes) {
                 (Some(range), _) => ImageBytes::Within(range),
@@ -178,23 +179,23 @@ impl Preparer {
 
     /// Checks the size of an image. Draws its views if fields follow it, or if the views depend on the `boxes` of its
     /// sample.
-    fn see_image(
+    fn measure_image(
         &self,
         image: usize,
         bytes: &[u8],
         boxes: &[[f32; 4]],
         &Drawn { run, draw, .. }: &Drawn<'_>,
-    ) -> Result<SeenImage> {
+    ) -> Result<ImageGeometry> {
         let config = &run.context.config;
         let follows = config.fields.follow(image) || config.images.boxes(image).is_some();
         if !follows && config.images.recipes().len() == config.images.list().len() {
-            return Ok(SeenImage { size: (0, 0), drawn: None });
+            return Ok(ImageGeometry { size: (0, 0), drawn: None });
         }
         let size = image_size(bytes)?;
         check_size(&run.context, image, size, &self.seen)?;
         let drawn =
             follows.then(|| run.context.draw_views(&run.keys, image, draw, size, boxes)).transpose()?;
-        Ok(SeenImage { size, drawn })
+        Ok(ImageGeometry { size, drawn })
     }
 
     /// Takes out the views of an image that were drawn from its header, if there are any.
@@ -223,8 +224,8 @@ impl Preparer {
         // planes.
         let on_canvas = drawn.as_ref().is_some_and(|drawn| drawn.canvas().is_some());
         if !on_canvas
-            && self.stage.decodes_form(form_of(&bytes))
-            && let Some(own) = OwnImage::read(&bytes)?
+            && self.stage.decodes_form(storage_format_of(&bytes))
+            && let Some(own) = CudaImage::read(&bytes)?
         {
             let size = self.checked_size(own.size())?;
             let views = drawn.take().map_or_else(|| draw_views(size), Ok)?;
@@ -239,12 +240,12 @@ impl Preparer {
             // It is packed: only packed images are read in parts.
             return self.decode_here(image, drawn, ReadImage { bytes, parts }, of);
         }
-        let bytes = match form_of(&bytes) {
-            FileForm::Packed if !self.stage.cpu_may && !on_canvas => self.rebuilt(run, &bytes)?,
+        let bytes = match storage_format_of(&bytes) {
+            StorageFormat::Packed if !self.stage.cpu_may && !on_canvas => self.rebuilt(run, &bytes)?,
             _ => bytes,
         };
         // nvJPEG decodes only files; the CPU's decoders read all storage formats.
-        let file = file_within(&bytes)?.unwrap_or(0..bytes.len());
+        let file = original_range(&bytes)?.unwrap_or(0..bytes.len());
         let for_gpu = if on_canvas { None } else { self.for_gpu(&bytes[file.clone()], id, of.batch) };
         if for_gpu.is_none() && config.cpu_decode == CpuDecode::Never {
             return Err(match on_canvas {
@@ -280,7 +281,9 @@ impl Preparer {
         };
         copy(&self.cpu.planes, &layout, slot.bytes_mut());
         stopwatch.lap_as(&run.counters.decode, trace::Stage::Decode, 0);
-        self.stage.balancer.cpu_took(run.context.config.threads, (stopwatch.now() - start).as_secs_f64());
+        self.stage
+            .balancer
+            .record_cpu_image(run.context.config.threads, (stopwatch.now() - start).as_secs_f64());
         Ok(PreparedImage::Decoded { bytes: self.stage.slots.pin(slot)?, layout, drawn })
     }
 
@@ -288,7 +291,7 @@ impl Preparer {
     /// filled. A job in which the CPU decodes nothing packs no images, and is refused at its start for a dataset with
     /// packed images.
     fn rebuilt(&mut self, run: &EpochRun, bytes: &[u8]) -> Result<PinnedSlice> {
-        let file = self.originals.restore(run, FileForm::Packed, bytes)?;
+        let file = self.originals.restore(run, StorageFormat::Packed, bytes)?;
         pinned(&self.stage, file)?.ok_or_else(|| Error::Internal("a rebuilt file was left unread".into()))
     }
 
@@ -314,7 +317,7 @@ impl Preparer {
         let gray = header.is_some_and(|header| header.color() == Some(ColorModel::Gray));
         let call = (first == Some(NvJpegBackend::CudaBatched)).then_some(KernelCall { gray, batch });
         let is_auto = self.context.config.cpu_decode == CpuDecode::Auto;
-        let turn = is_auto && first.is_some() && stage.balancer.cpu_turn(call);
+        let turn = is_auto && first.is_some() && stage.balancer.take_for_cpu(call);
         stage.balancer.count(call.filter(|_| !turn));
         let header = header.filter(|_| !turn)?;
         match (first, call) {

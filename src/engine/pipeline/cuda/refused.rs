@@ -9,10 +9,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// An image that was refused this many times is not tried again. Once is not enough, because another image of the same
 /// call may have failed.
-const MOST_REFUSALS: u8 = 2;
+const MAX_REFUSALS: u8 = 2;
 
 /// The most images that are remembered. If more fail, the images are not the cause.
-const MOST_IMAGES: usize = 1 << 16;
+const MAX_IMAGES: usize = 1 << 16;
 
 /// An image of the dataset: its sample, and which of the sample's images it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -42,7 +42,7 @@ impl RefusedImages {
     /// on.
     pub(crate) fn note(&self, id: ImageId, backend: NvJpegBackend, why: &DecodeError) -> bool {
         let mut by_image = self.lock();
-        if by_image.len() >= MOST_IMAGES && !by_image.contains_key(&id) {
+        if by_image.len() >= MAX_IMAGES && !by_image.contains_key(&id) {
             return false;
         }
         let new = || RefusalRecord { counts: [0; NvJpegBackend::ALL.len()], why: why.clone() };
@@ -51,7 +51,7 @@ impl RefusedImages {
         let count = &mut known.counts[backend as usize];
         *count = count.saturating_add(1);
         self.any.store(true, Ordering::Relaxed);
-        *count == MOST_REFUSALS
+        *count == MAX_REFUSALS
     }
 
     /// Returns which backends are given up for an image.
@@ -59,7 +59,7 @@ impl RefusedImages {
         // Nearly always no image was refused, and the lock is not needed.
         let any = self.any.load(Ordering::Relaxed);
         let known = any.then(|| self.lock().get(&id).map(|known| known.counts)).flatten();
-        move |backend| known.is_some_and(|counts| counts[backend as usize] >= MOST_REFUSALS)
+        move |backend| known.is_some_and(|counts| counts[backend as usize] >= MAX_REFUSALS)
     }
 
     /// Returns why an image was refused the last time; `None` if it never was.

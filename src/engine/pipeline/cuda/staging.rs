@@ -6,11 +6,11 @@ use crate::pipeline::context::SampleContext;
 use base::error::{Error, Result};
 use base::slot::{PAGE, Slot, SlotPool};
 use pixels::augment::cuda::LaneMemory;
-use pixels::decode::cuda::OwnTables;
+use pixels::decode::cuda::LaunchTables;
 use pixels::gpu::{GpuDevice, InFlight, PinnedBuffer, PinnedSlice, Registration};
 
 /// The least number of bytes for planes that find no free slot: a dozen usual images, so that few chunks are cut short.
-const LEAST_PLANES: usize = 4 << 20;
+const MIN_PLANES: usize = 4 << 20;
 
 /// The staging buffers of one lane.
 pub(crate) struct LaneStaging {
@@ -28,7 +28,7 @@ impl LaneStaging {
     /// [`Error::Gpu`] or [`Error::Config`] when there is no page-locked memory.
     pub(crate) fn new(context: &SampleContext, stage: &GpuStage) -> Result<Self> {
         let views = LaneMemory::new(context.config.images.views(), context.config.batch_size as usize).table;
-        let own = if stage.decodes_forms() { OwnTables::usual_bytes(stage.batch) } else { 0 };
+        let own = if stage.decodes_forms() { LaunchTables::usual_bytes(stage.batch) } else { 0 };
         let table = views + own;
         // Make room for two of the largest tables: one is written while the other is copied.
         let counts = WriteCheck::bytes(stage.batch);
@@ -86,7 +86,7 @@ impl LaneStaging {
         };
         if !self.planes.as_ref().is_some_and(serves) {
             // Round up to a power of two, so that ever larger images make the buffers grow only a few times.
-            let room = room.next_power_of_two().max(LEAST_PLANES);
+            let room = room.next_power_of_two().max(MIN_PLANES);
             self.planes = None;
             self.planes = Some(Registration::new(&self.device, &SlotPool::new(room)?)?);
         }

@@ -146,10 +146,10 @@ impl Timing {
                 Ok::<_, Error>(TimedCall { images, given: seconds(given)?, done: seconds(done)? })
             };
             if events.on_engine > 0 {
-                balancer.gpu_took(call(events.on_engine, &events.engine)?);
+                balancer.record_gpu_call(call(events.on_engine, &events.engine)?);
             }
             if NvJpegBackend::CudaBatched.takes_call_of(events.on_batched) {
-                balancer.gpu_took(call(events.on_batched, &events.batched)?);
+                balancer.record_gpu_call(call(events.on_batched, &events.batched)?);
             }
             let copied = events.copied.since(&events.begin)?;
             let decoded = events.decoded.since(&events.begin)?.max(events.engine[1].since(&events.begin)?);

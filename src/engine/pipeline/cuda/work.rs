@@ -12,9 +12,9 @@ use super::staging::LaneStaging;
 use crate::batch::Ticket;
 use crate::config::{CpuDecode, DevicePools, OnError};
 use crate::pipeline::{
-    boxes::boxes_of_image, context::SampleContext, cpu::CpuDecoder, cpu::SampleImage, cpu::ViewsFrom,
-    fields::check_size, fields::fill_fields, members::SeenImage, members::field_bytes, notify,
-    one_version::of_one_version, originals::OriginalFiles, run::EpochRun, stopwatch::Stopwatch,
+    boxes::boxes_of_image, consistent_read::read_consistently, context::SampleContext, cpu::CpuDecoder,
+    cpu::SampleImage, cpu::ViewsFrom, fields::check_size, fields::fill_fields, members::ImageGeometry,
+    members::field_bytes, notify, originals::OriginalFiles, run::EpochRun, stopwatch::Stopwatch,
     substitute::note_failure, substitute::substitute,
 };
 use base::error::{DecodeError, Error, Result};
@@ -28,7 +28,7 @@ use pixels::gpu::Registration;
 use std::collections::VecDeque;
 
 /// Receives prepared samples on a lane, and finds a decoder for each image.
-pub(crate) struct Intake<'a> {
+pub(crate) struct LaneReceiver<'a> {
     context: &'a SampleContext,
     stage: &'a GpuStage,
     cpu: CpuDecoder,
@@ -37,7 +37,7 @@ pub(crate) struct Intake<'a> {
     pub staging: LaneStaging,
 }
 
-impl<'a> Intake<'a> {
+impl<'a> LaneReceiver<'a> {
     /// # Errors
     /// [`Error::Gpu`] or [`Error::Config`] when there is no page-locked memory.
     pub(crate) fn new(context: &'a SampleContext, stage: &'a GpuStage) -> Result<Self> {
@@ -112,7 +112,7 @@ impl<'a> Intake<'a> {
                     let id = ImageId { sample: draw.sample, image: number as u32 };
                     match stage.backend_after(NvJpegBackend::CudaBatched, header, id) {
                         Some(next) => *backend = next,
-                        None if stage.cpu_may => image.leave_to_cpu(),
+                        None if stage.cpu_may => image.pass_to_cpu(),
                         // No other decoder may decode it.
                         None => {}
                     }
@@ -133,7 +133,7 @@ impl<'a> Intake<'a> {
                     // The CPU's decoder has read the same rows by the same rules, and found no damage.
                     let of_rows = matches!(self.cpu.decoded_by, Some(Backend::Packed | Backend::Indexed));
                     if *is_doubted && decoded.is_ok() && of_rows {
-                        notify::doubted(self.context, draw.sample);
+                        notify::damage_unconfirmed(self.context, draw.sample);
                     }
                     decoded
                 }
@@ -230,7 +230,7 @@ impl<'a> Intake<'a> {
             None if self.context.config.cpu_decode == CpuDecode::Never => {
                 self.fail_sample(work, self.context.of_image(number, error));
             }
-            None => image.leave_to_cpu(),
+            None => image.pass_to_cpu(),
         }
     }
 
@@ -312,7 +312,7 @@ impl<'a> Intake<'a> {
         let is_for_gpu = work.is_for_gpu();
         for image in work.images.iter_mut() {
             if self.stage.cpu_may {
-                image.leave_to_cpu();
+                image.pass_to_cpu();
             }
         }
         if is_for_gpu && self.stage.cpu_may {
@@ -356,15 +356,20 @@ impl<'a> Intake<'a> {
                     self.decode(run, SampleImage { image, draw, bytes: &bytes, parts: None, views })?;
                 let size = drawn.image_size();
                 check_size(context, image, size, &seen).map_err(|error| context.of_image(image, error))?;
-                seen.push(Some(SeenImage { size, drawn: Some(drawn.clone()) }));
+                seen.push(Some(ImageGeometry { size, drawn: Some(drawn.clone()) }));
                 Ok(self.decoded(drawn))
             })?;
             fill_fields(run, sample, record, &seen, &mut self.originals, ticket)?;
             Ok(made)
         };
         substitute(run, position, |sample, record| {
-            let made =
-                of_one_version(&context.index, sample, record, |_, anew| anew, |record| make(sample, record));
+            let made = read_consistently(
+                &context.index,
+                sample,
+                record,
+                |_, anew| anew,
+                |record| make(sample, record),
+            );
             made.map(|(images, _)| images)
         })
     }

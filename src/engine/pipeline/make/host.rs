@@ -3,7 +3,7 @@
 use super::sample::{HostPlace, SampleMaker};
 use super::{BatchOpener, OpenPlace, PlaceFiller, PlaceJob};
 use crate::batch::{Encoded, Sink};
-use crate::pipeline::{cpu::CpuDecoder, mixing::RingBoard, run::EpochRun, stopwatch::Stopwatch};
+use crate::pipeline::{cpu::CpuDecoder, mixing::MixGroups, run::EpochRun, stopwatch::Stopwatch};
 use base::error::Result;
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ pub(super) fn begin(run: &EpochRun, step: u64, len: u32) -> Result<Option<Vec<Ho
     let Some((closer, tickets)) = run.batches.begin(step, len, &sink)? else { return Ok(None) };
     // The batch needs nothing but its places to be filled.
     closer.close();
-    let rings = run.mix_keys.is_some().then(|| Arc::new(RingBoard::new(len)));
+    let rings = run.mix_keys.is_some().then(|| Arc::new(MixGroups::new(len)));
     Ok(Some(tickets.into_iter().map(|ticket| HostPlace { ticket, rings: rings.clone() }).collect()))
 }
 

@@ -4,10 +4,10 @@
 use crate::batch::{Array, Encoded, Ticket, Value};
 use crate::config::{FieldContent, ImageField, OnError, ViewKind};
 use crate::pipeline::{
-    boxes::boxes_of_image, context::SampleContext, cpu::CpuDecoder, cpu::SampleImage, cpu::ViewsFrom,
-    fields::check_size, fields::fill_fields, members::SeenImage, members::field_bytes, mixing::FilledPlace,
-    mixing::RingBoard, notify, one_version::of_one_version, originals::OriginalFiles, run::EpochRun,
-    stopwatch::Stopwatch, substitute::note_failure, substitute::substitute,
+    boxes::boxes_of_image, consistent_read::read_consistently, context::SampleContext, cpu::CpuDecoder,
+    cpu::SampleImage, cpu::ViewsFrom, fields::check_size, fields::fill_fields, members::ImageGeometry,
+    members::field_bytes, mixing::FilledPlace, mixing::MixGroups, notify, originals::OriginalFiles,
+    run::EpochRun, stopwatch::Stopwatch, substitute::note_failure, substitute::substitute,
 };
 use base::error::{Error, Result};
 use base::simd::Level;
@@ -24,7 +24,7 @@ use store::tier::form_of_record;
 pub(crate) struct HostPlace {
     pub ticket: Ticket,
     /// The mixing groups of the batch; `None` where nothing is mixed.
-    pub rings: Option<Arc<RingBoard>>,
+    pub rings: Option<Arc<MixGroups>>,
 }
 
 /// Decodes the images of samples.
@@ -70,7 +70,7 @@ pub(crate) struct SampleMaker {
     renderers: Vec<Renderer>,
     originals: OriginalFiles,
     /// The views that were drawn of the images of the current sample.
-    seen: Vec<Option<SeenImage>>,
+    seen: Vec<Option<ImageGeometry>>,
 }
 
 impl SampleMaker {
@@ -108,7 +108,7 @@ impl SampleMaker {
             Ok(()) => (draw, valid),
             Err(error) => {
                 let instead = note_failure(&run.context, draw.sample, error, to.ticket);
-                self.make_do(instead, (position, draw, valid), &mut to)
+                self.fill_failed(instead, (position, draw, valid), &mut to)
             }
         };
         let Draw { sample, occurrence } = draw;
@@ -123,7 +123,7 @@ impl SampleMaker {
     }
 
     /// Fills the place of a failed sample. Returns the draw that is there now, and whether it counts.
-    fn make_do(
+    fn fill_failed(
         &mut self,
         instead: OnError,
         (position, draw, valid): (u64, Draw, bool),
@@ -158,7 +158,7 @@ impl SampleMaker {
         if run.context.config.decoded {
             let replace = |_, bytes| Encoded::Owned(bytes);
             let make = |record: &Encoded| self.make(draw, record, to);
-            return of_one_version(index, draw.sample, bytes, replace, make).map(|_| ());
+            return read_consistently(index, draw.sample, bytes, replace, make).map(|_| ());
         }
         let length = bytes.len();
         let form = form_of_record(index, draw.sample, &bytes);
@@ -197,7 +197,7 @@ impl SampleMaker {
         draw: Draw,
         record: &Encoded,
         PlaceTools { run, ticket, decoder, stopwatch }: &mut PlaceTools<'_>,
-    ) -> Result<Option<SeenImage>> {
+    ) -> Result<Option<ImageGeometry>> {
         let (context, config) = (&run.context, &run.context.config);
         let ImageField { field, leader, .. } = config.images.list()[image];
         let field = &config.fields.list[field];
@@ -231,6 +231,6 @@ impl SampleMaker {
             }
         }
         stopwatch.lap_as(&run.counters.augment, Stage::Augment, bytes.len());
-        Ok(Some(SeenImage { size, drawn: Some(drawn) }))
+        Ok(Some(ImageGeometry { size, drawn: Some(drawn) }))
     }
 }

@@ -11,7 +11,7 @@ use super::sample::{DecodeImage, HostPlace, SampleMaker};
 use super::{BatchOpener, OpenPlace, PlaceFiller, PlaceJob};
 use crate::batch::Encoded;
 use crate::pipeline::{
-    boxes::boxes_of_image, cpu::CpuDecoder, cpu::NEXT_TO_NOTHING, cpu::SampleImage, cpu::ViewsFrom, notify,
+    boxes::boxes_of_image, cpu::CpuDecoder, cpu::SMALLEST_REGION, cpu::SampleImage, cpu::ViewsFrom, notify,
     run::EpochRun, stopwatch::Stopwatch,
 };
 use base::error::Result;
@@ -21,7 +21,7 @@ use pixels::decode::{Decoded, Planes, Region};
 use std::sync::Arc;
 
 /// The places of a sample in the batches of all recipes.
-pub(crate) struct SeveralPlaces {
+pub(crate) struct MultiRecipePlaces {
     own: HostPlace,
     /// The places in the batches of the linked runs; `None` where a run was stopped.
     linked: Vec<Option<HostPlace>>,
@@ -29,15 +29,15 @@ pub(crate) struct SeveralPlaces {
 
 /// Opens a batch of each recipe at a time.
 #[derive(Default)]
-pub(crate) struct SeveralOpener {
+pub(crate) struct MultiRecipeOpener {
     /// The places of the next step's batches that already have buffers, in the order of the recipes.
     begun: Vec<Option<Vec<HostPlace>>>,
 }
 
-impl BatchOpener for SeveralOpener {
-    type Place = SeveralPlaces;
+impl BatchOpener for MultiRecipeOpener {
+    type Place = MultiRecipePlaces;
 
-    fn begin(&mut self, run: &Arc<EpochRun>, step: u64, len: u32) -> Result<Option<Vec<SeveralPlaces>>> {
+    fn begin(&mut self, run: &Arc<EpochRun>, step: u64, len: u32) -> Result<Option<Vec<MultiRecipePlaces>>> {
         for of in std::iter::once(run).chain(&run.linked).skip(self.begun.len()) {
             match of.stopped() {
                 true => self.begun.push(None),
@@ -52,7 +52,7 @@ impl BatchOpener for SeveralOpener {
         let own = batches.next().flatten().into_iter().flatten();
         let mut linked: Vec<_> = batches.collect();
         let mut next = || linked.iter_mut().map(|places| places.as_mut()?.next()).collect();
-        Ok(Some(own.map(|own| SeveralPlaces { own, linked: next() }).collect()))
+        Ok(Some(own.map(|own| MultiRecipePlaces { own, linked: next() }).collect()))
     }
 
     fn end_run(&mut self) {
@@ -62,16 +62,16 @@ impl BatchOpener for SeveralOpener {
 
 /// Fills the places of each sample with one recipe after another.
 #[derive(Default)]
-pub(crate) struct SeveralFiller {
+pub(crate) struct MultiRecipeFiller {
     /// One for each recipe.
     makers: Vec<SampleMaker>,
     /// One for each field number, used only for images.
     images: Vec<SharedImage>,
 }
 
-impl PlaceFiller<SeveralPlaces> for SeveralFiller {
-    fn fill(&mut self, job: PlaceJob<SeveralPlaces>, stopwatch: &mut Stopwatch) {
-        let PlaceJob { run, open: OpenPlace { entry, place: SeveralPlaces { own, linked }, .. }, bytes } =
+impl PlaceFiller<MultiRecipePlaces> for MultiRecipeFiller {
+    fn fill(&mut self, job: PlaceJob<MultiRecipePlaces>, stopwatch: &mut Stopwatch) {
+        let PlaceJob { run, open: OpenPlace { entry, place: MultiRecipePlaces { own, linked }, .. }, bytes } =
             job;
         self.images.iter_mut().for_each(|image| image.tried = None);
         // A read error goes to one recipe only; for the others the sample is read again.
@@ -118,7 +118,7 @@ impl SharedImage {
             let drawn = run.context.draw_views(&run.keys, image, of.draw, size, boxes).ok()?;
             drawn.canvas().is_none().then(|| drawn.region())
         };
-        let others = lead.wanted_runs().filter(|of| !std::ptr::eq(*of, run)).filter_map(|other| {
+        let others = lead.active_runs().filter(|of| !std::ptr::eq(*of, run)).filter_map(|other| {
             let mut images = 0..other.context.config.images.list().len();
             let image = images.find(|image| field(other, *image) == field(run, of.image))?;
             Some((other, image, boxes_of_image(&other.context, None, image, sample, record).ok()?))
@@ -131,7 +131,7 @@ impl SharedImage {
         let mut found = None;
         let choose = |width, height| {
             let size = (width, height);
-            let Some(own) = region(run, of.image, own, size) else { return NEXT_TO_NOTHING };
+            let Some(own) = region(run, of.image, own, size) else { return SMALLEST_REGION };
             found = Some(size);
             let regions = others.iter().filter_map(|(run, image, boxes)| region(run, *image, boxes, size));
             regions.fold(own, Region::union)

@@ -14,7 +14,7 @@ struct Scene {
     recipes: Vec<Vec<RecipeNumber>>,
     start: Instant,
     now: u64,
-    lent: Vec<(ConsumerId, BatchPosition)>,
+    leased: Vec<(ConsumerId, BatchPosition)>,
     refused: Vec<ConsumerId>,
     made: Vec<BatchPosition>,
 }
@@ -37,7 +37,7 @@ impl Scene {
             window,
             start,
             now: 0,
-            lent: Vec::new(),
+            leased: Vec::new(),
             refused: Vec::new(),
             made: Vec::new(),
             recipes: Vec::new(),
@@ -75,7 +75,7 @@ impl Scene {
                 match action {
                     Action::Lend(id, at) => {
                         assert_eq!(self.window.batch(at), Some(&at));
-                        self.lent.push((id, at));
+                        self.leased.push((id, at));
                     }
                     Action::Refuse(id) => self.refused.push(id),
                     Action::Make(at, recipes) => {
@@ -102,7 +102,7 @@ fn each_batch_is_made_once_for_all() {
             scene.ask(id, at(step / STEPS, step % STEPS));
         }
     }
-    assert_eq!(scene.lent.len() as u64, 3 * 3 * STEPS);
+    assert_eq!(scene.leased.len() as u64, 3 * 3 * STEPS);
     let mut once = scene.made.clone();
     once.dedup();
     assert_eq!(once, scene.made);
@@ -119,15 +119,19 @@ fn who_is_behind_takes_from_the_window_and_then_goes_elsewhere() {
     for step in 1..=SIZE as u64 {
         scene.ask(1, at(0, step));
     }
-    assert_eq!(scene.lent.last(), Some(&(1, at(0, SIZE as u64))), "the window holds all that 2 still needs");
+    assert_eq!(
+        scene.leased.last(),
+        Some(&(1, at(0, SIZE as u64))),
+        "the window holds all that 2 still needs"
+    );
     scene.ask(1, at(0, SIZE as u64 + 1));
-    assert_eq!(scene.lent.last(), Some(&(1, at(0, SIZE as u64))), "now 1 waits for 2");
+    assert_eq!(scene.leased.last(), Some(&(1, at(0, SIZE as u64))), "now 1 waits for 2");
     let due = scene.window.due(scene.instant()).unwrap();
-    assert_eq!(due, scene.start + MOST_GRACE);
+    assert_eq!(due, scene.start + MAX_GRACE);
     scene.wait(249);
-    assert_eq!(scene.lent.len(), SIZE + 2);
+    assert_eq!(scene.leased.len(), SIZE + 2);
     scene.wait(1);
-    assert_eq!(scene.lent.last(), Some(&(1, at(0, SIZE as u64 + 1))), "but not for long");
+    assert_eq!(scene.leased.last(), Some(&(1, at(0, SIZE as u64 + 1))), "but not for long");
     scene.ask(2, at(0, 1));
     assert_eq!(scene.refused, [2], "what 2 needs is gone");
     assert!(!scene.window.join(2, 0, at(0, 1)));
@@ -138,7 +142,7 @@ fn who_is_behind_takes_from_the_window_and_then_goes_elsewhere() {
         scene.ask(1, at(0, step));
     }
     scene.wait(40);
-    assert!(scene.lent.contains(&(1, at(0, 8))), "{:?}", scene.lent);
+    assert!(scene.leased.contains(&(1, at(0, 8))), "{:?}", scene.leased);
 }
 
 #[test]
@@ -151,7 +155,7 @@ fn who_is_left_and_catches_up_is_one_of_them_again() {
     scene.ask(1, at(0, SIZE as u64 + 1));
     scene.wait(300);
     scene.ask(2, at(0, 3));
-    assert_eq!(scene.lent.last(), Some(&(2, at(0, 3))));
+    assert_eq!(scene.leased.last(), Some(&(2, at(0, 3))));
     assert!(scene.refused.is_empty());
 }
 
@@ -164,12 +168,12 @@ fn in_lockstep_everybody_waits_for_the_slowest() {
             scene.ask(1, at(0, step));
             scene.wait(10_000);
         }
-        assert_eq!(scene.lent.len(), SIZE, "{:?}", scene.lent);
+        assert_eq!(scene.leased.len(), SIZE, "{:?}", scene.leased);
         scene.ask(2, at(0, 0));
-        assert_eq!(scene.lent.len(), SIZE + 2, "1 had asked for the one behind the window");
+        assert_eq!(scene.leased.len(), SIZE + 2, "1 had asked for the one behind the window");
         goes(&mut scene.window, 2);
         scene.ask(1, at(0, 5));
-        assert_eq!(scene.lent.len(), SIZE + 3, "nobody else is waited for any more");
+        assert_eq!(scene.leased.len(), SIZE + 3, "nobody else is waited for any more");
     }
 }
 
@@ -180,16 +184,16 @@ fn those_that_begin_together_begin_with_the_first_that_any_needs() {
     scene.ask(1, at(3, 5));
     assert!(scene.window.join(2, 0, at(3, 3)));
     scene.ask(2, at(3, 3));
-    assert!(scene.lent.is_empty());
+    assert!(scene.leased.is_empty());
     assert!(scene.window.join(3, 0, at(3, 4)));
     scene.ask(3, at(3, 4));
-    assert_eq!(scene.lent, [(2, at(3, 3)), (3, at(3, 4)), (1, at(3, 5))]);
+    assert_eq!(scene.leased, [(2, at(3, 3)), (3, at(3, 4)), (1, at(3, 5))]);
     let mut alone = Scene::new(SharingPolicy::Leave, 3);
     assert!(alone.window.join(1, 0, at(0, 0)));
     alone.ask(1, at(0, 0));
-    assert!(alone.lent.is_empty() && alone.window.due(alone.instant()).is_some());
+    assert!(alone.leased.is_empty() && alone.window.due(alone.instant()).is_some());
     alone.wait(1000);
-    assert_eq!(alone.lent, [(1, at(0, 0))], "nobody else came");
+    assert_eq!(alone.leased, [(1, at(0, 0))], "nobody else came");
 }
 
 #[test]
@@ -200,20 +204,20 @@ fn the_window_goes_where_all_go() {
     // Both consumers leave the epoch early.
     scene.ask(1, at(1, 0));
     scene.wait(200);
-    assert_eq!(scene.lent.len(), 2);
+    assert_eq!(scene.leased.len(), 2);
     scene.ask(2, at(1, 0));
-    assert_eq!(scene.lent[2..], [(1, at(1, 0)), (2, at(1, 0))]);
+    assert_eq!(scene.leased[2..], [(1, at(1, 0)), (2, at(1, 0))]);
     // One consumer goes to an epoch that the other does not want.
     scene.ask(1, at(7, 0));
     scene.wait(100);
     scene.ask(2, at(1, 1));
-    assert_eq!(scene.lent.last(), Some(&(2, at(1, 1))));
+    assert_eq!(scene.leased.last(), Some(&(2, at(1, 1))));
     scene.wait(200);
     assert_eq!(scene.refused, [1]);
     // A single consumer may go anywhere, also back.
     for target in [at(4, 2), at(4, 0), at(0, 9)] {
         scene.ask(2, target);
-        assert_eq!(scene.lent.last(), Some(&(2, target)));
+        assert_eq!(scene.leased.last(), Some(&(2, target)));
     }
     scene.window.leave(2);
     assert!(scene.window.join(5, 0, at(2, 2)), "nor does a producer without consumers stay where it is");
@@ -227,7 +231,7 @@ fn what_cannot_be_made_is_told_and_tried_again() {
     assert!(scene.window.act(scene.instant()).is_empty(), "it is being made");
     assert_eq!(scene.window.failed(), [1]);
     scene.ask(2, at(0, 0));
-    assert_eq!(scene.lent, [(2, at(0, 0))]);
+    assert_eq!(scene.leased, [(2, at(0, 0))]);
 }
 
 #[test]
@@ -260,13 +264,13 @@ fn each_recipe_is_made_for_as_long_as_somebody_has_it() {
     // The batches of the window were not made by the second consumer's recipe, so they are made again, for both.
     assert!(scene.window.join(2, 1, at(0, 0)));
     scene.ask(2, at(0, 0));
-    assert_eq!(scene.lent.last(), Some(&(2, at(0, 0))));
+    assert_eq!(scene.leased.last(), Some(&(2, at(0, 0))));
     assert_eq!(scene.made[3..], [at(0, 0), at(0, 1), at(0, 2)], "up to what the first wants next");
     assert_eq!(scene.recipes, [vec![0], vec![0], vec![0], vec![0, 1], vec![0, 1], vec![0, 1]]);
     scene.ask(1, at(0, 2));
     scene.ask(2, at(0, 1));
     scene.ask(2, at(0, 2));
-    assert_eq!(scene.lent[3..], [(1, at(0, 2)), (2, at(0, 1)), (2, at(0, 2))]);
+    assert_eq!(scene.leased[3..], [(1, at(0, 2)), (2, at(0, 1)), (2, at(0, 2))]);
     // Only this consumer has the second recipe. When it leaves, the recipe is dropped.
     scene.window.leave(2);
     scene.ask(1, at(0, 3));
@@ -289,7 +293,7 @@ fn who_comes_late_with_another_recipe_holds_nobody_up() {
     assert_eq!((scene.refused.as_slice(), scene.made.len()), ([2].as_slice(), made));
     assert!(scene.window.join(2, 1, at(0, begin + 1)));
     scene.ask(2, at(0, begin + 1));
-    assert_eq!(scene.lent.last(), Some(&(2, at(0, begin + 1))));
+    assert_eq!(scene.leased.last(), Some(&(2, at(0, begin + 1))));
     // If this consumer falls behind, the others do not wait for it, and no batches are made again for it.
     for step in STEPS..3 * STEPS {
         scene.ask(1, at(step / STEPS, step % STEPS));
@@ -310,7 +314,7 @@ fn what_was_read_too_early_for_one_is_made_again() {
     scene.wait(100);
     assert!(scene.window.join(2, 0, at(0, 1)));
     scene.ask_for_new(2, at(0, 1), 50);
-    assert_eq!(scene.lent.last(), Some(&(2, at(0, 1))));
+    assert_eq!(scene.leased.last(), Some(&(2, at(0, 1))));
     assert_eq!(scene.made[3..], [at(0, 1), at(0, 2)], "as far as the first wants");
     // A batch that is new enough for both is made once, and the first consumer keeps what it has.
     scene.ask(1, at(0, 2));
@@ -333,12 +337,12 @@ fn the_window_holds_several_short_epochs() {
             scene.wait(1000);
         }
         assert_eq!(
-            (scene.lent.len(), scene.refused.len()),
+            (scene.leased.len(), scene.refused.len()),
             (SIZE, 0),
             "{steps} steps: it waits for the other"
         );
         scene.ask(2, at(0, 0));
-        assert_eq!(scene.lent.len(), SIZE + 2, "{steps} steps");
+        assert_eq!(scene.leased.len(), SIZE + 2, "{steps} steps");
     }
 }
 
@@ -356,7 +360,7 @@ fn nobody_is_taken_for_a_batch_that_leaves_the_window() {
     scene.window.ask(3, at(0, 2), scene.start, scene.instant());
     scene.window.made(at(0, 5), scene.instant());
     scene.act();
-    assert_eq!((scene.lent.last(), scene.refused.len()), (Some(&(3, at(0, 2))), 0));
+    assert_eq!((scene.leased.last(), scene.refused.len()), (Some(&(3, at(0, 2))), 0));
 }
 
 #[test]
@@ -367,13 +371,13 @@ fn who_waits_for_the_slowest_waits_while_what_is_too_old_for_it_is_made_again() 
         for step in 0..=SIZE as u64 {
             scene.ask(1, at(0, step));
         }
-        assert_eq!(scene.lent.len(), SIZE, "the first is a whole window ahead");
+        assert_eq!(scene.leased.len(), SIZE, "the first is a whole window ahead");
         scene.now += 100;
         for step in 0..=SIZE as u64 {
             scene.ask_for_new(2, at(0, step), 50);
         }
         assert!(scene.refused.is_empty(), "{policy:?}");
-        assert_eq!(scene.lent.len(), 2 * SIZE + 2, "{policy:?}");
+        assert_eq!(scene.leased.len(), 2 * SIZE + 2, "{policy:?}");
     }
 }
 
@@ -418,7 +422,7 @@ fn who_was_a_whole_window_ahead_when_a_producer_was_lost_stays() {
         scene.ask(2, at(0, step));
     }
     assert!(scene.refused.is_empty());
-    assert!(scene.lent.contains(&(1, ahead)) && scene.lent.contains(&(2, ahead)));
+    assert!(scene.leased.contains(&(1, ahead)) && scene.leased.contains(&(2, ahead)));
 }
 
 #[test]
@@ -434,7 +438,7 @@ fn the_window_goes_back_for_one_that_comes_while_others_stay_where_they_are() {
     assert_eq!(scene.window.batch(at(0, 0)), None);
     assert!(scene.window.takes(at(0, 0)) && scene.window.join(3, 0, at(0, 0)));
     (0..4).for_each(|step| scene.ask(3, at(0, step)));
-    assert_eq!(scene.lent.len(), 12);
+    assert_eq!(scene.leased.len(), 12);
     scene.ask(1, at(1, 0));
     assert!(!scene.window.takes(at(0, 0)), "the first is more than a window ahead of that");
 }

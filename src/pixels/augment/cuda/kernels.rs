@@ -23,7 +23,7 @@ mod tests {
     use crate::augment::cuda::Launch;
     use crate::augment::cuda::views::{ERASE, OPS};
     use crate::augment::{Fidelity, Output};
-    use crate::decode::cuda::OwnKernel;
+    use crate::decode::cuda::CudaKernel;
 
     fn names() -> Vec<&'static str> {
         let passes = [Fidelity::Fast, Fidelity::Exact].map(|fidelity| {
@@ -40,7 +40,7 @@ mod tests {
             Launch::kernel(&output)
         });
         let more = ["foreload_untouched", OPS, ERASE, super::super::mixing::MIX];
-        [&passes[..], &more, &OwnKernel::ALL.map(OwnKernel::name)].concat()
+        [&passes[..], &more, &CudaKernel::ALL.map(CudaKernel::name)].concat()
     }
 
     #[test]

@@ -7,9 +7,9 @@ use crate::gpu::{Arg, Function, GpuDevice, Module, Stream};
 use base::error::Result;
 
 /// The most threads of a block, and columns of a tile.
-pub(super) const MOST_THREADS: u32 = 256;
+pub(super) const MAX_THREADS: u32 = 256;
 /// The most rows of a tile, and of a step.
-const MOST_ROWS: u32 = 64;
+const MAX_ROWS: u32 = 64;
 const MOST_STEP: u32 = 16;
 /// The bytes of a block's dynamic shared memory: less than any device grants by default, and more than the 28 KB that
 /// the largest tile needs.
@@ -17,7 +17,7 @@ const SHARED_BYTES: u32 = 40 << 10;
 /// The approximate number of blocks that a multiprocessor runs at a time.
 const RESIDENT: u32 = 3;
 /// The most blocks along the grid's y axis, and so the most images of one launch.
-const MOST_IMAGES: u32 = 65_535;
+const MAX_IMAGES: u32 = 65_535;
 
 /// The shape of a launch.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -34,15 +34,15 @@ impl Launch {
     /// Divides `n` images (at most 65 535) of `output` among the blocks of a GPU with this many multiprocessors.
     pub fn new(output: &Output, n: u32, multiprocessors: u32) -> Self {
         let (width, height) = (output.width, output.height);
-        let tiles_across = width.div_ceil(MOST_THREADS);
+        let tiles_across = width.div_ceil(MAX_THREADS);
         let tile_columns = width.div_ceil(tiles_across).next_multiple_of(4);
         let threads_across = tile_columns.next_multiple_of(32);
-        let threads = threads_across * (MOST_THREADS / threads_across);
+        let threads = threads_across * (MAX_THREADS / threads_across);
         let step_rows = (threads / (tile_columns / 4)).min(MOST_STEP).min(height);
         // Small tiles keep all multiprocessors busy, and large ones share the work on the columns' weights. So there
         // are as many tiles as the multiprocessors can hold blocks.
         let wanted = RESIDENT * multiprocessors / (n.max(1) * tiles_across);
-        let most = MOST_ROWS / step_rows * step_rows;
+        let most = MAX_ROWS / step_rows * step_rows;
         let tiles_down = wanted.clamp(height.div_ceil(most), height.div_ceil(step_rows));
         let tile_rows = height.div_ceil(tiles_down).next_multiple_of(step_rows);
         let params = OutputParams {
@@ -68,7 +68,7 @@ impl Launch {
 
 /// Returns the launches that make `n` images: the first image and the number of images of each.
 pub(super) fn parts(n: usize) -> impl Iterator<Item = (usize, u32)> {
-    let most = MOST_IMAGES as usize;
+    let most = MAX_IMAGES as usize;
     (0..n).step_by(most).map(move |first| (first, (n - first).min(most) as u32))
 }
 
@@ -165,12 +165,12 @@ mod tests {
             for n in [1, 64, 65_535] {
                 let Launch { grid, block, params } = Launch::new(&output(width, height), n, 132);
                 let context = format!("{width}×{height}: {grid:?} {block:?} {params:?}");
-                assert!(block[0] <= MOST_THREADS && block[0] % 32 == 0, "{context}");
+                assert!(block[0] <= MAX_THREADS && block[0] % 32 == 0, "{context}");
                 assert!(params.tile_columns <= params.threads_across, "{context}");
                 assert!(params.tiles_across * params.tile_columns >= width, "{context}");
                 assert!((params.tiles_across - 1) * params.tile_columns < width, "{context}");
                 assert_eq!(params.tile_rows % params.step_rows, 0, "{context}");
-                assert!(params.tile_rows <= MOST_ROWS.min(block[0]), "{context}");
+                assert!(params.tile_rows <= MAX_ROWS.min(block[0]), "{context}");
                 assert!(params.step_rows * params.tile_columns / 4 <= block[0], "{context}");
                 assert!(3 * params.step_rows <= block[0], "{context}");
                 assert_eq!(grid[0], params.tiles_across * height.div_ceil(params.tile_rows), "{context}");

@@ -1,7 +1,7 @@
 //! Launches the kernel that mixes the images of each mixing group (ring) of a batch; see `cuda/mix.cuh`.
 
 use super::super::{DrawnMix, MixRegion, MixWeights, Output, RING};
-use super::launcher::{Kernels, MOST_THREADS, parts};
+use super::launcher::{Kernels, MAX_THREADS, parts};
 use super::params::OutputParams;
 use crate::gpu::{Arg, Function, Stream};
 use base::error::Result;
@@ -74,12 +74,12 @@ impl MixLauncher {
     /// whose other users are ordered with `stream` by events.
     pub unsafe fn launch(&self, stream: &Stream, table: u64, n: usize, images: u64) -> Result<()> {
         let elements = 3 * self.params.width * self.params.height;
-        let tiles = elements.div_ceil(ELEMENTS * MOST_THREADS);
+        let tiles = elements.div_ceil(ELEMENTS * MAX_THREADS);
         for (first, rings) in parts(n) {
             let table = table + (first * RingParams::BYTES) as u64;
             let arguments = [Arg::Pointer(table), Arg::Pointer(images), Arg::Bytes(self.params.as_bytes())];
             // SAFETY: the arguments match the kernel's; the caller guarantees the memory that they point to.
-            unsafe { self.function.launch(stream, [tiles, rings, 1], [MOST_THREADS, 1, 1], 0, &arguments) }?;
+            unsafe { self.function.launch(stream, [tiles, rings, 1], [MAX_THREADS, 1, 1], 0, &arguments) }?;
         }
         Ok(())
     }

@@ -20,6 +20,6 @@ pub use launcher::{Kernels, Launch, Launcher};
 pub use mixing::{MixLauncher, RingParams};
 pub use params::{ImageParams, OutputParams};
 pub use program::Programs;
-pub(super) use program::{HeldLevels, ProgramWriter};
+pub(super) use program::{LevelSetRef, ProgramWriter};
 pub use untouched::{POISON, Untouched};
 pub use views::{LaneMemory, LevelsAt, ProgramsAt, ViewLauncher};

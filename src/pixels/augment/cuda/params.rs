@@ -128,7 +128,7 @@ impl PlaneParams {
         }
     }
 
-    fn sampled_like(&self, other: &Self) -> bool {
+    fn has_sampling_of(&self, other: &Self) -> bool {
         self.full == other.full && self.step == other.step
     }
 
@@ -206,7 +206,7 @@ impl ImageParams {
         for (c, plane) in layout.used().iter().enumerate() {
             let mut plane = PlaneParams::new(plane, base + plane.offset);
             plane.assert_holds(&region);
-            plane.like = (0..c).find(|&b| params.planes[b].sampled_like(&plane)).unwrap_or(c) as u32;
+            plane.like = (0..c).find(|&b| params.planes[b].has_sampling_of(&plane)).unwrap_or(c) as u32;
             params.planes[c] = plane;
         }
         params

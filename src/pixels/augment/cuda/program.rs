@@ -10,7 +10,7 @@
 //! the whole image.
 
 use super::super::ops::{
-    ErasedBy, Erasure, LevelTables, OpCode, PixelOp, Rectangle, RowShift, Sampler, Warp, mix_shares,
+    Erasure, ErasureValues, LevelTables, OpCode, PixelOp, Rectangle, RowShift, Sampler, Warp, mix_shares,
 };
 use super::super::{DrawnView, RecipeView};
 use super::views::ProgramsAt;
@@ -37,7 +37,7 @@ pub struct Programs {
     words: Vec<u32>,
     views: Vec<ViewPrograms>,
     /// The level sets that the current image uses.
-    sets: Sets,
+    sets: SetAllocator,
 }
 
 /// The properties that the programs of a view share.
@@ -119,13 +119,13 @@ impl Programs {
 
 /// Which sets hold levels that are still needed.
 #[derive(Debug, Default)]
-struct Sets {
+struct SetAllocator {
     are_taken: Vec<bool>,
     /// One more than the largest number of a set that was taken.
     used: usize,
 }
 
-impl Sets {
+impl SetAllocator {
     /// Begins an image: the pass writes its levels to set 0.
     fn begin(&mut self) -> u32 {
         self.are_taken.clear();
@@ -148,7 +148,7 @@ impl Sets {
 
 /// The levels of an image at some point of its program.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::augment) struct HeldLevels {
+pub(in crate::augment) struct LevelSetRef {
     set: u32,
     /// Whether they are needed again, so that nothing may overwrite them.
     are_kept: bool,
@@ -157,7 +157,7 @@ pub(in crate::augment) struct HeldLevels {
 /// Writes the program of one image.
 pub(in crate::augment) struct ProgramWriter<'a> {
     words: &'a mut Vec<u32>,
-    sets: &'a mut Sets,
+    sets: &'a mut SetAllocator,
     /// The numbers of columns and rows.
     pub(in crate::augment) size: (u32, u32),
 }
@@ -166,12 +166,12 @@ impl ProgramWriter<'_> {
     /// Writes the program from the levels of the pass to the finished image.
     fn image(&mut self, ops: &[PixelOp]) {
         let set = self.sets.begin();
-        let levels = self.operations(ops, HeldLevels { set, are_kept: false });
+        let levels = self.operations(ops, LevelSetRef { set, are_kept: false });
         self.write(OpCode::Store, levels.set, levels.set, []);
     }
 
     /// Writes operations on `levels`, and returns where their result is.
-    fn operations(&mut self, ops: &[PixelOp], mut levels: HeldLevels) -> HeldLevels {
+    fn operations(&mut self, ops: &[PixelOp], mut levels: LevelSetRef) -> LevelSetRef {
         let mut ops = ops.iter().peekable();
         while let Some(op) = ops.next() {
             if let Some(mut tables) = LevelTables::of(op) {
@@ -191,8 +191,8 @@ impl ProgramWriter<'_> {
     pub(in crate::augment) fn tables(
         &mut self,
         LevelTables(channels): &LevelTables,
-        levels: HeldLevels,
-    ) -> HeldLevels {
+        levels: LevelSetRef,
+    ) -> LevelSetRef {
         let are_alike = channels[1..].iter().all(|channel| *channel == channels[0]);
         let channels = if are_alike { &channels[..1] } else { channels };
         let words = channels.as_flattened().as_chunks().0.iter().map(|four| u32::from_le_bytes(*four));
@@ -201,10 +201,10 @@ impl ProgramWriter<'_> {
 
     pub(in crate::augment) fn blur(
         &mut self,
-        levels: HeldLevels,
+        levels: LevelSetRef,
         across: &[u16],
         down: &[u16],
-    ) -> HeldLevels {
+    ) -> LevelSetRef {
         // With a single weight along both axes, nothing changes.
         if across.len() == 1 && down.len() == 1 {
             return levels;
@@ -215,19 +215,19 @@ impl ProgramWriter<'_> {
         let weights = across.iter().chain(down).map(|weight| u32::from(*weight));
         self.write(OpCode::Blur, levels.set, to, head.into_iter().chain(weights));
         between.into_iter().for_each(|set| self.sets.release(set));
-        HeldLevels { set: to, are_kept: false }
+        LevelSetRef { set: to, are_kept: false }
     }
 
     /// Moves pixels by whole numbers: the pixel at (x, y) shows the place given by these factors of x, y and 1.
-    pub(in crate::augment) fn moved(&mut self, levels: HeldLevels, from: [[i32; 3]; 2]) -> HeldLevels {
+    pub(in crate::augment) fn moved(&mut self, levels: LevelSetRef, from: [[i32; 3]; 2]) -> LevelSetRef {
         self.instruction(OpCode::Move, levels, from.as_flattened().iter().map(|&number| number as u32))
     }
 
     pub(in crate::augment) fn warp(
         &mut self,
-        levels: HeldLevels,
+        levels: LevelSetRef,
         Warp { matrix, shift, sampler, fill, .. }: &Warp,
-    ) -> HeldLevels {
+    ) -> LevelSetRef {
         let is_filled = u32::from(fill.is_some());
         let fill = [is_filled].into_iter().chain(fill.unwrap_or_default().map(f32::to_bits));
         if let Some(RowShift { along, per_row, down }) = *shift {
@@ -245,29 +245,29 @@ impl ProgramWriter<'_> {
 
     pub(in crate::augment) fn augmix(
         &mut self,
-        levels: HeldLevels,
+        levels: LevelSetRef,
         weights: &[f64],
         chains: &[Vec<PixelOp>],
-    ) -> HeldLevels {
+    ) -> LevelSetRef {
         let (of_image, weights) = mix_shares(weights);
-        let image = HeldLevels { are_kept: true, ..levels };
+        let image = LevelSetRef { are_kept: true, ..levels };
         let made: Vec<_> = chains.iter().map(|ops| self.operations(ops, image).set).collect();
         let to = if levels.are_kept { self.sets.take() } else { levels.set };
         let shares = [(levels.set, of_image)].into_iter().chain(made.iter().copied().zip(weights));
         let words = shares.flat_map(|(set, weight)| [set, weight.to_bits()]);
         self.write(OpCode::Mix, levels.set, to, [1 + made.len() as u32].into_iter().chain(words));
         made.into_iter().filter(|&set| set != levels.set).for_each(|set| self.sets.release(set));
-        HeldLevels { set: to, are_kept: false }
+        LevelSetRef { set: to, are_kept: false }
     }
 
     /// Writes an instruction that changes the finished image.
     fn erasure(&mut self, Erasure { rectangle, v }: &Erasure) {
         let rectangle = self.rectangle(rectangle).into_iter();
         match v {
-            ErasedBy::Values(values) => {
+            ErasureValues::Values(values) => {
                 self.write(OpCode::Erase, 0, 0, rectangle.chain(values.map(f32::to_bits)));
             }
-            ErasedBy::Noise { key, mean, std } => {
+            ErasureValues::Noise { key, mean, std } => {
                 let words = key.iter().copied().chain([mean, std].into_iter().flatten().map(|n| n.to_bits()));
                 self.write(OpCode::Noise, 0, 0, rectangle.chain(words));
             }
@@ -285,16 +285,16 @@ impl ProgramWriter<'_> {
     pub(in crate::augment) fn instruction(
         &mut self,
         code: OpCode,
-        levels: HeldLevels,
+        levels: LevelSetRef,
         words: impl IntoIterator<Item = u32>,
-    ) -> HeldLevels {
+    ) -> LevelSetRef {
         let writes_over = code.is_in_place() && !levels.are_kept;
         let to = if writes_over { levels.set } else { self.sets.take() };
         self.write(code, levels.set, to, words);
         if !writes_over && !levels.are_kept {
             self.sets.release(levels.set);
         }
-        HeldLevels { set: to, are_kept: false }
+        LevelSetRef { set: to, are_kept: false }
     }
 
     fn write(&mut self, code: OpCode, from: u32, to: u32, words: impl IntoIterator<Item = u32>) {

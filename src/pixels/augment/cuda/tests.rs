@@ -1,7 +1,7 @@
 //! Programs make the same bytes as the CPU's kernels, for random operations and in any order of a block's threads. The
 //! tests run the GPU's kernels as they are compiled for the CPU.
 
-use super::super::ops::{Affine, ErasedBy, Erasure, PixelOp, PixelPass, Rectangle, WarpSampling, erase};
+use super::super::ops::{Affine, Erasure, ErasureValues, PixelOp, PixelPass, Rectangle, WarpSampling, erase};
 use super::super::{
     Augmenter, Axis, DType, DrawnView, Fidelity, Filter, MemoryFormat, Output, Padding, View,
 };
@@ -125,8 +125,8 @@ fn erasures(random: &mut RandomStream, size: (u32, u32)) -> Vec<Erasure> {
     let erasure = |random: &mut RandomStream| Erasure {
         rectangle: rectangle(random, size),
         v: match random.below(2) {
-            0 => ErasedBy::Values(numbers(random)),
-            _ => ErasedBy::Noise {
+            0 => ErasureValues::Values(numbers(random)),
+            _ => ErasureValues::Noise {
                 key: [random.next_u32(), random.next_u32()],
                 mean: numbers(random),
                 std: numbers(random),

@@ -41,7 +41,7 @@ impl Untouched {
     /// different bytes, which no image has in a row. But if the plane is a single sample wide, or its points are a
     /// multiple of four samples apart, one level may match all of them, in every row. Two and three samples are too few
     /// to be sure.
-    pub fn by_chance(layout: &PlanesLayout) -> u32 {
+    pub fn max_false_lines(layout: &PlanesLayout) -> u32 {
         let blind = |width: u32| width < 4 || (width - 1).is_multiple_of(4 * (POINTS - 1));
         layout.used().iter().map(|plane| if blind(plane.width) { LINES } else { 1 }).sum()
     }

@@ -15,7 +15,7 @@ pub(super) const ERASE: &str = "foreload_erase";
 
 /// The most threads of a block of both kernels, the pixels that each thread makes at a time, and the bytes of shared
 /// memory.
-const MOST_THREADS: u32 = 512;
+const MAX_THREADS: u32 = 512;
 const PIXELS: u32 = 4;
 pub(super) const SHARED_BYTES: u32 = 3 * (256 + 4 * 256) + 2 * 3 * 4 + 8;
 
@@ -118,7 +118,7 @@ impl ViewLauncher {
 
 /// Returns the threads of a block that runs the program of an image of this many pixels.
 pub(super) fn threads(pixels: u32) -> u32 {
-    pixels.div_ceil(PIXELS).next_multiple_of(32).min(MOST_THREADS)
+    pixels.div_ceil(PIXELS).next_multiple_of(32).min(MAX_THREADS)
 }
 
 /// The device memory that making a batch takes, without the images and the decoded planes.

@@ -2,7 +2,7 @@
 //! one instruction weighs both. Of the columns of a vector, even ones are stored before odd ones, the order in which
 //! the instruction gives them.
 
-use super::columns::couple;
+use super::columns::pack_pair;
 use super::simd::Simd;
 
 /// The bits after the binary point of sums along rows: 255 · 2^7 fits 16 signed bits.
@@ -30,7 +30,7 @@ impl PairedWeights {
         };
         // Place 0 is before the window, 1 the first in it.
         let pairs = [1, 0].map(|first| {
-            (first..2 * reach + 2).step_by(2).map(|place| couple(at(place), at(place + 1))).collect()
+            (first..2 * reach + 2).step_by(2).map(|place| pack_pair(at(place), at(place + 1))).collect()
         });
         Self { pairs, reach, bits }
     }

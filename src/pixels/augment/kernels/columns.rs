@@ -110,7 +110,7 @@ impl ColumnTaps {
                     // An unused tap may be outside of the window; its weight is 0.
                     index[4 * at] = (offset + 2 * p as u32).min(limit) as u8;
                     index[4 * at + 2] = (offset + 2 * p as u32 + 1).min(limit) as u8;
-                    weights[at] = couple(pair[0], pair[1]);
+                    weights[at] = pack_pair(pair[0], pair[1]);
                 }
             }
         }
@@ -169,7 +169,7 @@ impl<S: Simd> Windows<S> for Wide<S> {
 }
 
 /// Puts two 16-bit weights into one word, the first into the low half.
-pub(in crate::augment) fn couple(low: i16, high: i16) -> i32 {
+pub(in crate::augment) fn pack_pair(low: i16, high: i16) -> i32 {
     i32::from(low as u16) | i32::from(high) << 16
 }
 

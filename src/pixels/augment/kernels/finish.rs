@@ -180,7 +180,8 @@ fn normalised<S: Simd, E: ElementType, const PAIRS: usize>(
 ) {
     match finish.colour {
         Colour::YCbCr => {
-            let (y, cb, cr) = (Worth::new(&first), Worth::new(&second), Worth::new(&third));
+            let (y, cb, cr) =
+                (FixedPointScale::new(&first), FixedPointScale::new(&second), FixedPointScale::new(&third));
             let levels = Converted::<S, PAIRS> {
                 // Chroma is centred while it is an integer, because the difference is exact then.
                 y: RowSums::new(s, first, 0),
@@ -252,12 +253,12 @@ impl<S: Simd, const PAIRS: usize> Colours<S> for Converted<'_, S, PAIRS> {
 }
 
 /// The scale of a sum of Y, Cb or Cr: its bits after the binary point, and the value of one unit.
-struct Worth {
+struct FixedPointScale {
     bits: u32,
     unit: f32,
 }
 
-impl Worth {
+impl FixedPointScale {
     #[inline(always)]
     fn new(source: &ResizedRows) -> Self {
         let bits = FRACTION + source.rows.taps.bits;

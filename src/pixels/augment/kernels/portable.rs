@@ -24,7 +24,7 @@ fn bytes(v: [i32; N]) -> [u8; 4 * N] {
 
 #[inline(always)]
 fn join(f: impl Fn(usize) -> i16) -> [i32; N] {
-    from_fn(|i| super::columns::couple(f(2 * i), f(2 * i + 1)))
+    from_fn(|i| super::columns::pack_pair(f(2 * i), f(2 * i + 1)))
 }
 
 impl Simd for Portable {
@@ -258,7 +258,7 @@ impl Simd for Portable {
                 let sum = samples.fold(half, |sum, (&v, &w)| sum + i32::from(v) * i32::from(w)) >> shift;
                 (if CLAMPED { sum.clamp(0, most) } else { sum }) as i16
             };
-            *out = super::columns::couple(sum(first), sum(second));
+            *out = super::columns::pack_pair(sum(first), sum(second));
         }
     }
 }

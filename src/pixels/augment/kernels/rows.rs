@@ -43,7 +43,8 @@ impl RowTaps {
             let odd = from % 2;
             let at = |i: usize| if i >= odd && i - odd < taps.len() { taps[i - odd] } else { 0 };
             self.weights.extend(
-                (0..(taps.len() + odd).div_ceil(2)).map(|p| super::columns::couple(at(2 * p), at(2 * p + 1))),
+                (0..(taps.len() + odd).div_ceil(2))
+                    .map(|p| super::columns::pack_pair(at(2 * p), at(2 * p + 1))),
             );
             self.spans.push(RowSpan { first: from / 2, keep: 0, weights: (begin, self.weights.len()) });
         }

@@ -55,18 +55,16 @@ pub fn mix_images(drawn: &DrawnMix, output: &Output, images: &mut [&mut [u8]]) {
                 for row in top as usize..bottom as usize {
                     let start = (plane * height + row) * width;
                     let columns = (start + left as usize) * pixel..(start + right as usize) * pixel;
-                    each_with_previous(images, columns, |own, previous| own.copy_from_slice(previous));
+                    for_each_pair(images, columns, |own, previous| own.copy_from_slice(previous));
                 }
             }
         }
         (MixRegion::Everywhere, dtype) => {
             let all = 0..output.bytes();
             match dtype {
-                DType::F32 => each_with_previous(images, all, |own, other| blend_floats(weights, own, other)),
-                DType::Bf16 => {
-                    each_with_previous(images, all, |own, other| blend_brains(weights, own, other))
-                }
-                DType::F16 => each_with_previous(images, all, |own, other| blend_halves(weights, own, other)),
+                DType::F32 => for_each_pair(images, all, |own, other| blend_f32(weights, own, other)),
+                DType::Bf16 => for_each_pair(images, all, |own, other| blend_bf16(weights, own, other)),
+                DType::F16 => for_each_pair(images, all, |own, other| blend_f16(weights, own, other)),
                 DType::U8 => panic!("grey levels are not mixed"),
             }
         }
@@ -75,7 +73,7 @@ pub fn mix_images(drawn: &DrawnMix, output: &Output, images: &mut [&mut [u8]]) {
 
 /// Calls `mix` with these bytes of each image and the unmixed bytes of the image before it, one run at a time.
 #[inline(always)]
-fn each_with_previous(images: &mut [&mut [u8]], bytes: Range<usize>, mix: impl Fn(&mut [u8], &[u8])) {
+fn for_each_pair(images: &mut [&mut [u8]], bytes: Range<usize>, mix: impl Fn(&mut [u8], &[u8])) {
     let mut saved = [0; RUN];
     for start in bytes.clone().step_by(RUN) {
         let run = start..bytes.end.min(start + RUN);
@@ -91,20 +89,20 @@ fn each_with_previous(images: &mut [&mut [u8]], bytes: Range<usize>, mix: impl F
     }
 }
 
-fn blend_floats(weights: MixWeights, own: &mut [u8], other: &[u8]) {
+fn blend_f32(weights: MixWeights, own: &mut [u8], other: &[u8]) {
     for (own, other) in own.as_chunks_mut().0.iter_mut().zip(other.as_chunks().0) {
         *own = weights.of(f32::from_ne_bytes(*own), f32::from_ne_bytes(*other)).to_ne_bytes();
     }
 }
 
-fn blend_brains(weights: MixWeights, own: &mut [u8], other: &[u8]) {
+fn blend_bf16(weights: MixWeights, own: &mut [u8], other: &[u8]) {
     for (own, other) in own.as_chunks_mut().0.iter_mut().zip(other.as_chunks().0) {
-        *own = brain_bytes(weights.of(brain_value(*own), brain_value(*other)));
+        *own = f32_to_bf16(weights.of(bf16_to_f32(*own), bf16_to_f32(*other)));
     }
 }
 
 /// Blends float16 values in float32. `half` converts slices with the processor's instructions, where it has some.
-fn blend_halves(weights: MixWeights, own: &mut [u8], other: &[u8]) {
+fn blend_f16(weights: MixWeights, own: &mut [u8], other: &[u8]) {
     const HALVES: usize = RUN / 2;
     let (own, other) = (own.as_chunks_mut().0, other.as_chunks().0);
     let n = own.len();
@@ -122,13 +120,13 @@ fn blend_halves(weights: MixWeights, own: &mut [u8], other: &[u8]) {
 }
 
 #[inline(always)]
-fn brain_value(bytes: [u8; 2]) -> f32 {
+fn bf16_to_f32(bytes: [u8; 2]) -> f32 {
     f32::from_bits(u32::from(u16::from_ne_bytes(bytes)) << 16)
 }
 
 /// The nearest bfloat16, ties to even; `half`'s function for single values keeps compilers from vectorising.
 #[inline(always)]
-fn brain_bytes(value: f32) -> [u8; 2] {
+fn f32_to_bf16(value: f32) -> [u8; 2] {
     let bits = value.to_bits();
     let nearest = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
     let nearest = if value.is_nan() { bits >> 16 | 0x40 } else { nearest };

@@ -1,6 +1,6 @@
 //! Overwrites rectangles: of levels, and of finished values after Normalize.
 
-use super::{ErasedBy, Erasure, Rectangle, noise};
+use super::{Erasure, ErasureValues, Rectangle, noise};
 use crate::augment::{DType, MemoryFormat, Output};
 use base::simd::Level;
 use std::ops::Range;
@@ -45,8 +45,8 @@ pub(in crate::augment) fn erase(level: Level, erasures: &[Erasure], output: &Out
         for (c, row) in (0..3).flat_map(|c| rows.clone().map(move |row| (c, row))) {
             let first = (c * height + row) * width + columns.start;
             match *v {
-                ErasedBy::Values(of_channels) => values.fill(of_channels[c]),
-                ErasedBy::Noise { key, mean, std } => {
+                ErasureValues::Values(of_channels) => values.fill(of_channels[c]),
+                ErasureValues::Noise { key, mean, std } => {
                     noise::fill(level, key, first as u64, &mut values);
                     for value in &mut values {
                         *value = *value * std[c] + mean[c];

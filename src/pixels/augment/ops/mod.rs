@@ -40,7 +40,7 @@ pub(super) use table::LevelTables;
 pub(super) use warp::{Sampler, Warp};
 
 use super::Filter;
-use super::cuda::{HeldLevels, ProgramWriter};
+use super::cuda::{LevelSetRef, ProgramWriter};
 use pass::{PendingLevels, Scratch, channels};
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -172,9 +172,9 @@ impl PixelOp {
                 let histograms = levels.channels().map(|plane| statistics::histogram(plane));
                 levels.look_up(Some(LevelTables::equalize(&histograms)));
             }
-            PixelOp::HorizontalFlip => mirror::left_right(levels.unchanged(), width),
+            PixelOp::HorizontalFlip => mirror::left_right(levels.without_lookup(), width),
             PixelOp::VerticalFlip => {
-                for plane in channels(levels.unchanged()) {
+                for plane in channels(levels.without_lookup()) {
                     mirror::top_bottom(plane, width);
                 }
             }
@@ -222,7 +222,7 @@ impl PixelOp {
     }
 
     /// Writes the operation into the GPU program of an image, and returns where its result is.
-    pub(super) fn write(&self, to: &mut ProgramWriter<'_>, levels: HeldLevels) -> HeldLevels {
+    pub(super) fn write(&self, to: &mut ProgramWriter<'_>, levels: LevelSetRef) -> LevelSetRef {
         let shares = |factor: &f64| [*factor as f32, (1.0 - factor) as f32].map(f32::to_bits);
         match self {
             PixelOp::RgbToGrayscale => to.instruction(OpCode::Grey, levels, []),
@@ -365,13 +365,13 @@ pub struct Erasure {
     #[serde(flatten)]
     pub rectangle: Rectangle,
     /// The new values, on the scale of the output.
-    pub v: ErasedBy,
+    pub v: ErasureValues,
 }
 
 /// The values that an [`Erasure`] writes.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ErasedBy {
+pub enum ErasureValues {
     /// One value for each channel.
     Values([f32; 3]),
     /// A normal random number for each value, times `std`, plus `mean` of its channel.

@@ -78,7 +78,7 @@ impl PendingLevels<'_> {
     }
 
     /// Returns the levels without the pending lookup, for operations that move levels and change none.
-    pub(super) fn unchanged(&mut self) -> &mut Vec<u8> {
+    pub(super) fn without_lookup(&mut self) -> &mut Vec<u8> {
         self.planes
     }
 }

@@ -143,7 +143,7 @@ fn move_columns(
         let columns = first..width.min(first + STRIP);
         let offsets =
             columns.clone().map(|column| warp.offset_of_line(1, from_centre(column, width), height));
-        let moves = StripMoves::new(offsets, height);
+        let moves = StripOffsets::new(offsets, height);
         for (c, &nothing) in nothing.iter().enumerate() {
             let (from, to) = (&from[c * pixels..][..pixels], &mut to[c * pixels..][..pixels]);
             strip.resize(height + moves.reach(), [nothing; STRIP]);
@@ -162,7 +162,7 @@ fn move_columns(
 }
 
 /// How far the columns of a strip move.
-struct StripMoves {
+struct StripOffsets {
     /// The smallest offset.
     least: isize,
     /// For distances of 1, 2, 4 and so on: 255 for each column that moves by this distance, on top of the smallest
@@ -172,7 +172,7 @@ struct StripMoves {
     is_unclear: [bool; STRIP],
 }
 
-impl StripMoves {
+impl StripOffsets {
     fn new(offsets: impl Iterator<Item = Option<isize>>, height: usize) -> Self {
         let mut of_columns = [None; STRIP];
         for (of_column, offset) in of_columns.iter_mut().zip(offsets) {

@@ -78,10 +78,10 @@ pub(super) fn shift(
             }
             let at = |column: isize| usize::try_from(column).ok().filter(|&column| column < width);
             if let Some(before) = at(-1 - offset) {
-                to[before] = bordering(0.0, f32::from(from[0]), share, share, fill);
+                to[before] = mix_with_outside(0.0, f32::from(from[0]), share, share, fill);
             }
             if let Some(after) = at(width as isize - 1 - offset) {
-                to[after] = bordering(f32::from(from[width - 1]), 0.0, share, 1.0 - share, fill);
+                to[after] = mix_with_outside(f32::from(from[width - 1]), 0.0, share, 1.0 - share, fill);
             }
         }
     }
@@ -106,7 +106,7 @@ vectorised! {
 
 /// Mixes a level with one outside of the image, and moves the result towards the fill as other warps do. `inside` is
 /// the weight of the level inside.
-fn bordering(left: f32, right: f32, share: f32, inside: f32, fill: Option<f32>) -> u8 {
+fn mix_with_outside(left: f32, right: f32, share: f32, inside: f32, fill: Option<f32>) -> u8 {
     let value = mixed(left, right, share);
     rounded(fill.map_or(value, |fill| (value - fill) * inside + fill))
 }

@@ -179,8 +179,8 @@ fn element<'a>(output: &Output, image: &'a [u8], [c, y, x]: [usize; 3]) -> &'a [
 #[test]
 fn erasures_overwrite_their_rectangles_of_finished_images() {
     let rectangle = Rectangle { i: 1, j: 2, h: 2, w: 4 };
-    let noise = ErasedBy::Noise { key: [3, 4], mean: [100.0, 0.0, -1.0], std: [1.0, 2.0, 0.5] };
-    for v in [ErasedBy::Values([1.5, -2.25, 200.7]), noise] {
+    let noise = ErasureValues::Noise { key: [3, 4], mean: [100.0, 0.0, -1.0], std: [1.0, 2.0, 0.5] };
+    for v in [ErasureValues::Values([1.5, -2.25, 200.7]), noise] {
         for dtype in [DType::F32, DType::F16, DType::Bf16, DType::U8] {
             for format in [MemoryFormat::Nchw, MemoryFormat::Nhwc] {
                 let output = output(dtype, format);
@@ -189,8 +189,8 @@ fn erasures_overwrite_their_rectangles_of_finished_images() {
                 for place in (0..105).map(|i| [i / 35, i / 7 % 5, i % 7]) {
                     let [c, y, x] = place;
                     let value = match v {
-                        ErasedBy::Values(values) => values[c],
-                        ErasedBy::Noise { key, mean, std } => {
+                        ErasureValues::Values(values) => values[c],
+                        ErasureValues::Noise { key, mean, std } => {
                             let mut normal = [0.0];
                             noise::fill(Level::Portable, key, ((c * 5 + y) * 7 + x) as u64, &mut normal);
                             normal[0] * std[c] + mean[c]
@@ -215,7 +215,7 @@ fn rectangles_end_with_the_image() {
     let output = output(DType::U8, MemoryFormat::Nchw);
     let mut image = vec![0; output.bytes()];
     let rectangle = Rectangle { i: 4, j: 6, h: 9, w: u32::MAX };
-    erase(Level::Portable, &[Erasure { rectangle, v: ErasedBy::Values([1.0; 3]) }], &output, &mut image);
+    erase(Level::Portable, &[Erasure { rectangle, v: ErasureValues::Values([1.0; 3]) }], &output, &mut image);
     assert_eq!(image.iter().filter(|&&level| level == 1).count(), 3);
 }
 

@@ -13,8 +13,8 @@ impl DrawnView {
     /// A warped box becomes the bounding box of its corners, and its share refers to that.
     pub fn follow(&self, format: BoxFormat, boxes: &mut [[f32; 4]]) -> Vec<f32> {
         let (across, down) = (self.canvas.as_ref().map(|on| &on.x), self.canvas.as_ref().map(|on| &on.y));
-        let across = FollowedAxis::new(&self.view.x, across, self.width);
-        let down = FollowedAxis::new(&self.view.y, down, self.height);
+        let across = BoxAxis::new(&self.view.x, across, self.width);
+        let down = BoxAxis::new(&self.view.y, down, self.height);
         let map = |corners: [f32; 4]| {
             let [left, top, right, bottom] = format.to_corners(corners.map(f64::from));
             let (x, y) = (across.map([left, right]), down.map([top, bottom]));
@@ -43,7 +43,7 @@ impl DrawnView {
 }
 
 /// One axis of a view. It maps coordinates of the source to those of the output, before mirroring.
-struct FollowedAxis {
+struct BoxAxis {
     start: f64,
     scale: f64,
     offset: f64,
@@ -51,7 +51,7 @@ struct FollowedAxis {
     shown: [f64; 2],
 }
 
-impl FollowedAxis {
+impl BoxAxis {
     /// Creates the axis of an output of `n` pixels. `image` is the position of the image if the axis is one of a
     /// canvas.
     fn new(axis: &Axis, image: Option<&CanvasAxis>, n: u32) -> Self {

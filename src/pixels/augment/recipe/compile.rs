@@ -3,7 +3,7 @@
 
 use super::geometry::GeometryBuilder;
 use super::transform::{GeometryTransform, Normalize, PixelPlace, ToDtype, Transform};
-use super::{DrawStage, FinishedScale, RecipeStep, RecipeView};
+use super::{DrawStage, LaterNormalize, RecipeStep, RecipeView};
 use crate::augment::{DType, Fidelity, ImageSize, MemoryFormat, Output};
 
 /// Compiles a list into its first view.
@@ -163,6 +163,6 @@ impl PixelSteps {
         }
         let behind = self.normalised.filter(|(normalised, ..)| *normalised > number);
         let (mean, std) = behind.map_or(([0.0; 3], [1.0; 3]), |(_, mean, std)| (mean, std));
-        DrawStage::Finished(FinishedScale { mean, std })
+        DrawStage::Finished(LaterNormalize { mean, std })
     }
 }

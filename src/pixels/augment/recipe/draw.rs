@@ -1,9 +1,9 @@
 //! Draws the operations on pixels that a list's transforms apply to one image after its geometry.
 
 use super::transform::Transform;
-use super::{DrawStage, DrawnView, FinishedScale, RecipeStep, StepKeys};
+use super::{DrawStage, DrawnView, LaterNormalize, RecipeStep, StepKeys};
 use crate::augment::ImageSize;
-use crate::augment::ops::{ErasedBy, Erasure, PixelOp};
+use crate::augment::ops::{Erasure, ErasureValues, PixelOp};
 use base::rng::RandomStream;
 
 /// The random numbers of one step, and the view to which it adds operations.
@@ -39,8 +39,10 @@ impl PixelDraw<'_> {
     fn draw(mut self) -> Result<(), String> {
         let step = self.step;
         match &step.transform {
-            Transform::RandomHorizontalFlip(flip) if self.happens(flip.p) => self.drawn.mirror_columns(),
-            Transform::RandomVerticalFlip(flip) if self.happens(flip.p) => self.drawn.mirror_rows(),
+            Transform::RandomHorizontalFlip(flip) if self.with_probability(flip.p) => {
+                self.drawn.mirror_columns()
+            }
+            Transform::RandomVerticalFlip(flip) if self.with_probability(flip.p) => self.drawn.mirror_rows(),
             _ => {}
         }
         let Some(transform) = step.transform.pixels() else { return Ok(()) };
@@ -48,7 +50,7 @@ impl PixelDraw<'_> {
     }
 
     /// Returns true with probability `p`.
-    pub(super) fn happens(&mut self, p: f64) -> bool {
+    pub(super) fn with_probability(&mut self, p: f64) -> bool {
         self.stream.unit() < p
     }
 
@@ -71,8 +73,8 @@ impl PixelDraw<'_> {
     ///
     /// # Errors
     /// None; the `Result` lets a `draw` end with this call.
-    pub(super) fn push_at_random(&mut self, p: f64, op: PixelOp) -> Result<(), String> {
-        if self.happens(p) {
+    pub(super) fn push_with_probability(&mut self, p: f64, op: PixelOp) -> Result<(), String> {
+        if self.with_probability(p) {
             self.push(op);
         }
         Ok(())
@@ -85,7 +87,7 @@ impl PixelDraw<'_> {
 
     /// Returns the normalisation from the step's place to the finished image; `None` if values are grey levels at that
     /// place.
-    pub(super) fn finished(&self) -> Option<FinishedScale> {
+    pub(super) fn finished(&self) -> Option<LaterNormalize> {
         match self.step.stage {
             DrawStage::Finished(scale) => Some(scale),
             _ => None,
@@ -119,16 +121,16 @@ impl DrawnView {
     }
 }
 
-impl FinishedScale {
+impl LaterNormalize {
     /// Returns the value for the finished image that corresponds to `value` at the step's place.
-    pub(super) fn finish(&self, value: ErasedBy) -> ErasedBy {
+    pub(super) fn finish(&self, value: ErasureValues) -> ErasureValues {
         let Self { mean, std } = self;
         let normalised = |values: [f32; 3]| [0, 1, 2].map(|c| (values[c] - mean[c]) / std[c]);
         match value {
-            ErasedBy::Values(values) => ErasedBy::Values(normalised(values)),
-            ErasedBy::Noise { key, mean: centre, std: spread } => {
+            ErasureValues::Values(values) => ErasureValues::Values(normalised(values)),
+            ErasureValues::Noise { key, mean: centre, std: spread } => {
                 let spread = [0, 1, 2].map(|c| spread[c] / std[c]);
-                ErasedBy::Noise { key, mean: normalised(centre), std: spread }
+                ErasureValues::Noise { key, mean: normalised(centre), std: spread }
             }
         }
     }

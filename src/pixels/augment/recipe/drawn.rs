@@ -34,20 +34,20 @@ pub struct DrawnViews {
     views: Vec<DrawnView>,
     image_size: (u32, u32),
     region: Region,
-    sheet: Option<CanvasSheet>,
+    sheet: Option<CanvasAtlas>,
 }
 
 /// The canvases of an image's views in one picture, one below the other, so that all views are rendered from the same
 /// planes. Each is reduced to the part that its view needs.
 #[derive(Debug, Clone, PartialEq)]
-struct CanvasSheet {
+struct CanvasAtlas {
     whole: Region,
     /// The part of each view.
     parts: Vec<Region>,
 }
 
 /// The most pixels of all canvases of an image, so that sides and sizes of planes fit 32 bits.
-const MOST_PIXELS: u64 = 1 << 28;
+const MAX_PIXELS: u64 = 1 << 28;
 
 impl DrawnView {
     /// Returns the first column and row of the source that are resized.
@@ -87,11 +87,11 @@ impl DrawnViews {
     ) -> Result<Self, String> {
         let is_on_canvas = views.iter().any(|drawn| drawn.canvas.is_some());
         if is_on_canvas {
-            views.iter_mut().for_each(DrawnView::lay_on_canvas);
+            views.iter_mut().for_each(DrawnView::convert_to_canvas);
         }
         let of_view = |(drawn, recipe): (&DrawnView, &RecipeView)| drawn.view.region(&recipe.output(drawn));
         let mut needed: Vec<Region> = views.iter().zip(recipes).map(of_view).collect();
-        let sheet = if is_on_canvas { Some(CanvasSheet::new(&mut views, &mut needed)?) } else { None };
+        let sheet = if is_on_canvas { Some(CanvasAtlas::new(&mut views, &mut needed)?) } else { None };
         let region = needed.into_iter().reduce(Region::union).ok_or("a recipe has no view")?;
         Ok(Self { views, image_size, region, sheet })
     }
@@ -120,7 +120,7 @@ impl DrawnViews {
 
 impl DrawnView {
     /// Turns a view of the image into one of a canvas that holds exactly the part of the image that is resized.
-    fn lay_on_canvas(&mut self) {
+    fn convert_to_canvas(&mut self) {
         if self.canvas.is_none() {
             let View { x, y, padding, .. } = &mut self.view;
             let all_of = |axis: &mut Axis| {
@@ -132,7 +132,7 @@ impl DrawnView {
     }
 }
 
-impl CanvasSheet {
+impl CanvasAtlas {
     /// Places the part of its canvas that each view has `needed` on the sheet. Then replaces it in `needed` by the part
     /// of the image that it shows.
     fn new(views: &mut [DrawnView], needed: &mut [Region]) -> Result<Self, String> {
@@ -143,9 +143,9 @@ impl CanvasSheet {
         let (width, rows) =
             (far(|region| region.width), needed.iter().map(|region| u64::from(region.height)));
         let rows: u64 = rows.sum();
-        if u64::from(width) * rows > MOST_PIXELS {
+        if u64::from(width) * rows > MAX_PIXELS {
             return Err(format!(
-                "the image would be resized with {width}×{rows} pixels of padding and views, more than {MOST_PIXELS}: \
+                "the image would be resized with {width}×{rows} pixels of padding and views, more than {MAX_PIXELS}: \
                  pad it less, or after the resize"
             ));
         }

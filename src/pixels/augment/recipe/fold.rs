@@ -2,7 +2,7 @@
 //! range, a length after the resize and an offset along each axis, so that every pixel is sampled once. If an image is
 //! resized together with padding, the range is one of a canvas that the image is on.
 
-use super::transform::LARGEST_SIDE;
+use super::transform::MAX_SIDE;
 use crate::augment::{Axis, CanvasAxis, Filter, ImageSize, PaddedCanvas, Padding, View};
 
 /// One axis after some steps: the fields of [`Axis`], the current length of the image, and whether it is mirrored.
@@ -59,10 +59,10 @@ impl Side {
         if self.offset >= 0 && end <= i64::from(self.length) {
             self.start += self.offset as u32;
             self.length = self.now;
-        } else if self.now > LARGEST_SIDE {
+        } else if self.now > MAX_SIDE {
             let now = self.now;
             return Err(format!(
-                "would resample an image that was padded to {now} pixels, more than {LARGEST_SIDE} a side: pad it \
+                "would resample an image that was padded to {now} pixels, more than {MAX_SIDE} a side: pad it \
                  less, or after the resize"
             ));
         } else {
@@ -81,8 +81,8 @@ impl Side {
             return Err("would pad an image that was cropped after a resize: pad before the crop".into());
         }
         let now = u64::from(self.now) + u64::from(before) + u64::from(behind);
-        if now > MOST_PADDED {
-            return Err(format!("would pad to {now} pixels a side, must be at most {MOST_PADDED}"));
+        if now > MAX_PADDED {
+            return Err(format!("would pad to {now} pixels a side, must be at most {MAX_PADDED}"));
         }
         self.offset -= i64::from(before);
         self.now = now as u32;
@@ -108,7 +108,7 @@ impl Side {
 }
 
 /// The longest side of an image with its padding, before it is cut. It lets every later coordinate fit an i32.
-const MOST_PADDED: u64 = 1 << 30;
+const MAX_PADDED: u64 = 1 << 30;
 
 /// The geometry of an image after some steps.
 #[derive(Debug, Clone, Copy)]

@@ -2,7 +2,7 @@
 
 use super::DrawnView;
 use super::fold::Fold;
-use super::transform::{LARGEST_SIDE, Transform};
+use super::transform::{MAX_SIDE, Transform};
 use crate::augment::{BoxFormat, Filter, ImageSize, Padding};
 use base::rng::RandomStream;
 
@@ -60,10 +60,10 @@ impl GeometryBuilder {
         let Some(geometry) = transform.geometry() else { return Ok(()) };
         self.name = transform.name();
         geometry.join(self)?;
-        match self.made.size.filter(|size| size.longest() > LARGEST_SIDE) {
+        match self.made.size.filter(|size| size.longest() > MAX_SIDE) {
             None => Ok(()),
             Some(ImageSize { width, height }) => {
-                Err(format!("makes images of {width}×{height} pixels, must be at most {LARGEST_SIDE} a side"))
+                Err(format!("makes images of {width}×{height} pixels, must be at most {MAX_SIDE} a side"))
             }
         }
     }
@@ -162,7 +162,7 @@ pub(super) struct GeometryDraw<'a> {
 
 impl GeometryDraw<'_> {
     /// Returns the transform of the list that pads with anything but black, if there is one.
-    pub(super) fn padded_otherwise_by(&self) -> Option<&'static str> {
+    pub(super) fn non_black_padding(&self) -> Option<&'static str> {
         let Geometry { padding, fill, padded_by, .. } = self.list;
         ((*padding, *fill) != (Padding::Constant, [0; 3])).then_some(padded_by)
     }
@@ -228,9 +228,9 @@ impl Geometry {
             )?;
         }
         let drawn @ ImageSize { width, height } = fold.size();
-        if drawn.longest() > LARGEST_SIDE {
+        if drawn.longest() > MAX_SIDE {
             return Err(format!(
-                "the image becomes {width}×{height} pixels, more than {LARGEST_SIDE} a side; max_size= of Resize \
+                "the image becomes {width}×{height} pixels, more than {MAX_SIDE} a side; max_size= of Resize \
                  bounds the longer side"
             ));
         }

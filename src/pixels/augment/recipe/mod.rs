@@ -25,7 +25,7 @@ pub use drawn::{DrawnView, DrawnViews};
 pub use renderer::Renderer;
 pub use request::{ImageTransforms, Transforms};
 pub use transform::Transform;
-pub use transform::{BadParameter, CROP_RATIO, CROP_SCALE, LARGEST_SIDE, Sides};
+pub use transform::{BadParameter, CROP_RATIO, CROP_SCALE, MAX_SIDE, Sides};
 pub use transform::{CenterCrop, Normalize, RandomHorizontalFlip, RandomResizedCrop, ToDtype, WholeResize};
 pub(crate) use transform::{check_choice, table};
 pub use transform::{transforms_json, transforms_stub};
@@ -72,13 +72,13 @@ enum DrawStage {
     /// After the geometry: it draws operations on pixels.
     Pixels,
     /// At the end: it draws rectangles that are overwritten in the finished image.
-    Finished(FinishedScale),
+    Finished(LaterNormalize),
 }
 
 /// The Normalize after a step: the mean is subtracted from values at the step's place, and the difference is divided by
 /// the standard deviation. Without a Normalize, these are 0 and 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct FinishedScale {
+struct LaterNormalize {
     mean: [f32; 3],
     std: [f32; 3],
 }
@@ -153,7 +153,7 @@ impl Recipe {
         occurrence: u32,
         size: (u32, u32),
     ) -> Result<DrawnViews> {
-        self.draw_beside(keys, sample, occurrence, size, &[])
+        self.draw_with_boxes(keys, sample, occurrence, size, &[])
     }
 
     /// Draws as [`Recipe::draw`] does, for a sample with `boxes` by which transforms may choose. These are left, top,
@@ -161,7 +161,7 @@ impl Recipe {
     ///
     /// # Errors
     /// The errors of [`Recipe::draw`].
-    pub fn draw_beside(
+    pub fn draw_with_boxes(
         &self,
         keys: &RecipeKeys,
         sample: u64,

@@ -2,7 +2,7 @@
 
 use super::tests::{drawn, recipe, refusal};
 use super::*;
-use crate::augment::ops::{ErasedBy, PixelOp, Rectangle};
+use crate::augment::ops::{ErasureValues, PixelOp, Rectangle};
 
 const SIZE: (u32, u32) = (60, 40);
 
@@ -183,11 +183,11 @@ fn erasing_writes_levels_or_finished_values_on_the_scale_of_its_place() {
         drawn.erasures[0].v.clone()
     };
     let behind = format!("{FLOATS}, {NORMALIZE}, {}", erasing("0.5"));
-    assert_eq!(values(&behind), ErasedBy::Values([0.5; 3]));
+    assert_eq!(values(&behind), ErasureValues::Values([0.5; 3]));
     let before = format!("{FLOATS}, {}, {NORMALIZE}", erasing("1"));
-    assert_eq!(values(&before), ErasedBy::Values([2.0, 1.5, 0.5]));
+    assert_eq!(values(&before), ErasureValues::Values([2.0, 1.5, 0.5]));
     let noise = |list: &str| match values(list) {
-        ErasedBy::Noise { mean, std, .. } => (mean, std),
+        ErasureValues::Noise { mean, std, .. } => (mean, std),
         other => panic!("{other:?}"),
     };
     let behind = |value: &str| format!("{FLOATS}, {NORMALIZE}, {}", erasing(value));
@@ -195,7 +195,7 @@ fn erasing_writes_levels_or_finished_values_on_the_scale_of_its_place() {
     assert_eq!(noise(&behind(r#""pixel""#)), ([0.0; 3], [1.0; 3]));
     let before = format!("{FLOATS}, {}, {NORMALIZE}", erasing(r#""random""#));
     assert_eq!(noise(&before), ([-2.0, -0.5, 0.0], [4.0, 2.0, 0.5]));
-    let ErasedBy::Values([r, g, b]) = values(&behind(r#""color""#)) else { panic!("no colour") };
+    let ErasureValues::Values([r, g, b]) = values(&behind(r#""color""#)) else { panic!("no colour") };
     assert!(r != g && g != b && [r, g, b].iter().all(|value| value.abs() < 6.0));
     // Each image has its own noise.
     let keys: std::collections::BTreeSet<String> =

@@ -27,7 +27,7 @@ pub struct Transforms {
 }
 
 /// The most views of an image.
-const MOST_VIEWS: u32 = 64;
+const MAX_VIEWS: u32 = 64;
 
 impl Transforms {
     /// Requests one list, which makes one image of each.
@@ -74,8 +74,8 @@ impl Transforms {
         let all: u64 = self.views.iter().map(|views| u64::from(views.n)).sum();
         if self.views.iter().any(|views| views.n == 0) || all == 0 {
             return Err(refused("Views: n: is 0, must be at least 1"));
-        } else if all > u64::from(MOST_VIEWS) {
-            return Err(refused(&format!("Views: n: is {all} in all, must be at most {MOST_VIEWS}")));
+        } else if all > u64::from(MAX_VIEWS) {
+            return Err(refused(&format!("Views: n: is {all} in all, must be at most {MAX_VIEWS}")));
         }
         for (group, views) in self.views.iter().enumerate() {
             for (number, transform) in views.transforms.iter().enumerate() {

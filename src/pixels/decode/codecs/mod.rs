@@ -12,7 +12,7 @@ use base::error::{DecodeError, git_lfs_pointer};
 
 /// Callback from a codec that knows an image's width and height. It returns the wanted region, or refuses an image that
 /// is too large. A codec must call it once, before it allocates memory for the pixels.
-pub(super) type Choose<'a> = &'a mut dyn FnMut(u32, u32) -> Result<Region, DecodeError>;
+pub(super) type ChooseRegion<'a> = &'a mut dyn FnMut(u32, u32) -> Result<Region, DecodeError>;
 
 /// The width and height of an image.
 type Size = Result<(u32, u32), DecodeError>;
@@ -29,7 +29,7 @@ pub struct Format {
     /// Finds the metadata of a file of this format that may contain its orientation.
     pub(super) metadata: fn(&[u8]) -> Metadata<'_>,
     /// Decodes the chosen region of a file of this format into planes.
-    pub(super) decode: fn(&mut Decoder, &[u8], Choose<'_>, &mut Planes) -> Result<Decoded, DecodeError>,
+    pub(super) decode: fn(&mut Decoder, &[u8], ChooseRegion<'_>, &mut Planes) -> Result<Decoded, DecodeError>,
 }
 
 /// All formats that can be decoded.
@@ -125,9 +125,9 @@ impl Backend {
 
 /// The number of images that each CPU decoder decoded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct DecodedBy([u64; Backend::ALL.len()]);
+pub struct DecodeCounts([u64; Backend::ALL.len()]);
 
-impl DecodedBy {
+impl DecodeCounts {
     /// Calls `count` for each decoder.
     pub fn counted(count: impl Fn(Backend) -> u64) -> Self {
         Self(Backend::ALL.map(count))
@@ -144,7 +144,7 @@ impl DecodedBy {
     }
 }
 
-impl Index<Backend> for DecodedBy {
+impl Index<Backend> for DecodeCounts {
     type Output = u64;
 
     fn index(&self, backend: Backend) -> &u64 {
@@ -152,13 +152,13 @@ impl Index<Backend> for DecodedBy {
     }
 }
 
-impl IndexMut<Backend> for DecodedBy {
+impl IndexMut<Backend> for DecodeCounts {
     fn index_mut(&mut self, backend: Backend) -> &mut u64 {
         &mut self.0[backend as usize]
     }
 }
 
-impl AddAssign for DecodedBy {
+impl AddAssign for DecodeCounts {
     fn add_assign(&mut self, more: Self) {
         for (backend, count) in more.iter() {
             self[backend] += count;
@@ -206,9 +206,9 @@ mod tests {
 
     #[test]
     fn counts_add_up() {
-        let mut counts = DecodedBy::counted(|backend| 10 + backend as u64);
+        let mut counts = DecodeCounts::counted(|backend| 10 + backend as u64);
         counts[Backend::Png] += 5;
-        counts += DecodedBy::counted(|_| 1);
+        counts += DecodeCounts::counted(|_| 1);
         assert_eq!((counts[Backend::Region], counts[Backend::Packed], counts[Backend::Png]), (11, 13, 19));
         assert_eq!(counts.total(), counts.iter().map(|(_, count)| count).sum::<u64>());
     }

@@ -5,7 +5,7 @@ use std::io::Cursor;
 
 use png::{BitDepth, ColorType, Decoder, DecodingError, Limits, Transformations};
 
-use super::{Backend, Choose};
+use super::{Backend, ChooseRegion};
 use crate::decode::exif::Metadata;
 use crate::decode::guarded::guarded;
 use crate::decode::{ColorModel, Decoded, Planes};
@@ -33,7 +33,7 @@ pub(super) fn size(bytes: &[u8]) -> Result<(u32, u32), DecodeError> {
 pub(super) fn decode(
     bytes: &[u8],
     max_pixels: u64,
-    choose: Choose<'_>,
+    choose: ChooseRegion<'_>,
     out: &mut Planes,
 ) -> Result<Decoded, DecodeError> {
     let corrupt = |error: DecodingError| DecodeError::Corrupt(format!("PNG: {error}"));
@@ -44,7 +44,7 @@ pub(super) fn decode(
         Ok(((info.width, info.height), is_gray && info.bit_depth == BitDepth::Sixteen))
     })?;
     let region = choose(size.0, size.1)?;
-    let (image, kind) = with_ended(bytes, |bytes| {
+    let (image, kind) = decode_with_end_added(bytes, |bytes| {
         let mut decoder = decoder(bytes, max_pixels);
         decoder.set_transformations(Transformations::EXPAND | Transformations::STRIP_16);
         let mut reader = decoder.read_info().map_err(corrupt)?;
@@ -88,7 +88,7 @@ pub(in crate::decode) fn decoder(bytes: &[u8], max_pixels: u64) -> Decoder<Curso
 
 /// Decodes a PNG. Pillow and libpng accept a file that was cut short after its image data. If decoding fails and the
 /// file is such a file, it is decoded again with the missing end added. That succeeds only if all pixels are present.
-pub(in crate::decode) fn with_ended<T>(
+pub(in crate::decode) fn decode_with_end_added<T>(
     bytes: &[u8],
     decode: impl Fn(&[u8]) -> Result<T, DecodeError>,
 ) -> Result<T, DecodeError> {

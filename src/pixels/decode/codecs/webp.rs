@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use image_webp::{DecodingError, WebPDecoder};
 
-use super::Choose;
+use super::ChooseRegion;
 use crate::decode::exif::Metadata;
 use crate::decode::guarded::guarded;
 use crate::decode::{ColorModel, Planes, Region};
@@ -35,7 +35,11 @@ pub(super) fn size(bytes: &[u8]) -> Result<(u32, u32), DecodeError> {
 }
 
 /// Decodes the region of the image that `choose` picks into `out`.
-pub(super) fn decode(bytes: &[u8], choose: Choose<'_>, out: &mut Planes) -> Result<Region, DecodeError> {
+pub(super) fn decode(
+    bytes: &[u8],
+    choose: ChooseRegion<'_>,
+    out: &mut Planes,
+) -> Result<Region, DecodeError> {
     let picture = Picture::find(bytes)?;
     let region = choose(picture.canvas.0, picture.canvas.1)?;
     let (pixels, has_alpha) = guarded(|| picture.pixels())?;

@@ -1,6 +1,6 @@
 //! The table of the kernel that gathers the bytes of images: `cuda/decode/gather.cuh` in Rust, field by field.
 
-use super::OwnKernel;
+use super::CudaKernel;
 use super::image::{TableEntry, bytes_of};
 use std::mem::offset_of;
 
@@ -11,12 +11,12 @@ pub(super) const QUAD_BYTES: u64 = 16;
 const QUADS_OF_THREAD: u64 = 4;
 
 /// The most bytes of a chunk: the bytes that all threads of a block copy.
-pub(super) const PIECE_BYTES: u64 = OwnKernel::Gather.block().0 as u64 * QUADS_OF_THREAD * QUAD_BYTES;
+pub(super) const PIECE_BYTES: u64 = CudaKernel::Gather.block().0 as u64 * QUADS_OF_THREAD * QUAD_BYTES;
 
 /// A chunk of the needed bytes of an image.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-struct PieceEntry {
+struct CopyChunkEntry {
     from: u64,
     to: u64,
     quads: u32,
@@ -24,23 +24,23 @@ struct PieceEntry {
 }
 
 // Size and offsets must match `cuda/decode/gather.cuh`; there is no padding.
-const _: () = assert!(size_of::<PieceEntry>() == 2 * 8 + 2 * 4);
-const _: () = assert!(offset_of!(PieceEntry, to) == 8);
-const _: () = assert!(offset_of!(PieceEntry, quads) == 16);
+const _: () = assert!(size_of::<CopyChunkEntry>() == 2 * 8 + 2 * 4);
+const _: () = assert!(offset_of!(CopyChunkEntry, to) == 8);
+const _: () = assert!(offset_of!(CopyChunkEntry, quads) == 16);
 
 // SAFETY: integers without padding, as asserted above.
-unsafe impl TableEntry for PieceEntry {}
+unsafe impl TableEntry for CopyChunkEntry {}
 
 /// The bytes of a launch's images, in chunks.
 #[derive(Debug, Default)]
 pub(super) struct GatherTable {
-    pieces: Vec<PieceEntry>,
+    pieces: Vec<CopyChunkEntry>,
 }
 
 impl GatherTable {
     /// The most bytes of the table for an image of which `needed` bytes are needed.
     pub(super) const fn image_bytes(needed: usize) -> usize {
-        needed.div_ceil(PIECE_BYTES as usize).saturating_add(1) * size_of::<PieceEntry>()
+        needed.div_ceil(PIECE_BYTES as usize).saturating_add(1) * size_of::<CopyChunkEntry>()
     }
 
     /// The most bytes of device memory for an image of which `needed` bytes are needed.
@@ -57,7 +57,7 @@ impl GatherTable {
     pub(super) fn add(&mut self, from: u64, length: u64, to: u64) -> u64 {
         let start = from / QUAD_BYTES * QUAD_BYTES;
         let end = (from + length).next_multiple_of(QUAD_BYTES);
-        self.pieces.extend((start..end).step_by(PIECE_BYTES as usize).map(|piece| PieceEntry {
+        self.pieces.extend((start..end).step_by(PIECE_BYTES as usize).map(|piece| CopyChunkEntry {
             from: piece,
             to: to + (piece - start),
             quads: ((end - piece).min(PIECE_BYTES) / QUAD_BYTES) as u32,

@@ -1,6 +1,6 @@
 //! The table entries that the kernels read for every image: `cuda/decode/table.cuh` in Rust, field by field.
 
-use crate::decode::jpeg::plan::OwnPlan;
+use crate::decode::jpeg::plan::CudaPlan;
 use std::mem::offset_of;
 
 /// An entry of a table that a kernel reads.
@@ -51,7 +51,7 @@ unsafe impl TableEntry for ImageEntry {}
 impl ImageEntry {
     /// The entry of an image that is decoded by `plan`. `planes` is the device address for its planes, a multiple of
     /// 64. `damage` is the index of the image's damage counter.
-    pub(super) fn new(plan: &OwnPlan, planes: u64, damage: u32) -> Self {
+    pub(super) fn new(plan: &CudaPlan, planes: u64, damage: u32) -> Self {
         let none = ComponentEntry {
             plane: 0,
             stride: 0,

@@ -1,7 +1,7 @@
 //! The table entries that the kernel reads for indexed images: `cuda/indexed/table.cuh` in Rust, field by field.
 
 use super::image::{ImageEntry, TableEntry, bytes_of};
-use crate::decode::jpeg::plan::{EntryPoint, HuffmanCode, OwnPlan, PlannedRow, PlannedScan};
+use crate::decode::jpeg::plan::{CudaPlan, EntryPoint, HuffmanCode, PlannedRow, PlannedScan};
 use std::mem::offset_of;
 
 /// An image, with its components in the order of its scan.
@@ -94,7 +94,7 @@ impl IndexedTable {
     /// Adds an image whose needed bytes are at the device address `bytes`.
     pub(super) fn add(
         &mut self,
-        plan: &OwnPlan,
+        plan: &CudaPlan,
         (scan, rows): (&PlannedScan, &[(PlannedRow, EntryPoint)]),
         [planes, bytes]: [u64; 2],
         damage: u32,

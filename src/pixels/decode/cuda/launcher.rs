@@ -1,22 +1,22 @@
 //! Launches the kernels that decode images, and the kernel that gathers their bytes.
 
-use super::tables::{OwnKernel, OwnTables};
+use super::tables::{CudaKernel, LaunchTables};
 use crate::gpu::{Arg, Function, Module, Stream};
 use base::error::Result;
 
 /// Launcher for the kernels that decode packed and indexed images, on one device.
-pub struct OwnLauncher {
-    kernels: [Function; OwnKernel::ALL.len()],
+pub struct CudaLauncher {
+    kernels: [Function; CudaKernel::ALL.len()],
 }
 
-impl OwnLauncher {
+impl CudaLauncher {
     /// Finds the kernels.
     ///
     /// # Errors
     /// [`Error::Gpu`](base::error::Error::Gpu) if the driver fails.
     pub fn new(module: &Module) -> Result<Self> {
-        let find = |kernel: OwnKernel| module.function(kernel.name(), &vec![8; kernel.parameters()]);
-        let [packed, indexed, gather] = OwnKernel::ALL.map(find);
+        let find = |kernel: CudaKernel| module.function(kernel.name(), &vec![8; kernel.parameters()]);
+        let [packed, indexed, gather] = CudaKernel::ALL.map(find);
         Ok(Self { kernels: [packed?, indexed?, gather?] })
     }
 
@@ -30,7 +30,7 @@ impl OwnLauncher {
     /// The tables, and the planes, bytes and counters that they refer to, must be device memory that stays allocated
     /// until the stream has passed the launches. Other users of that memory must be ordered with `stream` by events.
     /// The sources of the gathered bytes must stay page-locked and unchanged for the same time.
-    pub unsafe fn launch(&self, stream: &Stream, tables: &OwnTables, at: u64, damage: u64) -> Result<()> {
+    pub unsafe fn launch(&self, stream: &Stream, tables: &LaunchTables, at: u64, damage: u64) -> Result<()> {
         for launch in tables.launches(at, damage) {
             let arguments: Vec<Arg> = launch.arguments.into_iter().map(Arg::Pointer).collect();
             let (threads, shared) = launch.kernel.block();

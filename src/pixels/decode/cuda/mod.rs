@@ -17,24 +17,24 @@ mod launcher;
 mod packed;
 mod tables;
 
-use super::MadeForm;
+use super::ConvertedFormat;
 use super::jpeg::plan::PlannedRows;
-pub use super::jpeg::plan::{OwnImage, OwnPlan};
-pub use launcher::OwnLauncher;
-pub use tables::{OwnKernel, OwnLaunch, OwnPlaces, OwnTables};
+pub use super::jpeg::plan::{CudaImage, CudaPlan};
+pub use launcher::CudaLauncher;
+pub use tables::{CudaKernel, CudaLaunch, ImageAddresses, LaunchTables};
 
 /// The kernels that decode images: their names in metrics and messages, and their abilities.
-pub const OWN_DECODERS: [(&str, &str); 2] = [
+pub const CUDA_DECODERS: [(&str, &str); 2] = [
     ("cuda_packed", "regions of packed images, with the CPU's samples"),
     ("cuda_indexed", "regions of indexed images, with the CPU's samples"),
 ];
 
-impl OwnPlan {
+impl CudaPlan {
     /// The image's storage format, which selects the kernel.
-    pub fn form(&self) -> MadeForm {
+    pub fn form(&self) -> ConvertedFormat {
         match &self.rows {
-            PlannedRows::Packed(_) => MadeForm::Packed,
-            PlannedRows::Indexed(..) => MadeForm::Indexed,
+            PlannedRows::Packed(_) => ConvertedFormat::Packed,
+            PlannedRows::Indexed(..) => ConvertedFormat::Indexed,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The table entries that the kernel reads for packed images: `cuda/packed/table.cuh` in Rust, field by field.
 
 use super::image::{ImageEntry, TableEntry, bytes_of};
-use crate::decode::jpeg::plan::{OwnPlan, PlannedRow};
+use crate::decode::jpeg::plan::{CudaPlan, PlannedRow};
 use std::mem::offset_of;
 
 /// A row of MCUs.
@@ -45,7 +45,7 @@ impl PackedTable {
     /// Adds an image whose needed bytes are at the device address `bytes`.
     pub(super) fn add(
         &mut self,
-        plan: &OwnPlan,
+        plan: &CudaPlan,
         rows: &[(PlannedRow, u32)],
         [planes, bytes]: [u64; 2],
         damage: u32,

@@ -3,11 +3,11 @@
 use super::gather::{GatherTable, PIECE_BYTES, QUAD_BYTES};
 use super::indexed::IndexedTable;
 use super::packed::PackedTable;
-use crate::decode::jpeg::plan::{OwnPlan, PlannedRows};
+use crate::decode::jpeg::plan::{CudaPlan, PlannedRows};
 
 /// A kernel that decodes images, or the kernel that gathers their bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OwnKernel {
+pub enum CudaKernel {
     /// Decodes packed images, with a thread block for each row of MCUs.
     Packed,
     /// Decodes indexed images, with a thread block for each group of rows of MCUs.
@@ -16,7 +16,7 @@ pub enum OwnKernel {
     Gather,
 }
 
-impl OwnKernel {
+impl CudaKernel {
     /// All kernels, each at the index of its discriminant.
     pub const ALL: [Self; 3] = [Self::Packed, Self::Indexed, Self::Gather];
 
@@ -52,9 +52,9 @@ impl OwnKernel {
 
 /// A launch of a kernel.
 #[derive(Debug)]
-pub struct OwnLaunch {
+pub struct CudaLaunch {
     /// The kernel.
-    pub kernel: OwnKernel,
+    pub kernel: CudaKernel,
     /// The number of thread blocks.
     pub blocks: u32,
     /// The addresses that are passed as arguments.
@@ -63,11 +63,11 @@ pub struct OwnLaunch {
 
 /// The places of an image, as device addresses.
 #[derive(Debug, Clone, Copy)]
-pub struct OwnPlaces {
-    /// [The bytes that are needed](OwnPlan::bytes), in page-locked memory. Aligned groups of 16 bytes that contain some
+pub struct ImageAddresses {
+    /// [The bytes that are needed](CudaPlan::bytes), in page-locked memory. Aligned groups of 16 bytes that contain some
     /// of them must be readable as a whole.
     pub from: u64,
-    /// The destination of the gathered bytes: device memory of [`OwnTables::room`] bytes, at a multiple of 16.
+    /// The destination of the gathered bytes: device memory of [`LaunchTables::room`] bytes, at a multiple of 16.
     pub bytes: u64,
     /// The destination of the planes, a multiple of 64.
     pub planes: u64,
@@ -84,13 +84,13 @@ const USUAL_CODES: usize = 4;
 
 /// The images that are decoded by one launch of each kernel.
 #[derive(Debug, Default)]
-pub struct OwnTables {
+pub struct LaunchTables {
     gather: GatherTable,
     packed: PackedTable,
     indexed: IndexedTable,
 }
 
-impl OwnTables {
+impl LaunchTables {
     /// The usual size in bytes of the tables of this many images.
     pub const fn usual_bytes(images: usize) -> usize {
         let (packed, indexed) =
@@ -100,7 +100,7 @@ impl OwnTables {
     }
 
     /// The largest number of bytes that an image takes in the tables.
-    pub fn most_bytes(plan: &OwnPlan) -> usize {
+    pub fn most_bytes(plan: &CudaPlan) -> usize {
         let decoder = match &plan.rows {
             PlannedRows::Packed(rows) => PackedTable::image_bytes(rows.len()),
             PlannedRows::Indexed(scan, rows) => IndexedTable::image_bytes(rows.len(), 2 * scan.codes.len()),
@@ -108,7 +108,7 @@ impl OwnTables {
         GatherTable::image_bytes(plan.bytes.len()) + decoder
     }
 
-    /// The bytes of a quad, and the largest size of a chunk that [`OwnKernel::Gather`] copies.
+    /// The bytes of a quad, and the largest size of a chunk that [`CudaKernel::Gather`] copies.
     pub const PIECE_BYTES: [u64; 2] = [QUAD_BYTES, PIECE_BYTES];
 
     /// The device memory for gathering an image of which `needed` bytes are needed.
@@ -124,7 +124,7 @@ impl OwnTables {
     }
 
     /// Adds an image that is decoded by `plan`. `damage` is the index of the image's damage counter.
-    pub fn add(&mut self, plan: &OwnPlan, places: OwnPlaces, damage: u32) {
+    pub fn add(&mut self, plan: &CudaPlan, places: ImageAddresses, damage: u32) {
         let bytes = self.gather.add(places.from, plan.bytes.len() as u64, places.bytes);
         let at = [places.planes, bytes];
         match &plan.rows {
@@ -152,22 +152,22 @@ impl OwnTables {
 
     /// The launches that gather the bytes of all images and then decode them. The tables must be at the address `at`, a
     /// multiple of 8. `damage` is the address of the 32-bit damage counters.
-    pub fn launches(&self, at: u64, damage: u64) -> impl Iterator<Item = OwnLaunch> {
+    pub fn launches(&self, at: u64, damage: u64) -> impl Iterator<Item = CudaLaunch> {
         let mut end = at;
         let addresses = self.parts().map(|part| {
             let start = end;
             end += part.len() as u64;
             start
         });
-        let (gather, decoders) = addresses.split_at(OwnKernel::Gather.parameters());
-        let (packed, indexed) = decoders.split_at(OwnKernel::Packed.parameters() - 1);
+        let (gather, decoders) = addresses.split_at(CudaKernel::Gather.parameters());
+        let (packed, indexed) = decoders.split_at(CudaKernel::Packed.parameters() - 1);
         let with_damage = |parts: &[u64]| [parts, &[damage]].concat();
         let launches = [
-            (OwnKernel::Gather, self.gather.blocks(), gather.to_vec()),
-            (OwnKernel::Packed, self.packed.blocks(), with_damage(packed)),
-            (OwnKernel::Indexed, self.indexed.blocks(), with_damage(indexed)),
+            (CudaKernel::Gather, self.gather.blocks(), gather.to_vec()),
+            (CudaKernel::Packed, self.packed.blocks(), with_damage(packed)),
+            (CudaKernel::Indexed, self.indexed.blocks(), with_damage(indexed)),
         ];
-        let launches = launches.map(|(kernel, blocks, arguments)| OwnLaunch { kernel, blocks, arguments });
+        let launches = launches.map(|(kernel, blocks, arguments)| CudaLaunch { kernel, blocks, arguments });
         launches.into_iter().filter(|launch| launch.blocks > 0)
     }
 

@@ -80,7 +80,7 @@ pub(super) trait BlockSink: CoefficientOrder {
 
 /// Transforms each block after the next one has been read. By then the coefficients, which are stored one by one, have
 /// left the store buffer. Otherwise a vector load that needs several pending stores would have to wait.
-pub(super) struct OneByOne<T> {
+pub(super) struct SingleBlockSink<T> {
     blocks: [IdctBlock; 2],
     /// The index of the block that is decoded into.
     current: usize,
@@ -89,14 +89,14 @@ pub(super) struct OneByOne<T> {
     by: PhantomData<T>,
 }
 
-impl<T> CoefficientOrder for OneByOne<T> {
+impl<T> CoefficientOrder for SingleBlockSink<T> {
     #[inline(always)]
     fn index(k: usize) -> usize {
         usize::from(PLACES[k & 255])
     }
 }
 
-impl<T: InverseDct> OneByOne<T> {
+impl<T: InverseDct> SingleBlockSink<T> {
     /// Transforms the waiting block, if any.
     #[inline(always)]
     fn transform_waiting(
@@ -111,7 +111,7 @@ impl<T: InverseDct> OneByOne<T> {
     }
 }
 
-impl<T: InverseDct> BlockSink for OneByOne<T> {
+impl<T: InverseDct> BlockSink for SingleBlockSink<T> {
     fn new() -> Self {
         Self { blocks: [const { IdctBlock::new() }; 2], current: 0, waiting: None, by: PhantomData }
     }
@@ -141,11 +141,11 @@ impl<T: InverseDct> BlockSink for OneByOne<T> {
     }
 }
 
-/// Transforms blocks in pairs, after the block that follows them has been read; [`OneByOne`] gives the reason.
+/// Transforms blocks in pairs, after the block that follows them has been read; [`SingleBlockSink`] gives the reason.
 /// Coefficients are stored in coding order, because that costs less than a lookup of their places. The transform
 /// reorders a block's 64 coefficients with two permutations.
 #[cfg(target_arch = "x86_64")]
-pub(super) struct TwoByTwo {
+pub(super) struct PairedBlockSink {
     /// Two pairs that alternate: one waits while the other is decoded into.
     blocks: [[IdctBlock; 2]; 2],
     places: [[BlockPlace; 2]; 2],
@@ -154,7 +154,7 @@ pub(super) struct TwoByTwo {
 }
 
 #[cfg(target_arch = "x86_64")]
-impl CoefficientOrder for TwoByTwo {
+impl CoefficientOrder for PairedBlockSink {
     #[inline(always)]
     fn index(k: usize) -> usize {
         CodingOrder::index(k)
@@ -162,7 +162,7 @@ impl CoefficientOrder for TwoByTwo {
 }
 
 #[cfg(target_arch = "x86_64")]
-impl TwoByTwo {
+impl PairedBlockSink {
     /// The index of the pair that is decoded into, and the index of the block in it.
     #[inline(always)]
     fn current(&self) -> (usize, usize) {
@@ -208,7 +208,7 @@ impl TwoByTwo {
 }
 
 #[cfg(target_arch = "x86_64")]
-impl BlockSink for TwoByTwo {
+impl BlockSink for PairedBlockSink {
     fn new() -> Self {
         let nowhere = BlockPlace { component: 0, at: 0 };
         Self { blocks: [const { [const { IdctBlock::new() }; 2] }; 2], places: [[nowhere; 2]; 2], count: 0 }

@@ -13,7 +13,7 @@ pub(super) const MAX_STEP: u32 = 18;
 
 /// The most entries of the lookup table of long codes. Annex K's codes need a tenth of it; codes that do not fit are
 /// left to [`HuffmanCode::find`].
-const MOST_LONG: usize = 1 << 12;
+const MAX_LONG: usize = 1 << 12;
 
 /// The most value bits of a coefficient of an 8-bit image (ITU T.81, F.1.2.1.1 and F.1.2.2.1).
 pub(super) const MAX_AC_SIZE: u8 = 10;
@@ -218,7 +218,7 @@ impl AcTable {
         let mut fast = [LookupEntry::OTHER; 1 << AC_BITS];
         let first_long = spec.codes().find(|&(_, length, _)| length > AC_BITS);
         let long_from = first_long.map_or(1 << 16, |(code, length, _)| (code as usize) << (16 - length));
-        let mut long = vec![LookupEntry::OTHER; ((1 << 16) - long_from).min(MOST_LONG)];
+        let mut long = vec![LookupEntry::OTHER; ((1 << 16) - long_from).min(MAX_LONG)];
         for (code, length, symbol) in spec.codes() {
             let entry = Self::entry(length, symbol, max_size);
             if length <= AC_BITS {
@@ -358,7 +358,7 @@ mod tests {
                     }
                 } else {
                     assert_eq!(entry, LookupEntry::OTHER);
-                    let beyond = ((window >> 48) as usize).wrapping_sub(ac.long_from) >= MOST_LONG;
+                    let beyond = ((window >> 48) as usize).wrapping_sub(ac.long_from) >= MAX_LONG;
                     let long = found.filter(|&(_, symbol)| !beyond && symbol & 15 <= 10);
                     assert_eq!(
                         ac.long(window),

@@ -8,7 +8,7 @@ use crate::decode::header::JpegColorSpace;
 use base::error::DecodeError;
 
 /// The largest number of blocks in an MCU of several components (ITU T.81, B.2.3).
-pub(super) const MOST_BLOCKS: u32 = 10;
+pub(super) const MAX_BLOCKS: u32 = 10;
 
 /// One component of the frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -356,7 +356,7 @@ pub(super) fn read_scan(
         scan.push(ScanComponent { component, dc, ac });
     }
     let blocks = scan.iter().map(|part| &frame.components[part.component]).map(|part| part.h * part.v);
-    if scan.len() > 1 && blocks.sum::<u32>() > MOST_BLOCKS {
+    if scan.len() > 1 && blocks.sum::<u32>() > MAX_BLOCKS {
         return Err("has more blocks in an MCU than there may be");
     }
     let [.., first, last, bits] = *rest else { return Err("is too short") };

@@ -28,11 +28,11 @@ use std::ops::Range;
 use self::bits::{DataEnd, Entropy, FileOffsets};
 use self::idct::Quantisation;
 use self::indexed::IndexHead;
-use self::markers::{Frame, FrameComponent, MOST_BLOCKS, ScanComponent, ScanHeader, check_end};
+use self::markers::{Frame, FrameComponent, MAX_BLOCKS, ScanComponent, ScanHeader, check_end};
 use self::rows::RowStarts;
 use self::scan::{Component, RowStart, Scan, ScanFailure, ScanFault, ScanStart};
 use self::tables::TableCache;
-use super::codecs::Choose;
+use super::codecs::ChooseRegion;
 use super::exif::Metadata;
 use super::header::{JpegColorSpace, JpegHeader, Process};
 use super::planes::Sampling;
@@ -42,7 +42,7 @@ use base::simd::Level;
 
 /// The luma codes of annex K.3, which most files use, in the format of DHT segments: the code of DC differences and
 /// that of AC coefficients. Each is the number of codes of each length, and the symbols.
-pub(super) fn usual_codes() -> [([u8; 16], Vec<u8>); 2] {
+pub(super) fn annex_k_luma_codes() -> [([u8; 16], Vec<u8>); 2] {
     let (dc, ac) = huffman::standard::tables(false);
     [dc, ac].map(huffman::Spec::into_parts)
 }
@@ -73,7 +73,7 @@ pub(super) fn header(bytes: &[u8]) -> Result<JpegHeader, DecodeError> {
     check_size(bytes, &header)?;
     let frame = &header.frame;
     let (width, height) = (frame.width, frame.height);
-    let region_decodable = refuse_unknown(&header).is_ok()
+    let region_decodable = check_supported(&header).is_ok()
         && RegionLayout::of(frame, header.color_space, Region { x: 0, y: 0, width, height }).is_ok();
     let process = match frame.marker {
         0xC0 => Process::Baseline,
@@ -100,7 +100,7 @@ pub(super) fn header(bytes: &[u8]) -> Result<JpegHeader, DecodeError> {
 }
 
 /// Known start positions of a file's rows of MCUs.
-pub(in crate::decode) enum KnownRows<'a> {
+pub(in crate::decode) enum RowPositions<'a> {
     None,
     /// An index has all of them.
     Index(&'a IndexHead<'a>),
@@ -129,13 +129,13 @@ impl Jpeg {
     pub(super) fn decode(
         &mut self,
         bytes: &[u8],
-        mut known: KnownRows<'_>,
+        mut known: RowPositions<'_>,
         (level, damaged): (Level, Damaged),
-        choose: Choose<'_>,
+        choose: ChooseRegion<'_>,
         out: &mut Planes,
     ) -> Result<Decoded, DecodeError> {
         let mut header = ScanHeader::parse(bytes)?;
-        refuse_unknown(&header)?;
+        check_supported(&header)?;
         let (width, height) = (header.frame.width, header.frame.height);
         let region = choose(width, height)?;
         check_size(bytes, &header)?;
@@ -143,13 +143,13 @@ impl Jpeg {
         let file = (bytes, &mut header);
         // If the known positions do not lead to the region, decode from the start of the file.
         match &mut known {
-            KnownRows::None => {}
-            KnownRows::Index(index) => {
+            RowPositions::None => {}
+            RowPositions::Index(index) => {
                 if indexed::decode_from(index, self, file, &layout, level, out).is_some() {
                     return Ok(Decoded::by(Backend::Indexed)(region));
                 }
             }
-            KnownRows::Found(rows) => {
+            RowPositions::Found(rows) => {
                 if rows::decode_from(rows, self, file, &layout, level, out).is_some() {
                     return Ok(Decoded { by_rows: true, ..Decoded::by(Backend::Region)(region) });
                 }
@@ -157,13 +157,13 @@ impl Jpeg {
         }
         let mut components = std::mem::take(&mut self.components);
         let planes = if layout.as_coded { &mut out.planes[..] } else { &mut components };
-        let can_be_known = rows::can_be_known(&header, &layout);
+        let supports_row_starts = rows::supports_row_starts(&header, &layout);
         let done = if header.frame.marker == PROGRESSIVE {
             self.decode_progressive(bytes, &mut header, &layout, level, planes)
         } else {
             self.decode_region(bytes, &mut header, &layout, level, planes)
         };
-        if let (KnownRows::Found(rows), Ok(()), true) = (known, &done, can_be_known) {
+        if let (RowPositions::Found(rows), Ok(()), true) = (known, &done, supports_row_starts) {
             *rows = RowStarts::found(bytes, header.data, &self.rows);
         }
         let concealed = match done {
@@ -340,7 +340,7 @@ fn check_size(bytes: &[u8], header: &ScanHeader) -> Result<(), DecodeError> {
 }
 
 /// Refuses files that no decoder here supports.
-fn refuse_unknown(header: &ScanHeader) -> Result<(), DecodeError> {
+fn check_supported(header: &ScanHeader) -> Result<(), DecodeError> {
     let frame = &header.frame;
     let unsupported = |what: String| Err(DecodeError::Unsupported(what));
     match frame.marker {
@@ -369,11 +369,11 @@ struct RegionLayout {
     /// The columns and rows of MCUs in interleaved scans.
     columns: u32,
     rows: u32,
-    parts: Vec<ComponentPart>,
+    parts: Vec<ComponentRegion>,
 }
 
 /// The part of the region in one component.
-struct ComponentPart {
+struct ComponentRegion {
     h: u32,
     v: u32,
     quantisation: usize,
@@ -383,7 +383,7 @@ struct ComponentPart {
     rows: Range<u32>,
 }
 
-impl ComponentPart {
+impl ComponentRegion {
     /// The columns and rows of the component's blocks in an MCU of `scan`, which contains the component. A scan of one
     /// component is not interleaved: an MCU is one block, regardless of the sampling factors.
     fn factors(&self, scan: &[ScanComponent]) -> (u32, u32) {
@@ -431,10 +431,10 @@ impl RegionLayout {
             let (columns, rows) = sampling.wanted(region);
             let columns = columns.start / 8..columns.end.div_ceil(8);
             let rows = rows.start / 8..rows.end.div_ceil(8);
-            parts.push(ComponentPart { h, v, quantisation, sampling, columns, rows });
+            parts.push(ComponentRegion { h, v, quantisation, sampling, columns, rows });
         }
         let blocks: u32 = parts.iter().map(|part| part.h * part.v).sum();
-        as_coded &= parts.len() == 1 || blocks <= MOST_BLOCKS;
+        as_coded &= parts.len() == 1 || blocks <= MAX_BLOCKS;
         let (columns, rows) = (frame.width.div_ceil(8 * h_max), frame.height.div_ceil(8 * v_max));
         Ok(Self { color, as_coded, columns, rows, parts })
     }
@@ -466,9 +466,9 @@ impl RegionLayout {
 
     /// The columns and rows of the MCUs that hold wanted blocks, in a scan of these components.
     fn wanted(&self, scan: &[ScanComponent]) -> (Range<u32>, Range<u32>) {
-        let over = |range: fn(&ComponentPart) -> &Range<u32>, factor: fn((u32, u32)) -> u32| {
+        let over = |range: fn(&ComponentRegion) -> &Range<u32>, factor: fn((u32, u32)) -> u32| {
             let parts = || scan.iter().map(|scan| &self.parts[scan.component]);
-            let factor = |part: &ComponentPart| factor(part.factors(scan));
+            let factor = |part: &ComponentRegion| factor(part.factors(scan));
             let first = parts().map(|part| range(part).start / factor(part)).min().unwrap_or(0);
             let end = parts().map(|part| range(part).end.div_ceil(factor(part))).max().unwrap_or(0);
             first..end

@@ -19,8 +19,8 @@ pub(super) fn assemble(components: &[Plane], color_space: JpegColorSpace, region
             }
             return;
         }
-        JpegColorSpace::Cmyk => |[c, m, y, k]| on_paper([c, m, y], k),
-        JpegColorSpace::Ycck => |[y, cb, cr, k]| on_paper(ycc_to_rgb(y, cb, cr).map(|ink| 255 - ink), k),
+        JpegColorSpace::Cmyk => |[c, m, y, k]| cmyk_to_rgb([c, m, y], k),
+        JpegColorSpace::Ycck => |[y, cb, cr, k]| cmyk_to_rgb(ycc_to_rgb(y, cb, cr).map(|ink| 255 - ink), k),
     };
     let mut inks: [Vec<u8>; 4] = std::array::from_fn(|_| vec![0; width]);
     for (row, y) in rows {
@@ -41,7 +41,7 @@ pub(super) fn assemble(components: &[Plane], color_space: JpegColorSpace, region
 
 /// Converts stored cyan, magenta, yellow and black to red, green and blue, as Pillow does. Stored values are inverted,
 /// as Adobe's programs write them. The result is the product of the light that the ink and the black let through.
-fn on_paper(stored: [u8; 3], black: u8) -> [u8; 3] {
+fn cmyk_to_rgb(stored: [u8; 3], black: u8) -> [u8; 3] {
     let light = u32::from(black);
     stored.map(|stored| {
         let product = u32::from(255 - stored) * light + 128;
@@ -57,8 +57,8 @@ mod tests {
     fn ink_on_paper_is_as_pillow_has_it() {
         // Expected are the values of Pillow 12: Image.new("CMYK", (1, 1), (255 - c, 255 - m, 255 - y, 255 -
         // k)).convert("RGB").
-        assert_eq!(on_paper([255, 128, 0], 255), [255, 128, 0]);
-        assert_eq!(on_paper([255, 128, 0], 100), [100, 50, 0]);
-        assert_eq!(on_paper([200, 100, 50], 0), [0, 0, 0]);
+        assert_eq!(cmyk_to_rgb([255, 128, 0], 255), [255, 128, 0]);
+        assert_eq!(cmyk_to_rgb([255, 128, 0], 100), [100, 50, 0]);
+        assert_eq!(cmyk_to_rgb([200, 100, 50], 0), [0, 0, 0]);
     }
 }

@@ -6,22 +6,22 @@ pub(in crate::decode) use super::indexed::EntryPoint;
 use super::indexed::{IndexedImage, is_indexed};
 use super::markers::Frame;
 use super::packed::{PackedImage, is_packed};
-use super::{ComponentPart, RegionLayout};
+use super::{ComponentRegion, RegionLayout};
 use crate::decode::{PlaneLayout, PlanesLayout, Region};
 use base::error::DecodeError;
 use std::ops::Range;
 
 /// An image that Foreload's own GPU kernels can decode, according to its headers.
 #[derive(Debug)]
-pub struct OwnImage<'a>(OwnForm<'a>);
+pub struct CudaImage<'a>(CudaImageFormat<'a>);
 
 #[derive(Debug)]
-enum OwnForm<'a> {
+enum CudaImageFormat<'a> {
     Packed(PackedImage),
     Indexed(IndexedImage<'a>),
 }
 
-impl<'a> OwnImage<'a> {
+impl<'a> CudaImage<'a> {
     /// Reads and checks the headers of an image, but not its rows of MCUs. Returns `None` for an image in another
     /// storage format, and for one that only the CPU's decoder can handle.
     ///
@@ -29,9 +29,9 @@ impl<'a> OwnImage<'a> {
     /// [`DecodeError::Corrupt`] for a damaged head.
     pub fn read(bytes: &'a [u8]) -> Result<Option<Self>, DecodeError> {
         if is_packed(bytes) {
-            PackedImage::read(bytes).map(|image| Some(Self(OwnForm::Packed(image))))
+            PackedImage::read(bytes).map(|image| Some(Self(CudaImageFormat::Packed(image))))
         } else if is_indexed(bytes) {
-            Ok(IndexedImage::read(bytes)?.map(|image| Self(OwnForm::Indexed(image))))
+            Ok(IndexedImage::read(bytes)?.map(|image| Self(CudaImageFormat::Indexed(image))))
         } else {
             Ok(None)
         }
@@ -40,8 +40,8 @@ impl<'a> OwnImage<'a> {
     /// The width and height of the image.
     pub fn size(&self) -> (u32, u32) {
         match &self.0 {
-            OwnForm::Packed(image) => image.size(),
-            OwnForm::Indexed(image) => image.size(),
+            CudaImageFormat::Packed(image) => image.size(),
+            CudaImageFormat::Indexed(image) => image.size(),
         }
     }
 
@@ -50,17 +50,17 @@ impl<'a> OwnImage<'a> {
     ///
     /// # Errors
     /// [`DecodeError::Corrupt`] for sampling factors that packed images do not have.
-    pub fn plan(&self, region: Region) -> Result<Option<OwnPlan>, DecodeError> {
+    pub fn plan(&self, region: Region) -> Result<Option<CudaPlan>, DecodeError> {
         match &self.0 {
-            OwnForm::Packed(image) => image.plan(region).map(Some),
-            OwnForm::Indexed(image) => Ok(image.plan(region)),
+            CudaImageFormat::Packed(image) => image.plan(region).map(Some),
+            CudaImageFormat::Indexed(image) => Ok(image.plan(region)),
         }
     }
 }
 
 /// The plan by which a GPU kernel decodes a region of an image.
 #[derive(Debug, Clone)]
-pub struct OwnPlan {
+pub struct CudaPlan {
     /// The layout of the planes in their own memory. They hold the wanted blocks.
     pub layout: PlanesLayout,
     /// The range of the image's bytes that is needed.
@@ -89,7 +89,7 @@ impl PlannedComponent {
     /// quantisation steps in coding order.
     pub(super) fn new(
         plane: usize,
-        part: &ComponentPart,
+        part: &ComponentRegion,
         (columns, rows): (u32, u32),
         table: &[u16; 64],
     ) -> Self {
@@ -104,7 +104,7 @@ impl PlannedComponent {
 pub(in crate::decode) struct PlannedRow {
     /// The index of the row in the image.
     pub(in crate::decode) number: u32,
-    /// Its offset in [`OwnPlan::bytes`], and its length in bytes.
+    /// Its offset in [`CudaPlan::bytes`], and its length in bytes.
     pub(in crate::decode) start: u64,
     pub(in crate::decode) length: u32,
 }
@@ -140,6 +140,6 @@ impl RegionLayout {
         });
         let whole = Region { x: 0, y: 0, width: frame.width, height: frame.height };
         let decoded = planes.clone().next().map_or(whole, |first| first.region(frame.width, frame.height));
-        PlanesLayout::stacked(self.color, decoded, planes)
+        PlanesLayout::concatenated(self.color, decoded, planes)
     }
 }

@@ -82,7 +82,7 @@ impl RowStarts {
 }
 
 /// Whether row positions can be known for this kind of file.
-pub(super) fn can_be_known(header: &ScanHeader, layout: &RegionLayout) -> bool {
+pub(super) fn supports_row_starts(header: &ScanHeader, layout: &RegionLayout) -> bool {
     layout.as_coded && is_sequential_scan(header) && header.tables.restart_interval == 0
 }
 
@@ -101,9 +101,9 @@ pub(super) fn decode_from(
     level: Level,
     out: &mut Planes,
 ) -> Option<()> {
-    let mut known = rows.take().filter(|known| can_be_known(header, layout) && known.is_of(file))?;
+    let mut known = rows.take().filter(|known| supports_row_starts(header, layout) && known.is_of(file))?;
     let last = known.rows.len() as u32 - 1;
-    let scan = EnteredScan::new(jpeg, (file, header), layout, level, out)?;
+    let scan = ScanFromEntryPoint::new(jpeg, (file, header), layout, level, out)?;
     let wanted = scan.rows.clone();
     for row in wanted.start..wanted.end.min(last) {
         let [start, next] = [row, row + 1].map(|row| known.rows[row as usize].unpack());
@@ -121,7 +121,7 @@ pub(super) fn decode_from(
 }
 
 /// The only scan of a file, decoded from entry points.
-pub(super) struct EnteredScan<'a> {
+pub(super) struct ScanFromEntryPoint<'a> {
     file: &'a [u8],
     components: Vec<Component>,
     /// The columns and rows of MCUs.
@@ -134,7 +134,7 @@ pub(super) struct EnteredScan<'a> {
     level: Level,
 }
 
-impl<'a> EnteredScan<'a> {
+impl<'a> ScanFromEntryPoint<'a> {
     /// Prepares the decoding of the region of `layout`, and shapes `out` for it. Returns `None` if the file's tables
     /// are damaged.
     pub(super) fn new(

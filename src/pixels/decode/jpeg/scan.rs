@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::bits::{BitReader, Entropy, value};
-use super::blocks::{BlockPlace, BlockSink, CoefficientOrder, OneByOne};
+use super::blocks::{BlockPlace, BlockSink, CoefficientOrder, SingleBlockSink};
 use super::huffman::{
     AC_BITS, AcTable, DC_BITS, DcTable, HuffmanCode, LookupEntry, MAX_AC_SIZE, MAX_DC_SIZE,
 };
@@ -116,20 +116,20 @@ pub(super) fn decode(
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 => unsafe { decode_avx2(scan, planes, rows) },
-        _ => decode_with::<OneByOne<PortableIdct>>(scan, planes, rows),
+        _ => decode_with::<SingleBlockSink<PortableIdct>>(scan, planes, rows),
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,avx512f,avx512bw")]
 fn decode_avx512(scan: &Scan, planes: &mut [Plane], rows: &mut Vec<RowStart>) -> Result<(), ScanFailure> {
-    decode_with::<super::blocks::TwoByTwo>(scan, planes, rows)
+    decode_with::<super::blocks::PairedBlockSink>(scan, planes, rows)
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt")]
 fn decode_avx2(scan: &Scan, planes: &mut [Plane], rows: &mut Vec<RowStart>) -> Result<(), ScanFailure> {
-    decode_with::<OneByOne<super::idct::avx2::Avx2Idct>>(scan, planes, rows)
+    decode_with::<SingleBlockSink<super::idct::avx2::Avx2Idct>>(scan, planes, rows)
 }
 
 #[inline(always)]

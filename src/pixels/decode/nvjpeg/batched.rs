@@ -8,7 +8,7 @@ use nvjpeg_sys::safe::{
     Backend, Batch, BitStream, ChromaSubsampling, Handle, Image, OutputFormat, State, image,
 };
 
-use super::decoder::{ImageOutcome, NotMade, refusal, region};
+use super::decoder::{CreateError, ImageOutcome, refusal, region};
 use super::memory::WorkingMemory;
 use super::{Library, NvJpegBackend, Request};
 use crate::decode::ColorModel;
@@ -59,7 +59,7 @@ impl Batched {
         memory: &WorkingMemory,
         backend: NvJpegBackend,
         batch: usize,
-    ) -> Result<Self, NotMade> {
+    ) -> Result<Self, CreateError> {
         let its_backend = match backend {
             NvJpegBackend::Hardware => Backend::NVJPEG_BACKEND_HARDWARE,
             _ => Backend::NVJPEG_BACKEND_GPU_HYBRID,

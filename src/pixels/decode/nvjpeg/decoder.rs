@@ -2,7 +2,7 @@
 
 use super::batched::Batched;
 use super::memory::WorkingMemory;
-use super::phased::Phased;
+use super::phased::PerImageDecoder;
 use super::{Library, NvJpegBackend, Request};
 use crate::gpu::{Event, GpuDevice, Stream};
 use base::error::{DecodeError, Error, Result};
@@ -37,29 +37,29 @@ pub struct NvJpegDecoder {
 /// make one and not every loader uses all of them.
 #[derive(Default)]
 struct Backends {
-    hardware: MadeBackend<Batched>,
-    cuda_batched: MadeBackend<Batched>,
-    cuda: MadeBackend<Phased>,
+    hardware: BackendState<Batched>,
+    cuda_batched: BackendState<Batched>,
+    cuda: BackendState<PerImageDecoder>,
     /// All streams that were used.
     streams: Vec<Stream>,
 }
 
 /// A backend after it was made, or why this GPU has none; `None` before.
-type MadeBackend<T> = Option<Result<T, String>>;
+type BackendState<T> = Option<Result<T, String>>;
 
 /// Why a backend could not be made.
-pub(super) enum NotMade {
+pub(super) enum CreateError {
     Library(nvjpeg_sys::Error),
     Driver(Error),
 }
 
-impl From<nvjpeg_sys::Error> for NotMade {
+impl From<nvjpeg_sys::Error> for CreateError {
     fn from(error: nvjpeg_sys::Error) -> Self {
         Self::Library(error)
     }
 }
 
-impl From<Error> for NotMade {
+impl From<Error> for CreateError {
     fn from(error: Error) -> Self {
         Self::Driver(error)
     }
@@ -167,7 +167,9 @@ impl NvJpegDecoder {
         let (library, device, memory) = (&self.library, &self.device, &self.memory);
         let backends = self.backends.as_mut().ok_or_else(dropped)?;
         match backend {
-            NvJpegBackend::Cuda => fill(&mut backends.cuda, backend, || Phased::new(library, device, memory)),
+            NvJpegBackend::Cuda => {
+                fill(&mut backends.cuda, backend, || PerImageDecoder::new(library, device, memory))
+            }
             _ => fill(backends.batched(backend), backend, || {
                 Batched::new(library, device, memory, backend, self.batch)
             }),
@@ -175,7 +177,7 @@ impl NvJpegDecoder {
     }
 
     /// Whether this GPU or this nvJPEG lacks the backend, as [`NvJpegDecoder::make`] has found.
-    pub(super) fn is_without(&mut self, backend: NvJpegBackend) -> bool {
+    pub(super) fn lacks_backend(&mut self, backend: NvJpegBackend) -> bool {
         let Some(backends) = &mut self.backends else { return false };
         match backend {
             NvJpegBackend::Cuda => matches!(backends.cuda, Some(Err(_))),
@@ -233,24 +235,24 @@ impl Backends {
     }
 
     /// The field of a batched backend.
-    fn batched(&mut self, backend: NvJpegBackend) -> &mut MadeBackend<Batched> {
+    fn batched(&mut self, backend: NvJpegBackend) -> &mut BackendState<Batched> {
         if backend == NvJpegBackend::Hardware { &mut self.hardware } else { &mut self.cuda_batched }
     }
 }
 
 /// Fills an empty field with the result of `make`.
 fn fill<T>(
-    place: &mut MadeBackend<T>,
+    place: &mut BackendState<T>,
     backend: NvJpegBackend,
-    make: impl FnOnce() -> Result<T, NotMade>,
+    make: impl FnOnce() -> Result<T, CreateError>,
 ) -> Result<()> {
     if place.is_none() {
         *place = Some(match make() {
             Ok(made) => Ok(made),
-            Err(NotMade::Library(error)) if is_final(error) => Err(explain(backend, error)),
+            Err(CreateError::Library(error)) if is_final(error) => Err(explain(backend, error)),
             // Memory may be short now and sufficient next time.
-            Err(NotMade::Library(error)) => return Err(Error::Unavailable(explain(backend, error))),
-            Err(NotMade::Driver(error)) => return Err(error),
+            Err(CreateError::Library(error)) => return Err(Error::Unavailable(explain(backend, error))),
+            Err(CreateError::Driver(error)) => return Err(error),
         });
     }
     match place {

@@ -6,7 +6,7 @@ use nvjpeg_sys::safe::{
 };
 
 use super::batched::target;
-use super::decoder::{ImageOutcome, NotMade, refusal, region};
+use super::decoder::{CreateError, ImageOutcome, refusal, region};
 use super::memory::WorkingMemory;
 use super::{Library, Request, by_host};
 use crate::decode::ColorModel;
@@ -14,7 +14,7 @@ use crate::gpu::{Event, GpuDevice, Stream};
 use base::error::{DecodeError, Result};
 
 /// nvJPEG's decoder with separately called phases.
-pub(super) struct Phased {
+pub(super) struct PerImageDecoder {
     // The state of two images. The fields are dropped in this order.
     pages: [Page; 2],
     /// The index of the most recently used page.
@@ -36,19 +36,19 @@ struct Page {
     device: DeviceBuffer,
 }
 
-impl Phased {
+impl PerImageDecoder {
     pub(super) fn new(
         library: &Library,
         device: &GpuDevice,
         memory: &WorkingMemory,
-    ) -> Result<Self, NotMade> {
+    ) -> Result<Self, CreateError> {
         let flags = nvjpeg_sys::sys::NVJPEG_FLAGS_BITSTREAM_STRICT;
         let backend = Backend::NVJPEG_BACKEND_DEFAULT;
         let handle = Handle::new(library.raw(), backend, memory.of_device(), memory.of_host(), flags)?;
         let by_cpu = Decoder::new(&handle, Backend::NVJPEG_BACKEND_HYBRID)?;
         let by_gpu = Decoder::new(&handle, Backend::NVJPEG_BACKEND_GPU_HYBRID)?;
         let page = || {
-            Ok::<_, NotMade>(Page {
+            Ok::<_, CreateError>(Page {
                 done: Event::new(device)?,
                 by_cpu: State::of(&by_cpu)?,
                 by_gpu: State::of(&by_gpu)?,

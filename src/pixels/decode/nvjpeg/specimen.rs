@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use super::Subsampling;
 use crate::decode::PlanesLayout;
-use crate::decode::jpeg::usual_codes;
+use crate::decode::jpeg::annex_k_luma_codes;
 
 /// The largest deviation in grey levels, which allows for a decoder's rounding.
 const TOLERANCE: f64 = 1.5;
@@ -88,7 +88,7 @@ pub(super) fn file(sampling: Subsampling, (width, height): (u32, u32)) -> Vec<u8
     }
     scan.extend([0, 63, 0]);
     segment(0xC0, &frame);
-    let codes = usual_codes();
+    let codes = annex_k_luma_codes();
     for (class, (lengths, symbols)) in [0x00, 0x10].into_iter().zip(&codes) {
         segment(0xC4, &[&[class][..], lengths, symbols].concat());
     }

@@ -13,11 +13,11 @@ use base::error::{Error, Result};
 
 /// The size of the images: like sizes of photographs no multiple of MCUs, and not below the minimum of decoding
 /// engines.
-const RAGGED: (u32, u32) = (203, 157);
+const ODD_SIZE: (u32, u32) = (203, 157);
 
 /// The size rounded up to whole chroma samples, for a backend that fails only if one is partly outside.
 fn even(sampling: Subsampling) -> (u32, u32) {
-    let ((width, height), (step_x, step_y)) = (RAGGED, sampling.steps());
+    let ((width, height), (step_x, step_y)) = (ODD_SIZE, sampling.steps());
     (width.next_multiple_of(step_x), height.next_multiple_of(step_y))
 }
 
@@ -37,7 +37,7 @@ impl Abilities {
         let mut decoder =
             NvJpegDecoder::new(library, device, NvJpegBackend::CudaBatched.least_of_call() + 1)?;
         let engines = decoder.engines()?;
-        let mut examiner = Examiner {
+        let mut examiner = BackendProbe {
             decoder,
             stream: Stream::new(device)?,
             pool: MemoryPool::new(device, device.memory()?.1 as usize)?,
@@ -52,7 +52,7 @@ impl Abilities {
                 Ok(()) => backends.push(backend),
                 // The last backend is required, because nothing of nvJPEG works without it; the others are optional.
                 Err(Error::Unavailable(reason)) if backend != NvJpegBackend::Cuda => {
-                    if !examiner.decoder.is_without(backend) {
+                    if !examiner.decoder.lacks_backend(backend) {
                         examiner.failures[backend as usize] = Some(reason.clone());
                     }
                     for sampling in Subsampling::ALL {
@@ -65,10 +65,10 @@ impl Abilities {
         for (backend, sampling) in
             backends.into_iter().flat_map(|backend| Subsampling::ALL.map(|sampling| (backend, sampling)))
         {
-            let (ability, reason) = examiner.ability(backend, sampling, RAGGED)?;
+            let (ability, reason) = examiner.ability(backend, sampling, ODD_SIZE)?;
             abilities.set(backend, sampling, ability);
             // With one pixel per chroma sample, none is partly outside.
-            if ability < backend.best() && even(sampling) != RAGGED {
+            if ability < backend.best() && even(sampling) != ODD_SIZE {
                 let (even, _) = examiner.ability(backend, sampling, even(sampling))?;
                 abilities.set_even(backend, sampling, even.max(ability));
             }
@@ -82,7 +82,7 @@ impl Abilities {
 }
 
 /// Tries one backend with one kind of image at a time.
-struct Examiner {
+struct BackendProbe {
     decoder: NvJpegDecoder,
     stream: Stream,
     pool: MemoryPool,
@@ -93,7 +93,7 @@ struct Examiner {
     cores: usize,
 }
 
-impl Examiner {
+impl BackendProbe {
     /// The ability of a backend for images of this kind, and why it is not more capable.
     fn ability(
         &mut self,

@@ -38,7 +38,7 @@ impl From<HttpFailure> for RangeFailure {
     fn from(failure: HttpFailure) -> Self {
         match failure {
             failure if failure.is_gone() => Self::Changed(format!("is gone: {failure}")),
-            failure if failure.is_passing() => Self::Passing(failure),
+            failure if failure.may_succeed_later() => Self::Passing(failure),
             failure => Self::GaveUp(GaveUp { failure, tries: 1 }),
         }
     }

@@ -1,6 +1,6 @@
 //! Reads one sample from a server, on the calling thread.
 
-use super::MOST_MOVES;
+use super::MAX_MOVES;
 use super::attempt::{RangeFailure, Wanted};
 use crate::io::files::{Files, RemoteFile};
 use base::error::Result;
@@ -27,7 +27,7 @@ pub(in crate::io) fn read_blocking(
             Err(failure) => failure,
         };
         match failure {
-            RangeFailure::Moved(difference) if moves < MOST_MOVES => {
+            RangeFailure::Moved(difference) if moves < MAX_MOVES => {
                 moves += 1;
                 files.accept(extent.file, difference)?;
             }

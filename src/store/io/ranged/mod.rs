@@ -9,7 +9,7 @@ mod attempt;
 mod blocking;
 mod race;
 
-use super::files::{Files, MOST_MOVES, RemoteFile};
+use super::files::{Files, MAX_MOVES, RemoteFile};
 use super::{Completion, DROP_LIMIT, Filled, ReadRequest, ReadStats, Reader, Waker};
 use attempt::{RangeFailure, Wanted};
 use base::error::{Error, Result};
@@ -210,7 +210,7 @@ impl RangedShared {
             let stamp = self.files.stamp(extent.file);
             match self.fetch(&file, Wanted { extent, stamp }, room).await {
                 Ok(found) => return Ok(found.filter(|found| found.is_stable()).map(Stamp::version)),
-                Err(RangeFailure::Moved(difference)) if moves < MOST_MOVES => {
+                Err(RangeFailure::Moved(difference)) if moves < MAX_MOVES => {
                     let _alone = self.accepting.lock().await;
                     if self.files.stamp(extent.file) != stamp {
                         // Another read found that the shard still holds the indexed samples.

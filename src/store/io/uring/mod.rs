@@ -9,9 +9,7 @@ mod ring;
 
 pub use ring::RingMode;
 
-use super::files::{
-    Files, MOST_MOVES, OpenMode, OpenPolicy, OpenShard, OpenShards, ReadAttempt, ReadFailure,
-};
+use super::files::{Files, MAX_MOVES, OpenMode, OpenPolicy, OpenShard, OpenShards, ReadAttempt, ReadFailure};
 use super::transfer::{ShortReads, Transfer};
 use super::{Completion, DROP_LIMIT, ReadRequest, ReadStats, Reader, Waker};
 use base::error::{Error, Result};
@@ -325,7 +323,7 @@ impl UringReader {
     fn begin_anew(&mut self, number: u32) {
         let Some(read) = &mut self.reads[number as usize] else { return };
         read.moves += 1;
-        if read.moves > MOST_MOVES {
+        if read.moves > MAX_MOVES {
             return self.fail(number, ReadFailure::Written);
         }
         read.attempt = ReadAttempt::begin(read.moves);

@@ -24,7 +24,7 @@ pub enum RingMode {
 
 impl RingMode {
     /// All setups, in the order in which they are tried.
-    pub const LADDER: [Self; 3] = [Self::Deferred, Self::Cooperative, Self::Plain];
+    pub const PREFERENCE: [Self; 3] = [Self::Deferred, Self::Cooperative, Self::Plain];
 
     /// Returns the setup's flags in words.
     pub fn describe(self) -> &'static str {
@@ -79,7 +79,7 @@ impl Ring {
     ) -> io::Result<Self> {
         let (ring, mode) = match mode {
             Some(mode) => (build(mode, entries)?, mode),
-            None => climb(entries)?,
+            None => best_mode(entries)?,
         };
         let submitter = ring.submitter();
         let mut probe = Probe::new();
@@ -228,9 +228,9 @@ fn build(mode: RingMode, entries: u32) -> io::Result<IoUring> {
     builder.build(entries)
 }
 
-fn climb(entries: u32) -> io::Result<(IoUring, RingMode)> {
+fn best_mode(entries: u32) -> io::Result<(IoUring, RingMode)> {
     let mut last = io::Error::from_raw_os_error(libc::EINVAL);
-    for mode in RingMode::LADDER {
+    for mode in RingMode::PREFERENCE {
         match build(mode, entries) {
             Ok(ring) => return Ok((ring, mode)),
             // This kernel does not support a flag. Any other error would occur with other flags too.

@@ -6,7 +6,7 @@ use super::link::{PeerLink, PeerPush};
 use super::stats::{PeerCounts, PeerStats};
 use super::transfer::{Miss, PeerAnswer, PeerRead, PeerTransfer};
 use crate::io::Waker;
-use crate::peers::bound::BytesUnderWay;
+use crate::peers::bound::ByteBudget;
 use crate::peers::counters::count;
 use crate::peers::wire::SharedDataset;
 use base::error::{Error, Result};
@@ -21,7 +21,7 @@ use std::time::Instant;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
 /// The least bytes that a push counts for.
-const LEAST_PUSH: usize = 4096;
+const MIN_PUSH: usize = 4096;
 
 /// The warning when the thread has died.
 const DIED: &str = "the thread that reads from other nodes has died: from now on what they keep comes from the source; \
@@ -86,7 +86,7 @@ enum PeerWork {
 pub struct PeerPusher {
     links: Arc<[Arc<PeerLink>]>,
     work: UnboundedSender<PeerWork>,
-    pushes: BytesUnderWay,
+    pushes: ByteBudget,
 }
 
 impl PeerPusher {
@@ -105,7 +105,7 @@ impl PeerPusher {
         }
         // A push takes more memory than its bytes.
         let reserved =
-            self.pushes.reserve(bytes.len().max(LEAST_PUSH)).filter(|_| link.admit_push(Instant::now()));
+            self.pushes.reserve(bytes.len().max(MIN_PUSH)).filter(|_| link.admit_push(Instant::now()));
         let queued = reserved.is_some_and(|reserved| {
             let push = PeerPush { sample, version, crc, bytes, _reserved: reserved };
             self.work.send(PeerWork::Push(peer, push)).is_ok()
@@ -172,7 +172,7 @@ impl HttpTransfer {
         let thread = RuntimeThread::start("foreload-fetch", || Ok(run(links.clone(), queue)), died)?;
         let encrypted = if peers.iter().any(|peer| peer.pin.is_some()) { ", TLS 1.3" } else { "" };
         Ok(Self {
-            pusher: Some(PeerPusher { links, work, pushes: BytesUnderWay::new(options.push_bytes) }),
+            pusher: Some(PeerPusher { links, work, pushes: ByteBudget::new(options.push_bytes) }),
             answers,
             posted: Vec::new(),
             depth: options.depth,
@@ -190,7 +190,7 @@ impl HttpTransfer {
 
 impl Drop for HttpTransfer {
     fn drop(&mut self) {
-        if !self.thread.is_here() {
+        if !self.thread.is_own_process() {
             // Dropping them would take locks that another thread of the parent may have held at the fork.
             std::mem::forget(self.pusher.take());
             std::mem::forget(std::mem::take(&mut self.posted));
@@ -322,7 +322,7 @@ mod tests {
         post(&mut transfer);
         transfer.flush();
         // There is no such peer: the thread panics.
-        let reserved = BytesUnderWay::new(1).reserve(1).unwrap();
+        let reserved = ByteBudget::new(1).reserve(1).unwrap();
         let push =
             PeerPush { sample: 7, version: FileVersion(1), crc: 0, bytes: Bytes::new(), _reserved: reserved };
         transfer.pusher().work.send(PeerWork::Push(99, push)).unwrap_or_else(|_| panic!("it lives"));

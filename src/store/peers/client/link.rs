@@ -23,7 +23,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Body;
 use hyper::header::{self, HeaderValue};
 use hyper::{Method, Request, StatusCode};
-use pixels::decode::{FileForm, form_of};
+use pixels::decode::{StorageFormat, storage_format_of};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -41,7 +41,7 @@ pub(super) struct PeerLink {
     reads: ConnectionPool,
     pushes: ConnectionPool,
     limits: DeadlineLimits,
-    judgement: Mutex<Judgement>,
+    judgement: Mutex<PeerHealth>,
     pub counters: Arc<PeerCounters>,
     latency: SharedHistogram,
     /// Whether the peer has reported that it has no room for more.
@@ -50,7 +50,7 @@ pub(super) struct PeerLink {
 }
 
 /// The measured health of a peer.
-struct Judgement {
+struct PeerHealth {
     breaker: Breaker,
     deadline: RequestDeadline,
 }
@@ -78,7 +78,7 @@ impl PeerLink {
             reads: pool(options.connections),
             pushes: pool(PUSH_CONNECTIONS),
             limits: options.deadline,
-            judgement: Mutex::new(Judgement {
+            judgement: Mutex::new(PeerHealth {
                 breaker: Breaker::new(options.breaker),
                 deadline: RequestDeadline::new(options.deadline, Instant::now()),
             }),
@@ -91,7 +91,7 @@ impl PeerLink {
 
     /// Posts a read of `bytes` at `now`; `None` if the breaker is open.
     pub(super) fn admit_read(&self, bytes: u64, now: Instant) -> Option<PostedRead> {
-        let Judgement { breaker, deadline } = &mut *self.judgement();
+        let PeerHealth { breaker, deadline } = &mut *self.judgement();
         breaker.admit(now).then(|| deadline.post(bytes, now))
     }
 
@@ -185,7 +185,7 @@ impl PeerLink {
             checksum.update(piece);
             arrived += piece.len();
         }
-        let may_be = arrived == expected || form_of(room) != FileForm::AsIs;
+        let may_be = arrived == expected || storage_format_of(room) != StorageFormat::AsIs;
         if arrived != room.len() || checksum.value() != crc || !may_be {
             return Err(Miss::Wrong);
         }
@@ -293,7 +293,7 @@ impl PeerLink {
         )
     }
 
-    fn judgement(&self) -> MutexGuard<'_, Judgement> {
+    fn judgement(&self) -> MutexGuard<'_, PeerHealth> {
         self.judgement.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

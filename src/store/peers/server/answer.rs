@@ -1,11 +1,11 @@
 //! Makes the answer to a request of a peer.
 
 use super::connections::{AnswerUnderWay, ConnectionWatch};
-use super::copies::NotServed;
+use super::copies::ServeFailure;
 use super::serving::Serving;
 use crate::peers::bound::ReservedBytes;
 use crate::peers::counters::count;
-use crate::peers::shelf::{Accepted, CopyBytes, Found, Shelf};
+use crate::peers::served_cache::{Accepted, CopyBytes, Found, ServedCache};
 use crate::peers::wire::{self, RangeAsked, SharedDataset};
 use base::crc::{Checksum, checksum};
 use bytes::Bytes;
@@ -37,12 +37,12 @@ pub(super) async fn answer(
     let Some((dataset, sample)) = SharedDataset::parse(request.uri().path()) else {
         return refused(&counters.malformed, StatusCode::NOT_FOUND);
     };
-    let Some(shelf) = serving.shelf(&dataset) else {
+    let Some(served_cache) = serving.served_cache(&dataset) else {
         return refused(&counters.other_datasets, StatusCode::CONFLICT);
     };
     match *request.method() {
-        Method::GET => serve(&serving, &*shelf, sample, request.headers(), under_way).await,
-        Method::PUT => take(&serving, shelf, sample, request).await,
+        Method::GET => serve(&serving, &*served_cache, sample, request.headers(), under_way).await,
+        Method::PUT => take(&serving, served_cache, sample, request).await,
         _ => refused(&counters.malformed, StatusCode::METHOD_NOT_ALLOWED),
     }
 }
@@ -50,14 +50,14 @@ pub(super) async fn answer(
 /// Answers with a sample, or a part of it.
 async fn serve(
     serving: &Serving,
-    shelf: &dyn Shelf,
+    served_cache: &dyn ServedCache,
     sample: u64,
     headers: &HeaderMap,
     under_way: AnswerUnderWay,
 ) -> Answer {
     let counters = &serving.counters;
     let asked = wire::version_of(headers, header::IF_MATCH);
-    let (copy, crc, version) = match shelf.find(sample, asked) {
+    let (copy, crc, version) = match served_cache.find(sample, asked) {
         Found::Copy { bytes, crc, version } => (bytes, crc, version),
         Found::Absent => return refused(&counters.absent, StatusCode::NOT_FOUND),
         Found::Stale => return refused(&counters.stale, StatusCode::PRECONDITION_FAILED),
@@ -84,14 +84,14 @@ async fn serve(
     let begun = serving.now();
     let bytes = match serving.copies.read(copy, part.clone()).await {
         Ok(bytes) => bytes,
-        Err(NotServed::Busy) => return busy(&counters.busy),
-        Err(NotServed::Unreadable) => {
+        Err(ServeFailure::Busy) => return busy(&counters.busy),
+        Err(ServeFailure::Unreadable) => {
             return refused(&counters.unreadable, StatusCode::NOT_FOUND);
         }
     };
     // The receiver would detect the damage too, but could not repair it.
     if status == StatusCode::OK && checksum(&bytes) != crc {
-        shelf.damaged(sample, crc);
+        served_cache.damaged(sample, crc);
         return refused(&counters.unreadable, StatusCode::NOT_FOUND);
     }
     serving.learn_pace(begun);
@@ -124,10 +124,15 @@ impl AsRef<[u8]> for BodyBytes {
 }
 
 /// Takes a sample that a peer pushes. If the body is not read to its end, the HTTP library closes the connection.
-async fn take(serving: &Serving, shelf: Arc<dyn Shelf>, sample: u64, request: Request<Incoming>) -> Answer {
+async fn take(
+    serving: &Serving,
+    served_cache: Arc<dyn ServedCache>,
+    sample: u64,
+    request: Request<Incoming>,
+) -> Answer {
     let counters = &serving.counters;
     let damaged = |status| refused(&counters.pushes_damaged, status);
-    let Some(expected) = shelf.length(sample) else {
+    let Some(expected) = served_cache.length(sample) else {
         return refused(&counters.malformed, StatusCode::NOT_FOUND);
     };
     let headers = request.headers();
@@ -159,8 +164,8 @@ async fn take(serving: &Serving, shelf: Arc<dyn Shelf>, sample: u64, request: Re
     if arrived != length || checksum.value() != crc {
         return damaged(StatusCode::UNPROCESSABLE_ENTITY);
     }
-    let at_once = shelf.accepts_at_once(sample);
-    let accept = move || shelf.accept(sample, version, crc, &slot.bytes()[..length]);
+    let at_once = served_cache.accepts_at_once(sample);
+    let accept = move || served_cache.accept(sample, version, crc, &slot.bytes()[..length]);
     let accepted = match at_once {
         true => accept(),
         // On another thread, so that the server answers other requests in the meantime.

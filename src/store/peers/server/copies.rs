@@ -1,7 +1,7 @@
 //! Reads the bytes of copies for answers, into buffers of bounded size.
 
 use crate::io::Filled;
-use crate::peers::shelf::CopyBytes;
+use crate::peers::served_cache::CopyBytes;
 use base::error::{Error, Result};
 use base::slot::{Slot, SlotPool};
 use bytes::Bytes;
@@ -18,7 +18,7 @@ const QUEUED_READS: usize = 256;
 
 /// Why a copy is not served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum NotServed {
+pub(super) enum ServeFailure {
     /// Too much is in progress.
     Busy,
     /// Its file cannot be read.
@@ -81,7 +81,7 @@ impl CopyReader {
     }
 
     /// Reads the bytes `part` of a copy.
-    pub(super) async fn read(&self, copy: CopyBytes, part: Range<u64>) -> Result<Bytes, NotServed> {
+    pub(super) async fn read(&self, copy: CopyBytes, part: Range<u64>) -> Result<Bytes, ServeFailure> {
         let (file, offset, alignment) = match copy {
             CopyBytes::Memory(bytes) => return Ok(bytes.slice(part.start as usize..part.end as usize)),
             CopyBytes::File { file, offset, alignment, .. } => (file, offset, u64::from(alignment)),
@@ -89,15 +89,15 @@ impl CopyReader {
         let first = (offset + part.start) / alignment * alignment;
         let range = first..(offset + part.end).next_multiple_of(alignment);
         let (within, length) = ((offset + part.start - first) as usize, (part.end - part.start) as usize);
-        let slot = self.slots.try_take(length).ok_or(NotServed::Busy)?;
+        let slot = self.slots.try_take(length).ok_or(ServeFailure::Busy)?;
         let mut read = CopyRead { file, range, enough: within + length, slot, arrived: 0 };
         // Direct reads always wait for the drive, even with NOWAIT.
         let slot = if alignment == 1 && read.cached() {
             read.slot
         } else {
             let (reply, answer) = oneshot::channel();
-            self.reads.try_send(QueuedRead { read, reply }).map_err(|_| NotServed::Busy)?;
-            answer.await.ok().flatten().ok_or(NotServed::Unreadable)?
+            self.reads.try_send(QueuedRead { read, reply }).map_err(|_| ServeFailure::Busy)?;
+            answer.await.ok().flatten().ok_or(ServeFailure::Unreadable)?
         };
         Ok(Bytes::from_owner(Filled::new(slot, within..within + length)))
     }
@@ -152,7 +152,7 @@ mod tests {
         (0..count).map(|at| (at * at / 7) as u8).collect()
     }
 
-    fn read(reader: &CopyReader, copy: CopyBytes, part: Range<u64>) -> Result<Bytes, NotServed> {
+    fn read(reader: &CopyReader, copy: CopyBytes, part: Range<u64>) -> Result<Bytes, ServeFailure> {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(reader.read(copy, part))
     }
@@ -198,9 +198,9 @@ mod tests {
         let reader = CopyReader::new(1, 2 << 20).unwrap();
         let copy =
             |file: File| CopyBytes::File { file: Arc::new(file), offset: 900, length: 200, alignment: 1 };
-        assert_eq!(read(&reader, copy(named.reopen().unwrap()), 0..200), Err(NotServed::Unreadable));
+        assert_eq!(read(&reader, copy(named.reopen().unwrap()), 0..200), Err(ServeFailure::Unreadable));
         let directory = File::open("/").unwrap();
-        assert_eq!(read(&reader, copy(directory), 0..200), Err(NotServed::Unreadable));
+        assert_eq!(read(&reader, copy(directory), 0..200), Err(ServeFailure::Unreadable));
         let memory = CopyBytes::Memory(Bytes::from(bytes(1000)));
         assert_eq!(read(&reader, memory, 10..20).unwrap(), &bytes(1000)[10..20]);
     }
@@ -212,9 +212,9 @@ mod tests {
         let file = Arc::new(file);
         let reader = CopyReader::new(1, 2 << 20).unwrap();
         let copy = |length: u32| CopyBytes::File { file: file.clone(), offset: 0, length, alignment: 1 };
-        assert_eq!(read(&reader, copy(3 << 20), 0..3 << 20), Err(NotServed::Busy));
+        assert_eq!(read(&reader, copy(3 << 20), 0..3 << 20), Err(ServeFailure::Busy));
         let held = read(&reader, copy(1 << 20), 0..1 << 20).unwrap();
-        assert_eq!(read(&reader, copy(1 << 20), 0..1 << 20), Err(NotServed::Busy));
+        assert_eq!(read(&reader, copy(1 << 20), 0..1 << 20), Err(ServeFailure::Busy));
         assert!(reader.push_buffer(1 << 19).is_none(), "reads keep half of the buffers");
         drop(held);
         assert!(reader.push_buffer(1 << 19).is_some());

@@ -14,8 +14,8 @@ mod stats;
 pub use connections::ConnectionLimits;
 pub use stats::ServerStats;
 
-use super::bound::BytesUnderWay;
-use super::shelf::Shelf;
+use super::bound::ByteBudget;
+use super::served_cache::ServedCache;
 use super::wire::SharedDataset;
 use base::error::{Error, Result};
 use base::notices::Notices;
@@ -128,7 +128,7 @@ impl Server {
             token: options.token.clone(),
             shelves: RwLock::default(),
             copies,
-            under_way: BytesUnderWay::new(options.bytes_under_way),
+            under_way: ByteBudget::new(options.bytes_under_way),
             pace: Mutex::new(ServingPace::new(options.bandwidth)),
             own_reads_wait: options.own_reads_wait.clone(),
             counters: Default::default(),
@@ -155,9 +155,9 @@ impl Server {
         self.address
     }
 
-    /// Serves the samples of `dataset` from `shelf` from now on, in place of a former shelf of that dataset.
-    pub fn share(&self, dataset: SharedDataset, shelf: Arc<dyn Shelf>) {
-        self.serving.shelves.write().unwrap_or_else(PoisonError::into_inner).insert(dataset, shelf);
+    /// Serves the samples of `dataset` from `served_cache` from now on, in place of a former shelf of that dataset.
+    pub fn share(&self, dataset: SharedDataset, served_cache: Arc<dyn ServedCache>) {
+        self.serving.shelves.write().unwrap_or_else(PoisonError::into_inner).insert(dataset, served_cache);
     }
 
     /// Stops serving the samples of `dataset`.
@@ -173,7 +173,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        if self.thread.is_here() {
+        if self.thread.is_own_process() {
             // A forked process may still hold a copy of the socket.
             close(&self.listening);
         }

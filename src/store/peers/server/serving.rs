@@ -5,9 +5,9 @@ use super::connections::{ConnectionPlace, OpenConnections};
 use super::copies::CopyReader;
 use super::pace::ServingPace;
 use super::stats::{ServerCounters, ServerStats};
-use crate::peers::bound::BytesUnderWay;
+use crate::peers::bound::ByteBudget;
 use crate::peers::counters::count;
-use crate::peers::shelf::Shelf;
+use crate::peers::served_cache::ServedCache;
 use crate::peers::wire::SharedDataset;
 use data::http::Token;
 use hyper::server::conn::http1;
@@ -35,9 +35,9 @@ const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 /// State shared by all connections of a server.
 pub(super) struct Serving {
     pub token: Token,
-    pub shelves: RwLock<HashMap<SharedDataset, Arc<dyn Shelf>>>,
+    pub shelves: RwLock<HashMap<SharedDataset, Arc<dyn ServedCache>>>,
     pub copies: CopyReader,
-    pub under_way: BytesUnderWay,
+    pub under_way: ByteBudget,
     pub pace: Mutex<ServingPace>,
     pub own_reads_wait: Arc<AtomicBool>,
     pub counters: ServerCounters,
@@ -46,7 +46,7 @@ pub(super) struct Serving {
 }
 
 impl Serving {
-    pub(super) fn shelf(&self, dataset: &SharedDataset) -> Option<Arc<dyn Shelf>> {
+    pub(super) fn served_cache(&self, dataset: &SharedDataset) -> Option<Arc<dyn ServedCache>> {
         self.shelves.read().unwrap_or_else(PoisonError::into_inner).get(dataset).cloned()
     }
 

@@ -6,13 +6,13 @@
 
 use super::Cache;
 use crate::tier::copies::Offer;
-use data::dataset::{BlockTaker, FileBlock, FileId};
+use data::dataset::{BlockObserver, FileBlock, FileId};
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
 /// The most repeated offers for all samples of a block together, a millisecond apart, while all write buffers wait for
 /// the drive.
-const MOST_WAITS: u32 = 500;
+const MAX_WAITS: u32 = 500;
 
 impl Cache {
     /// Registers the cache to receive every block that is read from now on.
@@ -35,12 +35,12 @@ impl Cache {
     }
 
     /// Releases the locks, so that other processes may keep these blocks.
-    pub(super) fn give_blocks_up(&self) {
+    pub(super) fn release_blocks(&self) {
         self.block_claims.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }
 
-impl BlockTaker for Cache {
+impl BlockObserver for Cache {
     /// Keeps the samples of a block that the epoch draws, as if they had been staged. Tiers that decide by future uses
     /// take each sample when it is used.
     fn take(&self, block: &FileBlock, bytes: &[u8]) {
@@ -57,11 +57,11 @@ impl BlockTaker for Cache {
             let range = block.range(self.index.extent(sample));
             let Some(bytes) = range.and_then(|range| bytes.get(range)) else { continue };
             // A sample of another owner node is pushed there when it is used.
-            if !drawn.contains(sample) || self.knows(sample) || self.claimed_by(sample).is_some() {
+            if !drawn.contains(sample) || self.knows(sample) || self.responsible_tier(sample).is_some() {
                 continue;
             }
             while !self.is_full() && self.keep_staged(sample, version, bytes) == Offer::Busy {
-                if waits == MOST_WAITS {
+                if waits == MAX_WAITS {
                     return;
                 }
                 waits += 1;

@@ -9,7 +9,7 @@ use data::schedule::{Order, Schedule};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// The most epochs that the plan looks ahead. A later use counts as none.
-const MOST_EPOCHS: u64 = 64;
+const MAX_EPOCHS: u64 = 64;
 
 /// The plan of a tier that decides by future uses, for one epoch.
 pub(super) struct EpochPlan {
@@ -132,7 +132,7 @@ impl Cache {
         // On average a sample comes back after as many epochs as there are users, or repeats.
         let users = slice.global_batch.div_ceil((slice.end - slice.begin).max(1));
         let between = users.max(schedule.order().repeats().into());
-        let known = (4 * between).min(MOST_EPOCHS);
+        let known = (4 * between).min(MAX_EPOCHS);
         let orders = (epoch..=epoch + known).map(order_of).collect();
         Some((rule, KnownUses::new(epoch, orders, slice)))
     }

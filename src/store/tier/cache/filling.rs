@@ -22,7 +22,7 @@ impl Cache {
     /// Chooses how the cache is filled, once the source can be read.
     pub(super) fn choose_fill(&self, open: &Arc<OpenSource>) {
         self.fill.get_or_init(|| {
-            if self.mesh.is_some() || self.staging().epoch.is_none() {
+            if self.network.is_some() || self.staging().epoch.is_none() {
                 return (Fill::Use, fill::KEPT_AS_READ.into());
             }
             let (all, bytes) = (self.index.len(), self.index.total_bytes());

@@ -2,10 +2,10 @@
 
 use super::{Cache, TierPlace};
 use crate::tier::convert::{
-    Conversion, ConversionResult, Converter, CopyMaker, FormChoice, FormDecision, FormJob,
+    Conversion, ConversionResult, Converter, CopyMaker, FormChoice, FormatDecision, FormatFacts,
 };
 use base::names::NamedValue;
-use pixels::decode::FileForm;
+use pixels::decode::StorageFormat;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
@@ -21,9 +21,9 @@ pub struct NoForms {
 
 /// The decisions about storage formats.
 #[derive(Default)]
-pub(super) struct CacheForms {
+pub(super) struct CacheFormats {
     /// The decision about each tier.
-    decisions: Mutex<Vec<FormDecision>>,
+    decisions: Mutex<Vec<FormatDecision>>,
 }
 
 impl Cache {
@@ -34,21 +34,21 @@ impl Cache {
         let room = places.clone().filter(|&place| stays(place)).map(|place| self.tiers[place].room()).max();
         let decisions = places.map(|place| {
             let choice = self.tiers[place].form;
-            let job = FormJob {
+            let job = FormatFacts {
                 choice,
                 no_forms: self.options.no_forms,
                 used,
                 room: room.unwrap_or(0),
                 stays: stays(place),
             };
-            let decision = match &self.mesh {
+            let decision = match &self.network {
                 // All nodes made this decision together, when they met.
-                Some(mesh) if choice != FormChoice::AsIs && job.stays => mesh.form.clone(),
+                Some(network) if choice != FormChoice::AsIs && job.stays => network.form.clone(),
                 _ => job.decide(),
             };
             let convertible = self.tier(place).parts().convertible;
             let decision = match convertible.is_none_or(|tier| tier.leave_spare(decision.may_evict)) {
-                false if decision.may_evict => FormDecision::as_is("the cache is too small to convert any"),
+                false if decision.may_evict => FormatDecision::as_is("the cache is too small to convert any"),
                 _ => decision,
             };
             if decision.form.is_none() && !matches!(choice, FormChoice::Auto | FormChoice::AsIs) {
@@ -69,7 +69,7 @@ impl Cache {
         let named = self.tiers.iter().zip(&*decisions).filter(|(kept, _)| kept.form != FormChoice::AsIs);
         named
             .map(|(kept, decision)| {
-                let form = decision.form.map_or(FileForm::AsIs, FileForm::from).name();
+                let form = decision.form.map_or(StorageFormat::AsIs, StorageFormat::from).name();
                 format!("{} {form} ({})", kept.tier.name(), decision.why)
             })
             .collect()

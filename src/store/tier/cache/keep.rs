@@ -7,7 +7,7 @@
 use super::super::copies::{CacheTier, Location, Offer};
 use super::super::plan::Admission;
 use super::Cache;
-use base::parts::OutlinedBytes;
+use base::parts::SummarizedBytes;
 use data::dataset::{FileId, FileVersion};
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -28,7 +28,7 @@ pub(in crate::tier) enum SampleOrigin {
 }
 
 /// The tiers to offer a sample that has arrived, unless another node owns it.
-struct SampleTakers {
+struct OfferTargets {
     /// One of the tiers before this place must keep it.
     once_before: Option<TierPlace>,
     /// This tier must keep it too.
@@ -37,7 +37,7 @@ struct SampleTakers {
 
 /// A sample whose bytes have arrived.
 #[derive(Clone, Copy)]
-struct SampleAtHand<'a> {
+struct ArrivedSample<'a> {
     sample: u64,
     bytes: &'a [u8],
     /// The version of its file before it was read.
@@ -66,9 +66,9 @@ impl Cache {
             Some(place) => self.count_hit(place, bytes.len()),
         }
         let Some(version) = version else { return };
-        let sample = SampleAtHand { sample, bytes, version };
+        let sample = ArrivedSample { sample, bytes, version };
         let takers = self.takers(from);
-        match self.claimed_by(sample.sample) {
+        match self.responsible_tier(sample.sample) {
             // Push a sample from the source to its owner node. A copy on any tier has been pushed before.
             Some(place) if origin == SampleOrigin::Source => {
                 self.offer(place, 0, &sample);
@@ -76,7 +76,7 @@ impl Cache {
             Some(_) => {}
             None => {
                 if let Some(end) = takers.once_before {
-                    self.keep_once(&sample, end, from.is_none());
+                    self.keep_in_one_tier(&sample, end, from.is_none());
                 }
             }
         }
@@ -94,12 +94,12 @@ impl Cache {
     }
 
     /// Returns the tiers to offer a sample that came `from` a tier, or from the source.
-    fn takers(&self, from: Option<TierPlace>) -> SampleTakers {
+    fn takers(&self, from: Option<TierPlace>) -> OfferTargets {
         let whole = self.rules.whole();
         let end = whole.unwrap_or(self.tiers.len());
         // A copy stays in its tier, unless the tier kept it for this use only.
         let stays = from.filter(|&place| self.keeps_first(place));
-        SampleTakers {
+        OfferTargets {
             once_before: stays.is_none_or(|place| place >= end).then_some(end),
             whole: whole.filter(|&whole| stays != Some(whole) && self.takes(whole)),
         }
@@ -107,34 +107,34 @@ impl Cache {
 
     /// Returns whether a sample that came from a tier is offered to another one, so that all of it must be read.
     fn is_kept_again(&self, sample: u64, place: TierPlace) -> bool {
-        let SampleTakers { once_before, whole } = self.takers(Some(place));
+        let OfferTargets { once_before, whole } = self.takers(Some(place));
         let any_takes = |end: TierPlace| (0..end).any(|place| self.takes(place));
-        whole.is_some() || once_before.is_some_and(any_takes) && self.claimed_by(sample).is_none()
+        whole.is_some() || once_before.is_some_and(any_takes) && self.responsible_tier(sample).is_none()
     }
 
-    /// Returns the header summary (`outline`) of a sample's packed copy at `location`, if it is known and no tier needs
+    /// Returns the header summary (`header_summary`) of a sample's packed copy at `location`, if it is known and no tier needs
     /// the whole copy.
-    pub(in crate::tier) fn outline(
+    pub(in crate::tier) fn header_summary(
         &self,
         sample: u64,
         place: TierPlace,
         location: &Location,
-    ) -> Option<OutlinedBytes> {
-        let outline = self.tier(place).parts().shared?.outline(sample, location)?;
+    ) -> Option<SummarizedBytes> {
+        let header_summary = self.tier(place).parts().shared?.header_summary(sample, location)?;
         let length = location.extent.length;
-        (!self.is_kept_again(sample, place)).then_some(OutlinedBytes { outline, length })
+        (!self.is_kept_again(sample, place)).then_some(SummarizedBytes { header_summary, length })
     }
 
     /// Returns the header summary of the copy that a sample would be read from, if parts of that copy may be read
     /// alone.
-    pub fn outline_of_copy(&self, sample: u64) -> Option<OutlinedBytes> {
+    pub fn summary_of_copy(&self, sample: u64) -> Option<SummarizedBytes> {
         let (place, location) = self.locate(sample)?;
-        self.outline(sample, place, &location)
+        self.header_summary(sample, place, &location)
     }
 
     /// Offers a sample to the tiers before `end`, until one keeps it. A sample that is `new` to all of them is offered
     /// to full tiers too, so that they count it as dropped.
-    fn keep_once(&self, sample: &SampleAtHand, end: TierPlace, new: bool) {
+    fn keep_in_one_tier(&self, sample: &ArrivedSample, end: TierPlace, new: bool) {
         let mut with_plans = Vec::new();
         for place in 0..end {
             if self.keeps_first(place) {
@@ -171,7 +171,7 @@ impl Cache {
 
     /// Decides whether a tier with a plan keeps a sample: alongside everything that it holds, or by `evicting` some of
     /// it.
-    fn admit(&self, place: TierPlace, sample: &SampleAtHand, evicting: bool) -> Admission {
+    fn admit(&self, place: TierPlace, sample: &ArrivedSample, evicting: bool) -> Admission {
         let mut plans = self.plans();
         let Some(Some(planned)) = plans.tiers.get_mut(place) else { return Admission::Bypass };
         let admission = planned.admit(sample.sample, sample.bytes.len() as u64, evicting);
@@ -182,12 +182,12 @@ impl Cache {
     }
 
     /// Offers a sample to a tier. Returns whether the tier has it now.
-    fn offer(&self, place: TierPlace, group: u64, sample: &SampleAtHand) -> bool {
+    fn offer(&self, place: TierPlace, group: u64, sample: &ArrivedSample) -> bool {
         matches!(self.offered(place, group, sample), Offer::Taken | Offer::Present)
     }
 
-    fn offered(&self, place: TierPlace, group: u64, at_hand: &SampleAtHand) -> Offer {
-        let SampleAtHand { sample, bytes, version } = *at_hand;
+    fn offered(&self, place: TierPlace, group: u64, at_hand: &ArrivedSample) -> Offer {
+        let ArrivedSample { sample, bytes, version } = *at_hand;
         let offer = self.tier(place).offer(group, sample, version, bytes);
         if offer == Offer::Full && !self.is_of_nodes(place) {
             self.lacks_room.store(true, Relaxed);
@@ -204,27 +204,27 @@ impl Cache {
     }
 
     /// Returns the tier that alone keeps a sample, for all nodes.
-    pub(super) fn claimed_by(&self, sample: u64) -> Option<TierPlace> {
-        self.mesh.as_ref()?;
+    pub(super) fn responsible_tier(&self, sample: u64) -> Option<TierPlace> {
+        self.network.as_ref()?;
         let claims = |tier: &dyn CacheTier| tier.parts().nodes.is_some_and(|nodes| nodes.claims(sample));
         self.tiers().position(claims)
     }
 
     /// Returns whether this node is a sample's owner node (`home`).
     pub(in crate::tier) fn is_home_of(&self, sample: u64) -> bool {
-        let homes = self.mesh.as_ref().filter(|_| sample < self.index.len());
-        homes.is_some_and(|mesh| mesh.homes.home(sample) == Some(mesh.own))
+        let homes = self.network.as_ref().filter(|_| sample < self.index.len());
+        homes.is_some_and(|network| network.homes.home(sample) == Some(network.own))
     }
 
-    /// Returns whether [`Cache::keep_pushed`] returns at once for this sample.
+    /// Returns whether [`Cache::accept_push`] returns at once for this sample.
     pub(in crate::tier) fn keeps_at_once(&self, sample: u64) -> bool {
         let length = self.index.extent(sample).length;
         self.local_tiers().all(|(_, local)| local.offers_at_once(0, length))
     }
 
     /// Offers a sample that another node pushes to this node's tiers, until one keeps it.
-    pub(in crate::tier) fn keep_pushed(&self, sample: u64, version: FileVersion, bytes: &[u8]) -> Offer {
-        let at_hand = SampleAtHand { sample, bytes, version };
+    pub(in crate::tier) fn accept_push(&self, sample: u64, version: FileVersion, bytes: &[u8]) -> Offer {
+        let at_hand = ArrivedSample { sample, bytes, version };
         let mut answer = Offer::Full;
         for (place, _) in self.local_tiers() {
             match self.offered(place, 0, &at_hand) {
@@ -238,7 +238,7 @@ impl Cache {
 
     /// Frees room for samples that this node owns, if an epoch had none for them. Segments of earlier runs are removed
     /// if other nodes own at least a quarter of their samples. Their other samples will arrive again.
-    pub(super) fn make_room_for_own(&self) {
+    pub(super) fn evict_samples_of_others(&self) {
         for (tier, shared) in self.tiers().filter_map(|tier| Some((tier, tier.parts().shared?))) {
             let mut of_file: HashMap<FileId, (u64, u64)> = HashMap::new();
             for (sample, location) in
@@ -255,7 +255,7 @@ impl Cache {
 
     /// Offers a staged sample to the tiers that may be filled ahead.
     pub(in crate::tier) fn keep_staged(&self, sample: u64, version: FileVersion, bytes: &[u8]) -> Offer {
-        let at_hand = SampleAtHand { sample, bytes, version };
+        let at_hand = ArrivedSample { sample, bytes, version };
         let whole = self.rules.whole();
         let mut answer = Offer::Full;
         for place in (0..self.tiers.len()).filter(|&place| self.fills_ahead(place)) {

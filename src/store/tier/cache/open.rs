@@ -3,7 +3,7 @@
 use super::super::convert::FormChoice;
 use super::super::copies::CacheTier;
 use super::super::directory::{Directory, ServedFiles};
-use super::super::peers::{OtherNodes, OwnTiers, PeerMesh, SharedJob};
+use super::super::peers::{OtherNodes, OwnTiers, PeerNetwork, SharedJob};
 use super::super::ram::Ram;
 use super::super::store::{Store, StoreOptions};
 use super::CacheOptions;
@@ -90,14 +90,14 @@ pub(super) struct OpenedTiers {
     /// Each tier, and the storage format that the user wants for its copies.
     pub(super) tiers: Vec<(Box<dyn CacheTier>, FormChoice)>,
     /// The job's nodes, if they share their caches. The last tier is then that of the other nodes.
-    pub(super) mesh: Option<Arc<PeerMesh>>,
+    pub(super) network: Option<Arc<PeerNetwork>>,
 }
 
 /// Opens the tiers of `options`, in their order, and loads the copies of the dataset that they have already. A
 /// directory that cannot be used is left out with a warning. If nodes share their caches, it meets the other ranks.
 ///
 /// # Errors
-/// The errors of [`Store::check`], [`Ram::new`] and [`PeerMesh::meet`]; [`Error::Io`] if the working directory was
+/// The errors of [`Store::check`], [`Ram::new`] and [`PeerNetwork::meet`]; [`Error::Io`] if the working directory was
 /// removed.
 pub(super) fn tiers(
     index: &Arc<DatasetIndex>,
@@ -118,7 +118,7 @@ pub(super) fn tiers(
             TierOptions::Ram { .. } => None,
         });
     }
-    let mesh = match &options.peers {
+    let network = match &options.peers {
         Some(peers) if job.place.world_size > 1 => {
             let opened: Vec<&dyn CacheTier> = directories.iter().flatten().map(|tier| &**tier).collect();
             for (name, size) in options.memory() {
@@ -131,30 +131,30 @@ pub(super) fn tiers(
             let form = options.tiers.last().map_or(FormChoice::AsIs, TierOptions::form);
             let (depth, no_forms) = (options.queue_depth, options.no_forms);
             let own = OwnTiers { tiers: &opened, asked, memory, directories, depth, form, no_forms };
-            PeerMesh::meet(peers, index, &own, job)?.map(Arc::new)
+            PeerNetwork::meet(peers, index, &own, job)?.map(Arc::new)
         }
         _ => None,
     };
     let mut tiers: Vec<(Box<dyn CacheTier>, FormChoice)> = Vec::new();
     for (tier, directory) in options.tiers.iter().zip(directories) {
-        match (tier, &mesh) {
+        match (tier, &network) {
             (TierOptions::Directory { form, .. }, _) => tiers.extend(directory.map(|tier| (tier, *form))),
             (TierOptions::Ram { name, size, form }, None) => {
                 let ranks = u64::from(options.local_world_size.unwrap_or(1).max(1));
                 tiers.push((Box::new(Ram::new(index, *name, *size, ranks)?), *form));
             }
             // Other processes use this memory through the node's server.
-            (TierOptions::Ram { name, size, form }, Some(mesh)) if mesh.is_first => {
+            (TierOptions::Ram { name, size, form }, Some(network)) if network.is_first => {
                 tiers.push((Box::new(Ram::new(index, *name, *size, 1)?), *form));
             }
             (TierOptions::Ram { .. }, Some(_)) => {}
         }
     }
-    if let Some(mesh) = &mesh {
-        let others = OtherNodes::new(index, mesh.clone(), options.verify, options.queue_depth);
+    if let Some(network) = &network {
+        let others = OtherNodes::new(index, network.clone(), options.verify, options.queue_depth);
         tiers.push((Box::new(others), FormChoice::AsIs));
     }
-    Ok(OpenedTiers { tiers, mesh })
+    Ok(OpenedTiers { tiers, network })
 }
 
 impl CacheOptions {

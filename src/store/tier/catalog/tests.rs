@@ -7,9 +7,9 @@ use std::collections::HashMap;
 const STAMP: Stamp = Stamp { size: 10, mtime: 0, ctime: 0, inode: 0 };
 
 fn row(sample: u64, offset: u32) -> SegmentRow {
-    let (form, tried) = (FileForm::AsIs, FileForm::AsIs);
-    let (version, outline) = (FileVersion(9), [0; 32]);
-    SegmentRow { sample, version, offset, length: 1, crc: offset ^ 77, form, tried, outline }
+    let (form, tried) = (StorageFormat::AsIs, StorageFormat::AsIs);
+    let (version, header_summary) = (FileVersion(9), [0; 32]);
+    SegmentRow { sample, version, offset, length: 1, crc: offset ^ 77, form, tried, header_summary }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::super::cache::NoForms;
 use base::names::named;
-use pixels::decode::MadeForm;
+use pixels::decode::ConvertedFormat;
 
 /// The storage format that the user wants for copies (`form=`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -22,11 +22,11 @@ named!(FormChoice: "auto" => Auto, "as-is" => AsIs, "indexed" => Indexed, "packe
 
 impl FormChoice {
     /// Returns the storage format that the user names; `None` for [`FormChoice::AsIs`] and [`FormChoice::Auto`].
-    fn made(self) -> Option<MadeForm> {
+    fn made(self) -> Option<ConvertedFormat> {
         match self {
             Self::Auto | Self::AsIs => None,
-            Self::Indexed => Some(MadeForm::Indexed),
-            Self::Packed => Some(MadeForm::Packed),
+            Self::Indexed => Some(ConvertedFormat::Indexed),
+            Self::Packed => Some(ConvertedFormat::Packed),
         }
     }
 }
@@ -40,7 +40,7 @@ const INDEXED: f64 = 1.01;
 
 /// The facts about a tier and the job that decide the storage format.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(in crate::tier) struct FormJob {
+pub(in crate::tier) struct FormatFacts {
     pub choice: FormChoice,
     /// Why copies are not converted, regardless of the room.
     pub no_forms: Option<NoForms>,
@@ -54,46 +54,49 @@ pub(in crate::tier) struct FormJob {
 
 /// The decision about the copies of a tier.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::tier) struct FormDecision {
+pub(in crate::tier) struct FormatDecision {
     /// The storage format to convert them to; `None` if they stay as they are.
-    pub form: Option<MadeForm>,
+    pub form: Option<ConvertedFormat>,
     /// Whether copies may be evicted to make room for the conversion.
     pub may_evict: bool,
     /// The reason, in words.
     pub why: &'static str,
 }
 
-impl FormDecision {
+impl FormatDecision {
     /// Decides that copies stay as they are.
     pub(in crate::tier) fn as_is(why: &'static str) -> Self {
         Self { form: None, may_evict: false, why }
     }
 }
 
-impl FormJob {
+impl FormatFacts {
     /// Decides about the tier's copies in an epoch.
-    pub(in crate::tier) fn decide(&self) -> FormDecision {
+    pub(in crate::tier) fn decide(&self) -> FormatDecision {
         if self.choice == FormChoice::AsIs {
-            return FormDecision::as_is("form=\"as-is\"");
+            return FormatDecision::as_is("form=\"as-is\"");
         }
         let asked = self.choice.made();
         if let Some(NoForms { why, .. }) = self.no_forms.filter(|no| no.is_impossible || asked.is_none()) {
-            return FormDecision::as_is(why);
+            return FormatDecision::as_is(why);
         }
         if !self.stays {
-            return FormDecision::as_is("copies leave after their next use");
+            return FormatDecision::as_is("copies leave after their next use");
         }
         if asked.is_some() {
-            return FormDecision { form: asked, may_evict: true, why: "as form= says" };
+            return FormatDecision { form: asked, may_evict: true, why: "as form= says" };
         }
         let fits = |ratio: f64| self.used as f64 * ratio <= self.room as f64;
-        let beside = |form, why| FormDecision { form: Some(form), may_evict: false, why };
+        let beside = |form, why| FormatDecision { form: Some(form), may_evict: false, why };
         if fits(PACKED) {
-            beside(MadeForm::Packed, "there is room, and batches take half to two thirds of the CPU time")
+            beside(
+                ConvertedFormat::Packed,
+                "there is room, and batches take half to two thirds of the CPU time",
+            )
         } else if fits(INDEXED) {
-            beside(MadeForm::Indexed, "there is no room for packed copies")
+            beside(ConvertedFormat::Indexed, "there is no room for packed copies")
         } else {
-            FormDecision::as_is(
+            FormatDecision::as_is(
                 "each packed copy would leave room for fewer, and reads from the dataset matter",
             )
         }
@@ -104,36 +107,41 @@ impl FormJob {
 mod tests {
     use super::*;
 
-    const JOB: FormJob =
-        FormJob { choice: FormChoice::Auto, no_forms: None, used: 1_000_000, room: 2_000_000, stays: true };
+    const JOB: FormatFacts = FormatFacts {
+        choice: FormChoice::Auto,
+        no_forms: None,
+        used: 1_000_000,
+        room: 2_000_000,
+        stays: true,
+    };
 
-    fn form(job: FormJob) -> (Option<MadeForm>, bool) {
-        let FormDecision { form, may_evict, .. } = job.decide();
+    fn form(job: FormatFacts) -> (Option<ConvertedFormat>, bool) {
+        let FormatDecision { form, may_evict, .. } = job.decide();
         (form, may_evict)
     }
 
     #[test]
     fn room_decides() {
-        let with = |room| form(FormJob { room, ..JOB });
-        assert_eq!(with(2_000_000), (Some(MadeForm::Packed), false));
-        assert_eq!(with(1_100_000), (Some(MadeForm::Indexed), false));
+        let with = |room| form(FormatFacts { room, ..JOB });
+        assert_eq!(with(2_000_000), (Some(ConvertedFormat::Packed), false));
+        assert_eq!(with(1_100_000), (Some(ConvertedFormat::Indexed), false));
         assert_eq!(with(500_000), (None, false));
     }
 
     #[test]
     fn the_user_decides_what_can_be() {
         let no = |is_impossible| Some(NoForms { why: "for a reason", is_impossible });
-        let asked = |choice, no_forms| form(FormJob { choice, no_forms, room: 10, ..JOB }).0;
+        let asked = |choice, no_forms| form(FormatFacts { choice, no_forms, room: 10, ..JOB }).0;
         for (choice, made) in [
-            (FormChoice::Packed, Some(MadeForm::Packed)),
-            (FormChoice::Indexed, Some(MadeForm::Indexed)),
+            (FormChoice::Packed, Some(ConvertedFormat::Packed)),
+            (FormChoice::Indexed, Some(ConvertedFormat::Indexed)),
             (FormChoice::AsIs, None),
         ] {
             assert_eq!(asked(choice, None), made, "{choice:?}");
             assert_eq!(asked(choice, no(false)), made, "{choice:?}");
             assert_eq!(asked(choice, no(true)), None, "{choice:?}");
         }
-        assert_eq!(form(FormJob { no_forms: no(false), ..JOB }), (None, false));
-        assert_eq!(form(FormJob { choice: FormChoice::Packed, stays: false, ..JOB }), (None, false));
+        assert_eq!(form(FormatFacts { no_forms: no(false), ..JOB }), (None, false));
+        assert_eq!(form(FormatFacts { choice: FormChoice::Packed, stays: false, ..JOB }), (None, false));
     }
 }

@@ -13,23 +13,23 @@ mod thread;
 mod throttled;
 
 pub use choose::FormChoice;
-pub(super) use choose::{FormDecision, FormJob, PACKED};
+pub(super) use choose::{FormatDecision, FormatFacts, PACKED};
 pub(super) use thread::Converter;
 pub use throttled::ThrottledPeriods;
 
-use base::parts::RawOutline;
+use base::parts::RawHeaderSummary;
 use data::dataset::DatasetIndex;
-use pixels::decode::packed::PackedOutline;
-use pixels::decode::{FileForm, FileRestorer, FormMaker, MadeForm, form_of};
+use pixels::decode::packed::PackedHeaderSummary;
+use pixels::decode::{ConvertedFormat, FileRestorer, FormatConverter, StorageFormat, storage_format_of};
 
 /// Returns the most bytes that a copy of a sample of `length` bytes has in any storage format. A larger one stays as it
 /// is.
 pub fn most_bytes(length: u32) -> u32 {
-    length.saturating_add(length / 4).saturating_add(MOST_HEAD)
+    length.saturating_add(length / 4).saturating_add(MAX_HEAD)
 }
 
 /// The most bytes that a storage format adds to each sample, regardless of its length.
-pub(super) const MOST_HEAD: u32 = 1024;
+pub(super) const MAX_HEAD: u32 = 1024;
 
 /// Returns the most bytes that a converted copy may have: three eighths more than the file, if that is less. A head
 /// alone may be larger than a tiny file, whose copy would take more room than it saves work.
@@ -45,35 +45,41 @@ const MEMORY: usize = 128 << 20;
 ///
 /// Only bytes that were not converted have the sample's length ([`CopyMaker::make`]). Their first bytes must not be
 /// examined, because a file may begin with anything.
-pub fn form_of_record(index: &DatasetIndex, sample: u64, bytes: &[u8]) -> FileForm {
+pub fn form_of_record(index: &DatasetIndex, sample: u64, bytes: &[u8]) -> StorageFormat {
     match bytes.len() == index.extent(sample).length as usize {
-        false => form_of(bytes),
-        true if index.is_packed_record(sample) => FileForm::Packed,
-        true => FileForm::AsIs,
+        false => storage_format_of(bytes),
+        true if index.is_packed_record(sample) => StorageFormat::Packed,
+        true => StorageFormat::AsIs,
     }
 }
 
-/// Returns the header summary (`outline`) that a segment keeps with a copy, so that parts of the copy can be read: that
+/// Returns the header summary (`header_summary`) that a segment keeps with a copy, so that parts of the copy can be read: that
 /// of an image that was packed for the cache. An image that is packed in the dataset has a copy of the sample's own
 /// length, and its header summary is in the index.
-pub(super) fn outline_to_keep(index: &DatasetIndex, sample: u64, form: FileForm, bytes: &[u8]) -> RawOutline {
+pub(super) fn summary_to_keep(
+    index: &DatasetIndex,
+    sample: u64,
+    form: StorageFormat,
+    bytes: &[u8],
+) -> RawHeaderSummary {
     let is_made = bytes.len() != index.extent(sample).length as usize;
-    let outline = (is_made && form == FileForm::Packed).then(|| PackedOutline::of(bytes).ok());
-    outline.flatten().unwrap_or_default()
+    let header_summary =
+        (is_made && form == StorageFormat::Packed).then(|| PackedHeaderSummary::of(bytes).ok());
+    header_summary.flatten().unwrap_or_default()
 }
 
 /// Panics if `bytes` cannot be a copy of the sample.
 pub(super) fn assert_is_copy(index: &DatasetIndex, sample: u64, bytes: &[u8]) {
     let length = index.extent(sample).length;
     let fits = bytes.len() == length as usize
-        || bytes.len() <= most_bytes(length) as usize && form_of(bytes) != FileForm::AsIs;
+        || bytes.len() <= most_bytes(length) as usize && storage_format_of(bytes) != StorageFormat::AsIs;
     assert!(fits, "{} bytes of sample {sample}, which has {length}", bytes.len());
 }
 
 /// A request to a tier to convert one of its files of copies.
 pub(super) struct Conversion<'a> {
     /// The storage format to convert its copies to.
-    pub form: MadeForm,
+    pub form: ConvertedFormat,
     /// Whether files of copies may be evicted if there is no room for the conversion.
     pub may_evict: bool,
     pub maker: &'a mut CopyMaker,
@@ -96,7 +102,7 @@ pub(super) enum ConversionResult {
 
 /// Converts copies. It owns the scratch memory.
 pub(super) struct CopyMaker {
-    maker: FormMaker,
+    maker: FormatConverter,
     restorer: FileRestorer,
     made: Vec<u8>,
 }
@@ -104,12 +110,16 @@ pub(super) struct CopyMaker {
 /// A copy in a storage format.
 pub(super) struct MadeCopy<'a> {
     pub bytes: &'a [u8],
-    pub form: FileForm,
+    pub form: StorageFormat,
 }
 
 impl Default for CopyMaker {
     fn default() -> Self {
-        Self { maker: FormMaker::with_memory(MEMORY), restorer: FileRestorer::default(), made: Vec::new() }
+        Self {
+            maker: FormatConverter::with_memory(MEMORY),
+            restorer: FileRestorer::default(),
+            made: Vec::new(),
+        }
     }
 }
 
@@ -117,7 +127,12 @@ impl CopyMaker {
     /// Converts the bytes of a copy from the storage format `from` to `form`. They stay as they are if that is
     /// impossible or takes too much room, or if the result has exactly the length of the file: the length distinguishes
     /// the file from all its conversions.
-    pub(super) fn make<'a>(&'a mut self, from: FileForm, bytes: &'a [u8], form: MadeForm) -> MadeCopy<'a> {
+    pub(super) fn make<'a>(
+        &'a mut self,
+        from: StorageFormat,
+        bytes: &'a [u8],
+        form: ConvertedFormat,
+    ) -> MadeCopy<'a> {
         let stays = MadeCopy { bytes, form: from };
         if from >= form.into() {
             return stays;
@@ -156,9 +171,11 @@ mod tests {
     #[test]
     fn a_tiny_file_stays_as_it_is_and_a_larger_one_is_packed() {
         let mut maker = CopyMaker::default();
-        for (side, form) in [(8, FileForm::AsIs), (16, FileForm::AsIs), (128, FileForm::Packed)] {
+        for (side, form) in
+            [(8, StorageFormat::AsIs), (16, StorageFormat::AsIs), (128, StorageFormat::Packed)]
+        {
             let file = jpeg(side);
-            let made = maker.make(FileForm::AsIs, &file, MadeForm::Packed);
+            let made = maker.make(StorageFormat::AsIs, &file, ConvertedFormat::Packed);
             assert_eq!(made.form, form, "{side}: {} of {} bytes", made.bytes.len(), file.len());
         }
     }

@@ -4,8 +4,8 @@
 
 use super::throttled::QuotaPace;
 use super::{ConversionResult, CopyMaker};
+use crate::tier::background_thread::BackgroundThread;
 use crate::tier::cache::Cache;
-use crate::tier::side_thread::SideThread;
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -24,13 +24,13 @@ const REST: Duration = Duration::from_millis(20);
 
 /// The handle of the thread.
 pub(in crate::tier) struct Converter {
-    mailbox: Arc<ConverterMailbox>,
-    thread: SideThread,
+    mailbox: Arc<ConverterSignals>,
+    thread: BackgroundThread,
 }
 
 /// The cache's messages to the thread.
 #[derive(Default)]
-struct ConverterMailbox {
+struct ConverterSignals {
     over: AtomicBool,
     /// Whether another epoch has begun, so that there may be room again.
     news: Mutex<bool>,
@@ -40,7 +40,7 @@ struct ConverterMailbox {
 impl Converter {
     /// Starts the thread.
     pub(in crate::tier) fn start(cache: Arc<Cache>) -> std::io::Result<Self> {
-        let mailbox = Arc::new(ConverterMailbox::default());
+        let mailbox = Arc::new(ConverterSignals::default());
         let work = {
             let mailbox = mailbox.clone();
             move || {
@@ -48,7 +48,7 @@ impl Converter {
                 mailbox.run(&cache);
             }
         };
-        Ok(Self { mailbox, thread: SideThread::start("foreload-form", work)? })
+        Ok(Self { mailbox, thread: BackgroundThread::start("foreload-form", work)? })
     }
 
     /// Reports that another epoch has begun.
@@ -66,7 +66,7 @@ impl Drop for Converter {
     }
 }
 
-impl ConverterMailbox {
+impl ConverterSignals {
     fn run(&self, cache: &Cache) {
         let mut maker = CopyMaker::default();
         let is_over = || self.over.load(Relaxed);

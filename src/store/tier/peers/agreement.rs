@@ -1,6 +1,6 @@
 //! Checks that ranks agree before their nodes share caches, and explains their differences otherwise.
 
-use super::meeting::CacheHello;
+use super::meeting::CacheMessage;
 use base::error::{Error, Result};
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use std::collections::HashMap;
 ///
 /// # Errors
 /// [`Error::Config`] for `peers`, which names two ranks and their differences.
-pub(super) fn check(own: u32, nodes: &[Vec<u32>], hellos: &[CacheHello]) -> Result<()> {
+pub(super) fn check(own: u32, nodes: &[Vec<u32>], hellos: &[CacheMessage]) -> Result<()> {
     same_settings(own, hellos)?;
     same_tiers(nodes, hellos)?;
     own_directories(nodes, hellos)
@@ -20,7 +20,7 @@ fn refuse(message: String) -> Result<()> {
 }
 
 /// Refuses ranks that would not train on the same batches.
-fn same_settings(own: u32, hellos: &[CacheHello]) -> Result<()> {
+fn same_settings(own: u32, hellos: &[CacheMessage]) -> Result<()> {
     let here = &hellos[own as usize].settings;
     let Some(rank) = hellos.iter().position(|hello| hello.settings != *here) else { return Ok(()) };
     let there = &hellos[rank].settings;
@@ -37,7 +37,7 @@ fn same_settings(own: u32, hellos: &[CacheHello]) -> Result<()> {
 }
 
 /// Refuses ranks of one node with different tiers, because they would keep different samples for the node.
-fn same_tiers(nodes: &[Vec<u32>], hellos: &[CacheHello]) -> Result<()> {
+fn same_tiers(nodes: &[Vec<u32>], hellos: &[CacheMessage]) -> Result<()> {
     for ranks in nodes {
         let first = &hellos[ranks[0] as usize].tiers;
         let Some(rank) = ranks.iter().find(|&&rank| hellos[rank as usize].tiers != *first) else { continue };
@@ -53,7 +53,7 @@ fn same_tiers(nodes: &[Vec<u32>], hellos: &[CacheHello]) -> Result<()> {
 }
 
 /// Refuses nodes that share a directory, because each would use it as its own.
-fn own_directories(nodes: &[Vec<u32>], hellos: &[CacheHello]) -> Result<()> {
+fn own_directories(nodes: &[Vec<u32>], hellos: &[CacheMessage]) -> Result<()> {
     let mut owners: HashMap<&str, usize> = HashMap::new();
     for (node, ranks) in nodes.iter().enumerate() {
         for directory in ranks.iter().flat_map(|&rank| &hellos[rank as usize].directories) {

@@ -5,17 +5,17 @@
 //! number of this start of the job, so that a restarted job never talks to its former self.
 
 use super::super::cache::NoForms;
-use super::super::convert::{FormChoice, FormDecision, FormJob, PACKED, most_bytes};
+use super::super::convert::{FormChoice, FormatDecision, FormatFacts, PACKED, most_bytes};
 use super::super::copies::CacheTier;
 use super::super::placement::{NodeShare, Placement};
 use super::agreement;
-use super::sockets::{PromisedSockets, ProvidedSockets, SocketNeeds};
+use super::sockets::{ReservedSockets, SocketBudget, SocketReservation};
 use crate::peers::{CertificatePin, Peer, Server, ServerOptions, SharedDataset, TlsIdentity, Token};
 use base::error::{Error, Result};
 use base::names::NamedValue;
 use data::dataset::DatasetIndex;
 use data::schedule::Selection;
-use pixels::decode::MadeForm;
+use pixels::decode::ConvertedFormat;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -107,7 +107,7 @@ pub(in crate::tier) struct OwnTiers<'a> {
 
 /// A rank's message about its node's cache.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct CacheHello {
+pub(super) struct CacheMessage {
     /// The settings that must be equal on all ranks, by name. The dataset is the first.
     pub settings: Vec<(String, String)>,
     /// The configured tiers, which must be equal on all ranks of a node.
@@ -130,7 +130,7 @@ pub(super) struct CacheHello {
 
 /// A message about a node's server from its first rank: its address, or why it does not listen.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct EndpointHello {
+struct EndpointMessage {
     address: Option<SocketAddr>,
     pin: Option<[u8; 32]>,
     error: Option<String>,
@@ -149,7 +149,7 @@ pub(in crate::tier) struct PeerNode {
 }
 
 /// The peer network: the nodes of a job, and the owner nodes of all samples.
-pub(in crate::tier) struct PeerMesh {
+pub(in crate::tier) struct PeerNetwork {
     pub nodes: Vec<PeerNode>,
     /// The node of this process.
     pub own: usize,
@@ -157,7 +157,7 @@ pub(in crate::tier) struct PeerMesh {
     pub is_first: bool,
     pub homes: Arc<Placement>,
     /// The storage format that all nodes convert their copies to.
-    pub form: FormDecision,
+    pub form: FormatDecision,
     /// Whether nodes see different versions of files, as if each had its own copy of the dataset.
     pub files_differ: bool,
     pub dataset: SharedDataset,
@@ -168,10 +168,10 @@ pub(in crate::tier) struct PeerMesh {
     pub server: Option<Server>,
     /// Whether training waits for reads from this node's own drives or memory.
     pub own_reads_wait: Arc<AtomicBool>,
-    _sockets: PromisedSockets,
+    _sockets: SocketReservation,
 }
 
-impl PeerMesh {
+impl PeerNetwork {
     /// Meets all ranks; `None` if all are on one node.
     ///
     /// # Errors
@@ -194,7 +194,7 @@ impl PeerMesh {
         settings.push(("tls of peers".into(), options.tls.to_string()));
         let (choice, no_forms) = (own.form, own.no_forms);
         settings.push(("form of copies".into(), choice.name().to_owned()));
-        let own = CacheHello {
+        let own = CacheMessage {
             settings,
             tiers: own.asked.clone(),
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
@@ -205,7 +205,7 @@ impl PeerMesh {
             files: some_files(index),
             no_forms: no_forms.is_some(),
         };
-        let (hellos, met) = gather::<CacheHello>(options, "what nodes keep", &own, place)?;
+        let (hellos, met) = gather::<CacheMessage>(options, "what nodes keep", &own, place)?;
         if met.nodes.len() < 2 {
             return Ok(None);
         }
@@ -223,16 +223,16 @@ impl PeerMesh {
         let token = Token::of_job(&met.secret);
         let dataset = SharedDataset::of_job(fingerprint, &met.secret);
         let own_reads_wait = Arc::<AtomicBool>::default();
-        let sockets = SocketNeeds::new(&met.nodes, is_first, depth);
-        let ProvidedSockets { promise, connections, warning } = sockets.provide();
+        let sockets = SocketBudget::new(&met.nodes, is_first, depth);
+        let ReservedSockets { promise, connections, warning } = sockets.provide();
         if let Some(warning) = warning {
             index.notices().warn_once(("peers", "sockets"), || warning);
         }
         let (server, endpoint) = match is_first {
             true => start(options, &met, &token, &own_reads_wait, connections, index),
-            false => (None, EndpointHello::default()),
+            false => (None, EndpointMessage::default()),
         };
-        let (endpoints, _) = gather::<EndpointHello>(options, "where nodes listen", &endpoint, place)?;
+        let (endpoints, _) = gather::<EndpointMessage>(options, "where nodes listen", &endpoint, place)?;
         let names = names(met.nodes.iter().map(|ranks| &hellos[ranks[0] as usize].host[..]));
         let mut nodes = Vec::new();
         for (ranks, name) in met.nodes.iter().zip(names) {
@@ -252,7 +252,7 @@ impl PeerMesh {
         let shares: Vec<NodeShare> = std::iter::zip(&nodes, &met.nodes)
             .map(|(node, ranks)| NodeShare { name: node.name.clone(), capacity: capacity(ranks) })
             .collect();
-        let bytes_of = |sample, form: Option<MadeForm>| match job.selection.contains(sample) {
+        let bytes_of = |sample, form: Option<ConvertedFormat>| match job.selection.contains(sample) {
             true if form.is_some() => u64::from(most_bytes(index.extent(sample).length)),
             true => u64::from(index.extent(sample).length),
             false => 0,
@@ -260,8 +260,8 @@ impl PeerMesh {
         // All nodes decide alike, from the same messages.
         let cannot = NoForms { why: "another node cannot, or gains nothing by it", is_impossible: true };
         let no_forms = no_forms.or_else(|| hellos.iter().any(|hello| hello.no_forms).then_some(cannot));
-        let most: u64 = (0..index.len()).map(|sample| bytes_of(sample, Some(MadeForm::Packed))).sum();
-        let form = FormJob {
+        let most: u64 = (0..index.len()).map(|sample| bytes_of(sample, Some(ConvertedFormat::Packed))).sum();
+        let form = FormatFacts {
             choice,
             no_forms,
             // Owner nodes are assigned by the most bytes that each sample may take.
@@ -270,10 +270,10 @@ impl PeerMesh {
             stays: true,
         };
         let form = match form.decide() {
-            FormDecision { form: Some(MadeForm::Indexed), .. } if choice == FormChoice::Auto => {
-                FormDecision::as_is("the nodes have no room for packed copies")
+            FormatDecision { form: Some(ConvertedFormat::Indexed), .. } if choice == FormChoice::Auto => {
+                FormatDecision::as_is("the nodes have no room for packed copies")
             }
-            decision => FormDecision { may_evict: false, ..decision },
+            decision => FormatDecision { may_evict: false, ..decision },
         };
         let bytes = |sample| bytes_of(sample, form.form);
         let homes = Arc::new(Placement::new(&shares, &fingerprint, index.len(), bytes)?);
@@ -327,7 +327,7 @@ fn start(
     own_reads_wait: &Arc<AtomicBool>,
     connections: usize,
     index: &DatasetIndex,
-) -> (Option<Server>, EndpointHello) {
+) -> (Option<Server>, EndpointMessage) {
     let started = || {
         let listen = options.meeting.listen(met.nodes.len())?;
         let tls = options.tls.then(TlsIdentity::for_this_job).transpose()?;
@@ -342,14 +342,14 @@ fn start(
             ServerOptions { tls, own_reads_wait, buffers, bytes_under_way, connections, notices, ..usual };
         let server = Server::start(options)?;
         let address = Some(server.address());
-        Ok((Some(server), EndpointHello { address, pin, error: None }))
+        Ok((Some(server), EndpointMessage { address, pin, error: None }))
     };
     started().unwrap_or_else(|error: Error| {
         let error = match error {
             Error::Config { message, .. } => message,
             other => other.to_string(),
         };
-        (None, EndpointHello { error: Some(error), ..EndpointHello::default() })
+        (None, EndpointMessage { error: Some(error), ..EndpointMessage::default() })
     })
 }
 

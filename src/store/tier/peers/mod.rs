@@ -25,13 +25,13 @@
 mod agreement;
 mod meeting;
 mod reader;
-mod shelf;
+mod served_tiers;
 mod sockets;
 
-pub(super) use meeting::{OwnTiers, PeerMesh};
+pub(super) use meeting::{OwnTiers, PeerNetwork};
 pub use meeting::{PeersOptions, RankMeeting, RanksMet};
 pub use meeting::{RankPlace, SharedJob, gather, names as node_names};
-pub(super) use shelf::CacheShelf;
+pub(super) use served_tiers::ServedTiers;
 
 use super::copies::{CacheTier, CopyFault, Location, NodesTier, Offer, TierParts, TierReader};
 use super::counters::CopyStats;
@@ -51,12 +51,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const MANY_STALE: u64 = 64;
 
 /// The most connections to a node for reads. With many nodes, each has fewer reads in flight.
-const MOST_CONNECTIONS: usize = 4;
+const MAX_CONNECTIONS: usize = 4;
 
 /// Returns the number of connections for reads to each of `nodes` nodes, with `depth` reads in flight in total. Pushes
 /// use one more.
 fn read_connections(depth: usize, nodes: usize) -> usize {
-    (depth / nodes).clamp(1, MOST_CONNECTIONS)
+    (depth / nodes).clamp(1, MAX_CONNECTIONS)
 }
 
 /// The caches of the job's other nodes.
@@ -65,7 +65,7 @@ pub(super) struct OtherNodes(Arc<PeersShared>);
 /// State shared by the tier and its readers.
 struct PeersShared {
     index: Arc<DatasetIndex>,
-    mesh: Arc<PeerMesh>,
+    network: Arc<PeerNetwork>,
     verify: Verify,
     /// The most reads in flight.
     depth: usize,
@@ -89,10 +89,15 @@ struct PeersState {
 
 impl OtherNodes {
     /// Makes the tier of the nodes that have met, with up to `depth` reads in flight.
-    pub(super) fn new(index: &Arc<DatasetIndex>, mesh: Arc<PeerMesh>, verify: Verify, depth: usize) -> Self {
+    pub(super) fn new(
+        index: &Arc<DatasetIndex>,
+        network: Arc<PeerNetwork>,
+        verify: Verify,
+        depth: usize,
+    ) -> Self {
         Self(Arc::new(PeersShared {
             index: index.clone(),
-            mesh,
+            network,
             verify,
             depth,
             looks: AtomicBool::new(verify != Verify::Never),
@@ -110,13 +115,13 @@ impl PeersShared {
     /// Returns the node whose server keeps a sample for this process; `None` if this process's own tiers keep it, or no
     /// node does.
     fn home(&self, sample: u64) -> Option<usize> {
-        self.mesh.homes.home(sample).filter(|&home| home != self.mesh.own || self.asks_own())
+        self.network.homes.home(sample).filter(|&home| home != self.network.own || self.reads_own_server())
     }
 
     /// Returns whether this process reads from its own node's server, because some of the room is in another process's
     /// memory.
-    fn asks_own(&self) -> bool {
-        !self.mesh.is_first && self.mesh.nodes[self.mesh.own].has_memory
+    fn reads_own_server(&self) -> bool {
+        !self.network.is_first && self.network.nodes[self.network.own].has_memory
     }
 
     /// Returns the statistics of requests to each node.
@@ -141,12 +146,12 @@ impl PeersShared {
 
     /// Opens a transfer. Its answers call `on_ready`.
     fn open(&self, on_ready: crate::io::Waker) -> Result<HttpTransfer> {
-        let peers: Vec<Peer> = self.mesh.nodes.iter().map(|node| node.peer).collect();
+        let peers: Vec<Peer> = self.network.nodes.iter().map(|node| node.peer).collect();
         let options = HttpOptions {
             depth: self.depth,
             notices: self.index.notices().clone(),
             connections: read_connections(self.depth, peers.len()),
-            ..HttpOptions::new(self.mesh.dataset, self.mesh.token.clone())
+            ..HttpOptions::new(self.network.dataset, self.network.token.clone())
         };
         let transfer = HttpTransfer::new(&peers, &options, on_ready)?;
         let mut state = self.state();
@@ -183,7 +188,7 @@ impl CacheTier for OtherNodes {
     fn locate(&self, sample: u64) -> Option<Location> {
         let shared = &self.0;
         let home = shared.home(sample)?;
-        if !shared.asks_all.load(Relaxed) && !shared.mesh.nodes[home].had_samples {
+        if !shared.asks_all.load(Relaxed) && !shared.network.nodes[home].had_samples {
             return None;
         }
         let Extent { file, length, .. } = shared.index.extent(sample);
@@ -242,7 +247,7 @@ impl CacheTier for OtherNodes {
 
 impl NodesTier for OtherNodes {
     fn claims(&self, sample: u64) -> bool {
-        self.0.mesh.homes.home(sample) != Some(self.0.mesh.own) || self.0.asks_own()
+        self.0.network.homes.home(sample) != Some(self.0.network.own) || self.0.reads_own_server()
     }
 
     /// Returns whether any other node has room for it.
@@ -259,7 +264,7 @@ impl NodesTier for OtherNodes {
         }
         // After the first whole epoch, each sample's version has been queried in this run, by one rank or another.
         let looked = if state.first_was_whole { 1 } else { 2 };
-        let looks = state.epochs <= looked || shared.mesh.files_differ;
+        let looks = state.epochs <= looked || shared.network.files_differ;
         shared.looks.store(shared.verify != Verify::Never && looks, Relaxed);
         // In the first epoch, an owner node that began without samples has no copy of a sample that is used for the
         // first time.
@@ -273,7 +278,7 @@ impl NodesTier for OtherNodes {
     }
 
     fn peers(&self) -> Vec<(String, PeerStats)> {
-        let nodes = &self.0.mesh.nodes;
+        let nodes = &self.0.network.nodes;
         nodes.iter().map(|node| node.name.clone()).zip(self.0.stats()).collect()
     }
 }

@@ -40,7 +40,7 @@ impl PeersReader {
     }
 
     fn missed(&self, miss: Miss, peer: usize) -> Error {
-        let node = &self.shared.mesh.nodes[peer].name;
+        let node = &self.shared.network.nodes[peer].name;
         let failed = |why| Error::io("read", format!("a sample that {node} may keep"), why);
         match miss {
             Miss::Absent | Miss::Stale => failed(std::io::ErrorKind::NotFound.into()),

@@ -17,9 +17,9 @@ static PROMISED: AtomicU64 = AtomicU64::new(0);
 
 /// The sockets that are reserved for a loader, until dropped.
 #[derive(Debug)]
-pub(in crate::tier) struct PromisedSockets(u64);
+pub(in crate::tier) struct SocketReservation(u64);
 
-impl Drop for PromisedSockets {
+impl Drop for SocketReservation {
     fn drop(&mut self) {
         PROMISED.fetch_sub(self.0, Relaxed);
     }
@@ -27,8 +27,8 @@ impl Drop for PromisedSockets {
 
 /// The result of reserving sockets.
 #[derive(Debug)]
-pub(super) struct ProvidedSockets {
-    pub promise: PromisedSockets,
+pub(super) struct ReservedSockets {
+    pub promise: SocketReservation,
     /// The most connections of the server.
     pub connections: usize,
     /// The warning for the user, if the system does not allow enough.
@@ -37,14 +37,14 @@ pub(super) struct ProvidedSockets {
 
 /// The most sockets of a loader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct SocketNeeds {
+pub(super) struct SocketBudget {
     /// Connections to other nodes' servers.
     asking: u64,
     /// Connections of ranks to the server of this process, if it has one.
     serving: u64,
 }
 
-impl SocketNeeds {
+impl SocketBudget {
     /// Computes the needs of a process, if each process has `depth` reads in flight.
     pub(super) fn new(nodes: &[Vec<u32>], serves: bool, depth: usize) -> Self {
         // Pushes have a separate connection.
@@ -57,8 +57,8 @@ impl SocketNeeds {
     }
 
     /// Raises the limit on open files for these sockets, in addition to those of the process's other loaders.
-    pub(super) fn provide(self) -> ProvidedSockets {
-        let promise = PromisedSockets(self.asking + self.serving + CONNECTIONS_BESIDE);
+    pub(super) fn provide(self) -> ReservedSockets {
+        let promise = SocketReservation(self.asking + self.serving + CONNECTIONS_BESIDE);
         let wanted = PROMISED.fetch_add(promise.0, Relaxed) + promise.0 + FILES_BESIDE;
         let allowed = allow_open_files(wanted);
         let warning = (allowed < wanted).then(|| {
@@ -69,7 +69,7 @@ impl SocketNeeds {
             )
         });
         let connections = (2 * self.serving + CONNECTIONS_BESIDE).min(allowed / 2) as usize;
-        ProvidedSockets { promise, connections, warning }
+        ReservedSockets { promise, connections, warning }
     }
 }
 
@@ -83,23 +83,23 @@ mod tests {
 
     #[test]
     fn a_server_has_room_for_all_ranks_of_a_large_job() {
-        let needs = SocketNeeds::new(&job(1024, 8), true, 64);
-        assert_eq!(needs, SocketNeeds { asking: 2048, serving: 2 * 1024 * 8 });
-        let needs = SocketNeeds::new(&job(2, 1), true, 64);
-        assert_eq!(needs, SocketNeeds { asking: 10, serving: 10 });
-        assert_eq!(SocketNeeds::new(&job(1024, 8), false, 64).serving, 0);
+        let needs = SocketBudget::new(&job(1024, 8), true, 64);
+        assert_eq!(needs, SocketBudget { asking: 2048, serving: 2 * 1024 * 8 });
+        let needs = SocketBudget::new(&job(2, 1), true, 64);
+        assert_eq!(needs, SocketBudget { asking: 10, serving: 10 });
+        assert_eq!(SocketBudget::new(&job(1024, 8), false, 64).serving, 0);
     }
 
     #[test]
     fn who_may_not_open_so_many_is_told() {
-        let few = SocketNeeds { asking: 10, serving: 10 }.provide();
+        let few = SocketBudget { asking: 10, serving: 10 }.provide();
         assert_eq!((few.connections, &few.warning), (84, &None));
-        let ProvidedSockets { promise, connections, warning } =
-            SocketNeeds { asking: 1 << 40, serving: 1 << 40 }.provide();
+        let ReservedSockets { promise, connections, warning } =
+            SocketBudget { asking: 1 << 40, serving: 1 << 40 }.provide();
         assert!(connections > 0 && connections < 1 << 40, "{connections}");
         assert!(warning.is_some_and(|warning| warning.contains("raise the hard limit")));
         // While that loader exists, others count its sockets, too.
-        let second = || SocketNeeds { asking: 1, serving: 1 }.provide();
+        let second = || SocketBudget { asking: 1, serving: 1 }.provide();
         assert!(second().warning.is_some());
         drop(promise);
         assert!(second().warning.is_none());

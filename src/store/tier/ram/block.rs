@@ -2,10 +2,10 @@
 
 use super::super::catalog::{SegmentIndex, SegmentRow};
 use base::crc::checksum;
-use base::parts::RawOutline;
+use base::parts::RawHeaderSummary;
 use base::slot::Slot;
 use data::dataset::FileVersion;
-use pixels::decode::FileForm;
+use pixels::decode::StorageFormat;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 /// A block of memory.
@@ -27,7 +27,7 @@ impl RamBlock {
 }
 
 /// The common properties of a block's samples: their group, and the storage format of the last attempt to convert them.
-pub(super) type BlockKind = (u64, FileForm);
+pub(super) type BlockKind = (u64, StorageFormat);
 
 /// A block that is being filled.
 pub(super) struct OpenBlock {
@@ -63,7 +63,7 @@ impl MemoryPlace {
     pub(super) fn fill(
         &self,
         (sample, version): (u64, FileVersion),
-        (form, tried): (FileForm, FileForm),
+        (form, tried): (StorageFormat, StorageFormat),
         bytes: &[u8],
     ) -> SegmentRow {
         let mut slot = self.block.memory.write().unwrap_or_else(PoisonError::into_inner);
@@ -72,7 +72,7 @@ impl MemoryPlace {
         self.block.samples().push(sample);
         let (offset, length) = (self.offset as u32, bytes.len() as u32);
         // Parts of copies in memory are never read alone.
-        let outline = RawOutline::default();
-        SegmentRow { sample, version, offset, length, crc: checksum(bytes), form, tried, outline }
+        let header_summary = RawHeaderSummary::default();
+        SegmentRow { sample, version, offset, length, crc: checksum(bytes), form, tried, header_summary }
     }
 }

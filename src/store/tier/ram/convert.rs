@@ -7,7 +7,7 @@ use super::super::counters::count;
 use super::{BlockKind, OpenBlock, RamBlock, RamShared};
 use base::crc::checksum;
 use data::dataset::{Extent, FileId, FileVersion};
-use pixels::decode::FileForm;
+use pixels::decode::StorageFormat;
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
 
@@ -15,7 +15,7 @@ use std::sync::{Arc, PoisonError};
 struct MadeSample {
     sample: u64,
     version: FileVersion,
-    form: FileForm,
+    form: StorageFormat,
     bytes: Vec<u8>,
 }
 
@@ -45,7 +45,7 @@ impl ConvertibleTier for RamShared {
             count(&self.counters.unconvertible_samples, kept.saturating_sub(counted));
             if let Some(open) = open {
                 let open = OpenBlock { unconvertible: kept, ..open };
-                self.filling().open.entry((group, FileForm::AsIs)).or_default().push(open);
+                self.filling().open.entry((group, StorageFormat::AsIs)).or_default().push(open);
             }
             return ConversionResult::Some;
         }
@@ -72,7 +72,7 @@ impl RamShared {
     /// filled any more comes first. Otherwise it is one that is half full or, if memory is left, one that got no sample
     /// since an epoch ended. Such a block is not filled any more from then on. Each class of samples has separate
     /// blocks, so most never become full.
-    fn unconverted(&self, form: FileForm) -> Option<ChosenBlock> {
+    fn unconverted(&self, form: StorageFormat) -> Option<ChosenBlock> {
         let mut filling = self.filling();
         let waiting: Vec<_> = self.catalog().live().filter(|(_, segment)| segment.tried < form).collect();
         let is_ripe =

@@ -20,7 +20,7 @@ use base::slot::{OVERHEAD, Slot, SlotPool};
 use base::tier_name::TierName;
 use block::{BlockKind, MemoryPlace, OpenBlock, RamBlock};
 use data::dataset::{DatasetIndex, Extent, FileVersion, Stamp};
-use pixels::decode::FileForm;
+use pixels::decode::StorageFormat;
 use reader::RamReader;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -165,7 +165,7 @@ impl RamShared {
         }
         let slot = match self.new_block(filling) {
             Ok(slot) => slot,
-            Err(NoRoom::Full) => return self.room_of_later(filling, kind, length).ok_or(NoRoom::Full),
+            Err(NoRoom::Full) => return self.room_in_later_group(filling, kind, length).ok_or(NoRoom::Full),
             Err(NoRoom::Arena) => return Err(NoRoom::Arena),
         };
         let block = Arc::new(RamBlock { memory: RwLock::new(slot), samples: Mutex::default() });
@@ -192,7 +192,12 @@ impl RamShared {
     /// Finds room for `length` bytes if there is no other block: in an open one of a group that leaves later. The
     /// sample may then stay longer than needed. But with many groups, the unused ends of blocks are a large part of a
     /// small memory.
-    fn room_of_later(&self, filling: &mut Filling, kind: BlockKind, length: usize) -> Option<MemoryPlace> {
+    fn room_in_later_group(
+        &self,
+        filling: &mut Filling,
+        kind: BlockKind,
+        length: usize,
+    ) -> Option<MemoryPlace> {
         let later = filling.open.range_mut(kind..).filter(|((_, form), _)| *form == kind.1);
         later.flat_map(|(_, open)| open).find(|open| self.fits(open, length)).map(|open| open.take(length))
     }
@@ -431,7 +436,7 @@ impl LocalTier for Ram {
         let filling = self.0.filling();
         let fits = filling
             .open
-            .get(&(group, FileForm::AsIs))
+            .get(&(group, StorageFormat::AsIs))
             .is_some_and(|open| open.iter().any(|open| self.0.fits(open, length as usize)));
         fits || filling.refused || self.0.next_arena(&filling) == 0 || self.0.free_block(&filling).is_some()
     }

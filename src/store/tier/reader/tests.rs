@@ -14,7 +14,7 @@ use data::dataset::{Contents, DatasetIndex, FileVersion, IndexOptions};
 use data::schedule::Selection;
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 use pixels::decode::Region;
-use pixels::decode::forms::{FormMaker, MadeForm};
+use pixels::decode::forms::{ConvertedFormat, FormatConverter};
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -38,7 +38,7 @@ impl PackedCopy {
         let mut encoder = Encoder::new(&mut file, 90);
         encoder.set_sampling_factor(SamplingFactor::F_2_2);
         encoder.encode(&pixels, 400, 400, ColorType::Rgb).unwrap();
-        FormMaker::default().make(MadeForm::Packed, &file, &mut packed).unwrap();
+        FormatConverter::default().make(ConvertedFormat::Packed, &file, &mut packed).unwrap();
         let root = directory.path().join("data");
         fs::create_dir(&root).unwrap();
         fs::write(root.join("0.jpg"), &file).unwrap();
@@ -60,7 +60,7 @@ impl PackedCopy {
     }
 
     /// Requests these parts, chosen by this summary, and returns the completion.
-    fn read(&mut self, parts: ByteParts, chosen_by: Option<OutlinedBytes>) -> Completion {
+    fn read(&mut self, parts: WantedBytes, chosen_by: Option<SummarizedBytes>) -> Completion {
         let extent = self.cache.index().extent(0);
         let slot = self.slots.try_take(2 * self.packed.len()).unwrap();
         let request = ReadRequest::new(7, extent, slot);
@@ -113,12 +113,12 @@ fn open_cache(index: &Arc<DatasetIndex>, path: &Path) -> Arc<Cache> {
 }
 
 /// Returns the parts of the copy's middle rows, and the header summary that they are chosen by.
-fn middle(copy: &PackedCopy) -> (ByteParts, OutlinedBytes) {
-    let known = copy.cache.outline_of_copy(0).expect("an outline");
+fn middle(copy: &PackedCopy) -> (WantedBytes, SummarizedBytes) {
+    let known = copy.cache.summary_of_copy(0).expect("an outline");
     assert_eq!(known.length as usize, copy.packed.len());
-    assert_eq!(known.outline, PackedOutline::of(&copy.packed).unwrap());
+    assert_eq!(known.header_summary, PackedHeaderSummary::of(&copy.packed).unwrap());
     let region = Region { x: 100, y: 180, width: 100, height: 40 };
-    (PackedOutline::read(&known.outline).unwrap().parts(region, known.length).unwrap(), known)
+    (PackedHeaderSummary::read(&known.header_summary).unwrap().parts(region, known.length).unwrap(), known)
 }
 
 #[test]
@@ -126,8 +126,8 @@ fn parts_are_read_of_the_copy_that_they_were_chosen_for_alone() {
     let mut copy = PackedCopy::new();
     let (parts, known) = middle(&copy);
     let mut other = known;
-    other.outline[20] ^= 1;
-    let longer = OutlinedBytes { length: known.length + 1, ..known };
+    other.header_summary[20] ^= 1;
+    let longer = SummarizedBytes { length: known.length + 1, ..known };
     for chosen_by in [None, Some(other), Some(longer)] {
         let arrived = copy.read(parts, chosen_by).result.unwrap();
         assert!(arrived.in_parts() == (&copy.packed, None), "{chosen_by:?}");
@@ -158,6 +158,6 @@ fn damage_of_parts_that_are_read_is_found_and_other_damage_is_not_looked_for() {
     assert!(completion.result.unwrap().in_parts() == (&copy.file, None), "the file itself");
     assert_eq!(completion.tier, TierName::SOURCE);
     assert_eq!((copy.stats().fallbacks, copy.stats().damaged), (1, 1));
-    assert!(copy.cache.outline_of_copy(0).is_none(), "the copy is forgotten");
+    assert!(copy.cache.summary_of_copy(0).is_none(), "the copy is forgotten");
     copy.cache.close();
 }

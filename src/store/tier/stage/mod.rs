@@ -6,11 +6,11 @@
 mod pace;
 mod units;
 
+use super::background_thread::BackgroundThread;
 use super::cache::{Cache, OpenSource, SourceUse};
 use super::copies::Offer;
 use super::fill::PIECE;
 use super::revalidate::version_now;
-use super::side_thread::SideThread;
 use crate::io::{Completion, ReadRequest, Reader, Waker};
 use base::error::Result;
 use base::slot::SlotPool;
@@ -32,13 +32,13 @@ const REMOTE_DEPTH: usize = 8;
 
 /// The handle of the staging thread.
 pub(super) struct Stager {
-    mailbox: Arc<StagingMailbox>,
-    thread: SideThread,
+    mailbox: Arc<StagingOrders>,
+    thread: BackgroundThread,
 }
 
 /// The pipeline's messages to the thread.
 #[derive(Default)]
-struct StagingMailbox {
+struct StagingOrders {
     /// The epoch to stage for, until the thread takes it.
     order: Mutex<Option<Schedule>>,
     arrived: Condvar,
@@ -55,7 +55,7 @@ struct StagingMailbox {
 impl Stager {
     /// Starts the thread; `open` makes its reader.
     pub(super) fn start(cache: Arc<Cache>, open: Arc<OpenSource>) -> std::io::Result<Self> {
-        let mailbox = Arc::new(StagingMailbox::default());
+        let mailbox = Arc::new(StagingOrders::default());
         let work = {
             let mailbox = mailbox.clone();
             move || {
@@ -66,7 +66,7 @@ impl Stager {
                 }
             }
         };
-        Ok(Self { mailbox, thread: SideThread::start("foreload-stage", work)? })
+        Ok(Self { mailbox, thread: BackgroundThread::start("foreload-stage", work)? })
     }
 
     /// Stages for this epoch from now on.
@@ -102,7 +102,7 @@ impl Drop for Stager {
     }
 }
 
-impl StagingMailbox {
+impl StagingOrders {
     /// Waits for the next epoch to stage for; `None` if the thread must end.
     fn next(&self) -> Option<Schedule> {
         let mut order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
@@ -133,7 +133,7 @@ impl StagingMailbox {
 
 struct StagingWorker<'a> {
     cache: &'a Cache,
-    mailbox: &'a StagingMailbox,
+    mailbox: &'a StagingOrders,
     slots: SlotPool,
     reader: Box<dyn Reader>,
     pace: Pace,
@@ -148,7 +148,7 @@ struct StagingWorker<'a> {
 }
 
 impl<'a> StagingWorker<'a> {
-    fn new(cache: &'a Cache, mailbox: &'a StagingMailbox, open: &OpenSource) -> Result<Self> {
+    fn new(cache: &'a Cache, mailbox: &'a StagingOrders, open: &OpenSource) -> Result<Self> {
         // Slots need extra pages for alignment. Fewer large samples are in flight.
         let depth = if cache.index().has_remote() { REMOTE_DEPTH } else { DEPTH };
         let room = |bytes: u64| bytes as usize + 2 * base::slot::PAGE;

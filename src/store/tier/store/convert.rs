@@ -2,28 +2,28 @@
 //! is removed when no process reads from it any more.
 
 use super::super::catalog::{SegmentIndex, SegmentRow};
-use super::super::convert::{Conversion, ConversionResult, MOST_HEAD, most_made};
+use super::super::convert::{Conversion, ConversionResult, MAX_HEAD, most_made};
 use super::super::copies::{ConvertibleTier, CopyFault};
 use super::super::counters::count;
 use super::Store;
 use super::open_segment::OpenSegment;
 use super::segment::footer_bytes;
-use super::unit::UnitClaim;
+use super::unit::UnitLock;
 use super::write_buffer::WriteBuffer;
 use crate::segments::footer::SegmentError;
 use crate::segments::pages;
 use base::crc::checksum;
 use base::error::{Error, Result};
 use data::dataset::Stamp;
-use pixels::decode::{FileForm, SIGNATURE, is_convertible};
+use pixels::decode::{SIGNATURE, StorageFormat, is_convertible};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 /// Locks on segments use the unit numbers from this one on, which are above those of all shards.
-const CLAIMS: u64 = 1 << 40;
+const SEGMENT_LOCKS: u64 = 1 << 40;
 
 /// How many conversions a cache must have room for, if it reserves room for one.
-const SPARES: u64 = 4;
+const CONVERSIONS_OF_ROOM: u64 = 4;
 
 /// The bytes that are written at a time.
 const PIECE: usize = 1 << 20;
@@ -51,12 +51,12 @@ impl ConvertibleTier for Store {
             return ConversionResult::Nothing;
         }
         // Room is reserved for one conversion: if segments may be evicted, one process converts at a time.
-        let turn = UnitClaim::take(shared, CLAIMS - 1);
+        let turn = UnitLock::take(shared, SEGMENT_LOCKS - 1);
         if conversion.may_evict && turn.is_none() {
             return ConversionResult::Nothing;
         }
         for (segment_index, number) in self.unconverted(conversion.form.into()) {
-            let Some(_claim) = UnitClaim::take(shared, CLAIMS + number) else { continue };
+            let Some(_claim) = UnitLock::take(shared, SEGMENT_LOCKS + number) else { continue };
             // Another process may have converted it before this one got the lock.
             self.refresh();
             let found = shared.catalog().segment(segment_index);
@@ -93,9 +93,9 @@ impl ConvertibleTier for Store {
         let directory = &self.shared.directory;
         let index = &self.shared.index;
         let rows = self.segment_bytes / index.mean_bytes().max(1) + 1;
-        let of_a_row = u64::from(MOST_HEAD) + footer_bytes(1);
+        let of_a_row = u64::from(MAX_HEAD) + footer_bytes(1);
         let most = pages(self.segment_bytes / 4 * 5 + rows * of_a_row);
-        let suffices = directory.quota() >= SPARES * most;
+        let suffices = directory.quota() >= CONVERSIONS_OF_ROOM * most;
         directory.set_spare(if wanted && suffices { most } else { 0 });
         suffices
     }
@@ -103,7 +103,7 @@ impl ConvertibleTier for Store {
 
 impl Store {
     /// Returns the segments with samples whose conversion to this storage format was not tried, the oldest first.
-    fn unconverted(&self, form: FileForm) -> Vec<(SegmentIndex, u64)> {
+    fn unconverted(&self, form: StorageFormat) -> Vec<(SegmentIndex, u64)> {
         let catalog = self.shared.catalog();
         let waiting = catalog.live().filter(|(_, segment)| segment.waits_for(form));
         let mut waiting: Vec<_> =
@@ -114,7 +114,7 @@ impl Store {
 
     /// Removes the newest other segment with samples whose conversion to this storage format was not tried. Returns
     /// whether there was one.
-    fn evict_another(&self, segment_index: SegmentIndex, form: FileForm) -> bool {
+    fn evict_another(&self, segment_index: SegmentIndex, form: StorageFormat) -> bool {
         let waiting = self.unconverted(form);
         let other = waiting.into_iter().rev().find(|&(other, _)| other != segment_index);
         other.is_some_and(|(other, _)| {
@@ -142,11 +142,11 @@ impl Store {
                 return Err(Unconverted::Given);
             }
         };
-        let is_here = |row: &SegmentRow| {
+        let is_own_process = |row: &SegmentRow| {
             let place = shared.catalog().locate(row.sample).map(|(place, _)| (place.segment, place.offset));
             place == Some((segment_index, row.offset))
         };
-        let rows: Vec<SegmentRow> = footer.rows.into_iter().filter(is_here).collect();
+        let rows: Vec<SegmentRow> = footer.rows.into_iter().filter(is_own_process).collect();
         let file = match File::open(&path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(Unconverted::Given),
             opened => opened.map_err(|error| Error::io("open", &path, error))?,
@@ -166,7 +166,7 @@ impl Store {
         }
         let most: u64 = rows.iter().map(|row| u64::from(most_made(row.length))).sum();
         let wanted = pages(most + footer_bytes(rows.len()));
-        let Ok(mut open) = shared.directory.begin_with_spare(footer.group, wanted, conversion.may_evict)?
+        let Ok(mut open) = shared.directory.begin_conversion(footer.group, wanted, conversion.may_evict)?
         else {
             return Err(Unconverted::NoRoom);
         };
@@ -175,7 +175,7 @@ impl Store {
             (Vec::new(), WriteBuffer { group: footer.group, ..WriteBuffer::default() });
         let write = |open: &mut OpenSegment, piece: &mut WriteBuffer| {
             piece.compute_checksums();
-            piece.note_outlines(&shared.index);
+            piece.record_summaries(&shared.index);
             open.file().write_all_at(&piece.bytes, open.payload).map_err(failed)?;
             open.append(piece);
             piece.clear();

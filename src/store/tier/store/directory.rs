@@ -177,7 +177,7 @@ impl CacheDirectory {
 
     /// Begins a segment like [`CacheDirectory::begin`], for a conversion. Unless others `may_leave` for it, it takes
     /// only free pages.
-    pub(super) fn begin_with_spare(
+    pub(super) fn begin_conversion(
         self: &Arc<Self>,
         group: u64,
         pages: u64,
@@ -370,7 +370,7 @@ impl LockedDirectory<'_> {
     /// Returns the used pages: published, reserved here, reserved by others. Call [`LockedDirectory::list_if_changed`]
     /// first.
     fn used(&self) -> Result<u64> {
-        let others = self.directory.lock.of_others(RESERVATIONS);
+        let others = self.directory.lock.locked_by_others(RESERVATIONS);
         let others = others.map_err(|error| self.directory.failed("look at locks of", error))?;
         let reserved: u64 = others.iter().map(|range| range.end - range.start).sum();
         let own: u64 = self.usage.reserved.values().sum();

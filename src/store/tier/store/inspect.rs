@@ -63,7 +63,7 @@ pub struct CachedDataset {
 
 /// The result of emptying a cache.
 #[derive(Debug, Clone, Serialize)]
-pub struct Cleared {
+pub struct ClearResult {
     /// The removed datasets, as they were.
     pub datasets: Vec<CachedDataset>,
     /// The number of segments removed.
@@ -82,8 +82,9 @@ pub fn contents(directory: &Path) -> Result<CacheContents> {
     let path = directory.join("lock");
     let lock = File::open(&path).map_err(|error| refusal(directory, error))?;
     let format = format(&lock, directory)?;
-    let filling =
-        RangeLocks::new(lock).of_others(RESERVATIONS).map_err(|error| Error::io("look at", path, error))?;
+    let filling = RangeLocks::new(lock)
+        .locked_by_others(RESERVATIONS)
+        .map_err(|error| Error::io("look at", path, error))?;
     let (mut datasets, mut others) = (Vec::new(), Vec::new());
     for entry in read_directory(directory)? {
         let entry = entry.map_err(|error| Error::io("list", directory, error))?;
@@ -119,7 +120,7 @@ pub fn contents(directory: &Path) -> Result<CacheContents> {
 /// # Errors
 /// The errors of [`contents`]; [`Error::Config`] if `which` names none or several, or the format is a newer one;
 /// [`Error::Io`] if something cannot be removed.
-pub fn clear(directory: &Path, which: Option<&str>) -> Result<Cleared> {
+pub fn clear(directory: &Path, which: Option<&str>) -> Result<ClearResult> {
     let path = directory.join("lock");
     contents(directory)?;
     let lock = RangeLocks::new(open_file(&path, false)?);
@@ -130,7 +131,7 @@ pub fn clear(directory: &Path, which: Option<&str>) -> Result<Cleared> {
     cleared
 }
 
-fn clear_locked(directory: &Path, lock: &RangeLocks, which: Option<&str>) -> Result<Cleared> {
+fn clear_locked(directory: &Path, lock: &RangeLocks, which: Option<&str>) -> Result<ClearResult> {
     let held = contents(directory)?;
     if held.format > VERSION {
         let message = format!(
@@ -170,7 +171,7 @@ fn clear_locked(directory: &Path, lock: &RangeLocks, which: Option<&str>) -> Res
         let written = lock.file().write_all_at(&VERSION.to_le_bytes(), VERSION_AT);
         written.map_err(|error| Error::io("write", directory.join("lock"), error))?;
     }
-    Ok(Cleared { datasets: chosen, segments, bytes, renewed })
+    Ok(ClearResult { datasets: chosen, segments, bytes, renewed })
 }
 
 /// Returns the datasets of `held` that `which` names.
@@ -247,8 +248,9 @@ fn dataset(own: &Path, key: String) -> Result<CachedDataset> {
     let files = segment_files(own)?;
     let used = File::open(own.join("used")).ok();
     let modified = used.as_ref().and_then(|file| file.metadata().ok()?.modified().ok());
-    let in_use =
-        used.is_some_and(|file| !RangeLocks::new(file).of_others(0..1).is_ok_and(|users| users.is_empty()));
+    let in_use = used.is_some_and(|file| {
+        !RangeLocks::new(file).locked_by_others(0..1).is_ok_and(|users| users.is_empty())
+    });
     let about = DatasetInfo::read(own);
     Ok(CachedDataset {
         key,

@@ -22,7 +22,7 @@ pub(super) fn last_use(path: &Path) -> Option<SystemTime> {
         Err(_) => return None,
     };
     let time = file.metadata().and_then(|found| found.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
-    let users = RangeLocks::new(file).of_others(0..1);
+    let users = RangeLocks::new(file).locked_by_others(0..1);
     users.is_ok_and(|users| users.is_empty()).then_some(time)
 }
 

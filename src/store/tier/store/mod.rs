@@ -19,10 +19,10 @@
 mod about;
 mod convert;
 mod directory;
+mod header_summaries;
 pub mod inspect;
 mod listing;
 mod open_segment;
-mod outlines;
 mod segment;
 mod setup;
 mod shared;
@@ -31,7 +31,7 @@ mod verify;
 mod write_buffer;
 mod writer;
 
-pub use unit::UnitClaim;
+pub use unit::UnitLock;
 pub use verify::Verify;
 
 use super::convert::{assert_is_copy, form_of_record};
@@ -41,14 +41,14 @@ use crate::io::Files;
 use crate::segments::drive::WriteFaults;
 use crate::segments::{PAGE, pages};
 use base::error::{Error, Result};
-use base::parts::RawOutline;
+use base::parts::RawHeaderSummary;
 use base::tier_name::TierName;
 use base::trace::Trace;
 use crossbeam_channel::{Receiver, Sender};
 use data::dataset::{DatasetIndex, FileId, FileVersion};
 use directory::CacheDirectory;
 use segment::footer_bytes;
-use shared::{Gate, StoreShared, lock};
+use shared::{StoreShared, StoreState, lock};
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -192,12 +192,12 @@ impl Store {
 
     /// Returns whether the store takes samples now.
     pub fn is_open(&self) -> bool {
-        self.shared.gate() == Gate::Open && self.shared.directory.is_writable()
+        self.shared.gate() == StoreState::Open && self.shared.directory.is_writable()
     }
 
     /// Returns whether the store takes samples once there is room.
     pub fn can_take(&self) -> bool {
-        self.shared.gate() != Gate::Off && self.shared.directory.is_writable()
+        self.shared.gate() != StoreState::Off && self.shared.directory.is_writable()
     }
 
     /// Returns the segments as files to read from, like shards with sizes and times. They outlive the store.
@@ -224,9 +224,9 @@ impl Store {
             return Offer::Present;
         }
         match self.shared.gate() {
-            Gate::Open => {}
-            Gate::Full => return refused(&counters.dropped_full, Offer::Full),
-            Gate::Off => return refused(&counters.dropped_off, Offer::Off),
+            StoreState::Open => {}
+            StoreState::Full => return refused(&counters.dropped_full, Offer::Full),
+            StoreState::Off => return refused(&counters.dropped_off, Offer::Off),
         }
         if !self.shared.directory.is_ours() || !self.shared.directory.is_writable() {
             // A forked child has the queue but no writer.
@@ -317,8 +317,8 @@ impl Store {
 
     /// Locks unit `unit` of this dataset for staging; `None` if this or another process has it. The kernel releases the
     /// lock when the returned value is dropped, or with the process.
-    pub fn claim_unit(&self, unit: u64) -> Option<UnitClaim> {
-        UnitClaim::take(&self.shared, unit)
+    pub fn claim_unit(&self, unit: u64) -> Option<UnitLock> {
+        UnitLock::take(&self.shared, unit)
     }
 
     /// Returns the counters and gauges of the store.
@@ -341,7 +341,7 @@ impl Store {
 
 impl SharedTier for Store {
     fn claim_unit(&self, unit: u64) -> Option<Box<dyn Any + Send>> {
-        UnitClaim::take(&self.shared, unit).map(|claim| Box::new(claim) as Box<dyn Any + Send>)
+        UnitLock::take(&self.shared, unit).map(|claim| Box::new(claim) as Box<dyn Any + Send>)
     }
 
     fn unpublished(&self) -> u64 {
@@ -352,8 +352,8 @@ impl SharedTier for Store {
         let _ = self.commands.send(WriterCommand::RemoveStale(file.0));
     }
 
-    fn outline(&self, sample: u64, location: &Location) -> Option<RawOutline> {
-        self.shared.outline(sample, location)
+    fn header_summary(&self, sample: u64, location: &Location) -> Option<RawHeaderSummary> {
+        self.shared.header_summary(sample, location)
     }
 }
 
@@ -365,7 +365,7 @@ struct WriterEnd {
 
 impl Drop for WriterEnd {
     fn drop(&mut self) {
-        self.shared.set_gate(Gate::Off);
+        self.shared.set_state(StoreState::Off);
         if std::thread::panicking() {
             let defect =
                 "the cache's writer died, nothing more is kept: a defect in Foreload; please report it";

@@ -7,7 +7,7 @@
 //! trailer, 64 bytes  the dataset's key and the group u64 are added to it
 //! ```
 //!
-//! The header summary (`outline`) is that of an image that was packed for the cache; for other copies it is zeros.
+//! The header summary (`header_summary`) is that of an image that was packed for the cache; for other copies it is zeros.
 //! Segments are not synced to the drive before they are published: after a power cut parts of them may be missing.
 //! Checksums detect that: those of table and trailer when a segment is loaded, and that of a sample, or those of its
 //! rows, when it is read.
@@ -17,7 +17,7 @@ use super::super::convert::most_bytes;
 use crate::segments::footer::{SegmentError, SegmentFormat, SegmentTrailer};
 use crate::segments::{numbered, u32_at, u64_at};
 use data::dataset::{DatasetIndex, FileVersion};
-use pixels::decode::FileForm;
+use pixels::decode::StorageFormat;
 use std::fmt;
 use std::fs::File;
 
@@ -30,7 +30,7 @@ const ROW: usize = 64;
 const MORE: usize = 24;
 const FORMAT: SegmentFormat<ROW, MORE> = SegmentFormat { magic: MAGIC, version: VERSION };
 /// The storage formats, by their numbers in a table.
-const FORMS: [FileForm; 3] = [FileForm::AsIs, FileForm::Indexed, FileForm::Packed];
+const FORMS: [StorageFormat; 3] = [StorageFormat::AsIs, StorageFormat::Indexed, StorageFormat::Packed];
 
 /// The key of a dataset's segments: the beginnings of its fingerprint and of the identity of its root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -115,7 +115,7 @@ fn encode(row: &SegmentRow) -> [u8; ROW] {
     bytes.extend([row.sample, row.version.0].map(u64::to_le_bytes).as_flattened());
     bytes.extend([row.offset, row.length, row.crc].map(u32::to_le_bytes).as_flattened());
     bytes.extend([row.form as u16, row.tried as u16].map(u16::to_le_bytes).as_flattened());
-    bytes.extend(row.outline);
+    bytes.extend(row.header_summary);
     bytes.try_into().expect("all fields of a row together")
 }
 
@@ -126,8 +126,8 @@ fn decode(bytes: &[u8; ROW], payload: u64, index: &DatasetIndex) -> Result<Segme
         return Err(SegmentError::Damaged("its samples are of an unknown form"));
     };
     let (offset, length, crc) = (u32_at(bytes, 16), u32_at(bytes, 20), u32_at(bytes, 24));
-    let outline = *bytes.last_chunk().expect("a row ends with its outline");
-    let row = SegmentRow { sample, version, offset, length, crc, form, tried, outline };
+    let header_summary = *bytes.last_chunk().expect("a row ends with its outline");
+    let row = SegmentRow { sample, version, offset, length, crc, form, tried, header_summary };
     let inside = u64::from(row.offset) + u64::from(row.length) <= payload;
     if !inside || sample >= index.len() || !is_of(index, &row) {
         return Err(SegmentError::Damaged("its table is not of this dataset"));
@@ -145,7 +145,7 @@ fn is_of(index: &DatasetIndex, row: &SegmentRow) -> bool {
 /// Returns whether the length of a row is possible for a copy of its sample in its storage format.
 pub(super) fn may_be(index: &DatasetIndex, row: &SegmentRow) -> bool {
     let length = index.extent(row.sample).length;
-    row.length == length || row.form != FileForm::AsIs && row.length <= most_bytes(length)
+    row.length == length || row.form != StorageFormat::AsIs && row.length <= most_bytes(length)
 }
 
 #[cfg(test)]
@@ -165,12 +165,12 @@ mod tests {
 
     #[test]
     fn a_row_is_64_bytes_in_this_order() {
-        let (form, tried, outline) = (FileForm::Indexed, FileForm::Packed, [9; 32]);
+        let (form, tried, header_summary) = (StorageFormat::Indexed, StorageFormat::Packed, [9; 32]);
         let (sample, version, offset, length, crc) = (3, FileVersion(7), 5, 6, 1);
-        let row = SegmentRow { sample, version, offset, length, crc, form, tried, outline };
+        let row = SegmentRow { sample, version, offset, length, crc, form, tried, header_summary };
         let bytes = encode(&row);
         let numbers = [3, 0, 7, 0, 5, 6, 1, 0x2_0001].map(u32::to_le_bytes);
-        assert_eq!((&bytes[..32], &bytes[32..]), (numbers.as_flattened(), &outline[..]));
+        assert_eq!((&bytes[..32], &bytes[32..]), (numbers.as_flattened(), &header_summary[..]));
         let footer = Footer { group: 2, rows: vec![row; 5] }.encode(DatasetKey([1; 16]), 1, 9);
         assert_eq!((footer.len() as u64, footer.len()), (footer_bytes(5), 5 * 64 + 64));
         let trailer = &footer[5 * 64..];

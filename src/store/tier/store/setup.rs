@@ -21,7 +21,7 @@ pub(super) const GENERATION_AT: u64 = 24;
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 /// The same at the start, when training waits. A process that holds the lock longer is probably stopped, and the cache
 /// is then only read.
-pub(super) const SHORT_PATIENCE: Duration = Duration::from_secs(3);
+pub(super) const LOCK_LIMIT_AT_START: Duration = Duration::from_secs(3);
 const TAG: &str = "Signature: 8a477f597d28d172789f06886806bc55\n# Samples that Foreload keeps on a fast drive: may be \
     deleted when nobody uses it.\n";
 

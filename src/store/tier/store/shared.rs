@@ -6,14 +6,14 @@ use super::super::catalog::{Catalog, SegmentIndex};
 use super::super::copies::Location;
 use super::super::counters::{CopyCounters, count};
 use super::directory::CacheDirectory;
+use super::header_summaries::{SegmentSummaries, StoreSummaries};
 use super::open_segment::OpenSegment;
-use super::outlines::{SegmentOutlines, StoreOutlines};
 use super::segment::{Footer, may_be};
 use super::verify::{Verify, versions_now};
 use crate::io::Files;
 use crate::segments::footer::SegmentError;
 use base::error::Result;
-use base::parts::RawOutline;
+use base::parts::RawHeaderSummary;
 use data::dataset::{DatasetIndex, Extent, FileId, FileVersion, Stamp};
 use std::collections::HashMap;
 use std::fs::File;
@@ -28,7 +28,7 @@ const PLACED_AT_ONCE: usize = 256;
 /// Whether the store takes samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Gate {
+pub(super) enum StoreState {
     Open,
     Full,
     /// Nothing is taken, because a write failed.
@@ -45,9 +45,9 @@ pub(super) struct StoreShared {
     /// Set when the store is dropped and the drive does not respond: nothing more is written.
     pub abandoned: AtomicBool,
     catalog: RwLock<Catalog>,
-    /// The header summaries (`outlines`) of the catalog's segments. Those of a segment are entered while the catalog is
+    /// The header summaries (`header_summaries`) of the catalog's segments. Those of a segment are entered while the catalog is
     /// locked, so that they cannot be forgotten before.
-    outlines: StoreOutlines,
+    header_summaries: StoreSummaries,
     /// The number of segments that were forgotten.
     forgotten: AtomicU64,
     gate: AtomicU8,
@@ -70,7 +70,7 @@ impl StoreShared {
         let shards = versions_now(&index, &shards);
         Self {
             catalog: RwLock::new(Catalog::new(index.len())),
-            outlines: StoreOutlines::default(),
+            header_summaries: StoreSummaries::default(),
             index,
             directory: Arc::new(directory),
             counters,
@@ -78,7 +78,7 @@ impl StoreShared {
             shards,
             abandoned: AtomicBool::new(false),
             forgotten: AtomicU64::new(0),
-            gate: AtomicU8::new(Gate::Open as u8),
+            gate: AtomicU8::new(StoreState::Open as u8),
             refreshed: Mutex::default(),
         }
     }
@@ -94,20 +94,20 @@ impl StoreShared {
     /// Forgets a segment with all its samples, so that readers close it. Returns whether it could be read before.
     pub(super) fn forget(&self, segment_index: SegmentIndex) -> bool {
         let forgotten = self.catalog_mut().forget(segment_index);
-        self.outlines.forget(segment_index);
+        self.header_summaries.forget(segment_index);
         self.forgotten.fetch_add(u64::from(forgotten), Relaxed);
         forgotten
     }
 
-    pub(super) fn gate(&self) -> Gate {
+    pub(super) fn gate(&self) -> StoreState {
         match self.gate.load(Relaxed) {
-            0 => Gate::Open,
-            1 => Gate::Full,
-            _ => Gate::Off,
+            0 => StoreState::Open,
+            1 => StoreState::Full,
+            _ => StoreState::Off,
         }
     }
 
-    pub(super) fn set_gate(&self, gate: Gate) {
+    pub(super) fn set_state(&self, gate: StoreState) {
         self.gate.store(gate as u8, Relaxed);
     }
 
@@ -151,21 +151,21 @@ impl StoreShared {
 
     /// Enters an announced segment, which is published now, and keeps the header summaries of its samples.
     fn enter(&self, number: u64, footer: &Footer, stamp: &Stamp) -> SegmentIndex {
-        let outlines = SegmentOutlines::of(&footer.rows);
+        let header_summaries = SegmentSummaries::of(&footer.rows);
         let mut catalog = self.catalog_mut();
         let segment_index = catalog.publish(number, footer.group, stamp);
-        self.outlines.enter(segment_index, outlines);
+        self.header_summaries.enter(segment_index, header_summaries);
         segment_index
     }
 
     /// Returns the header summary of a sample's packed copy at `location`, with which parts of the copy can be read, if
     /// it is known.
-    pub(super) fn outline(&self, sample: u64, location: &Location) -> Option<RawOutline> {
+    pub(super) fn header_summary(&self, sample: u64, location: &Location) -> Option<RawHeaderSummary> {
         let Extent { file, offset, length } = location.extent;
         match length == self.index.extent(sample).length {
             // The copy was not converted for the cache.
-            true => self.index.outline(sample).copied(),
-            false => self.outlines.get(file.0, u32::try_from(offset).ok()?),
+            true => self.index.header_summary(sample).copied(),
+            false => self.header_summaries.get(file.0, u32::try_from(offset).ok()?),
         }
     }
 

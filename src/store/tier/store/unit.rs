@@ -6,12 +6,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// The exclusive right to stage one unit (a shard, by number). It ends when it is dropped, or with the process.
-pub struct UnitClaim {
+pub struct UnitLock {
     shared: Arc<StoreShared>,
     unit: u64,
 }
 
-impl UnitClaim {
+impl UnitLock {
     pub(super) fn take(shared: &Arc<StoreShared>, unit: u64) -> Option<Self> {
         let directory = &shared.directory;
         let mut units = lock(&directory.units);
@@ -38,7 +38,7 @@ impl UnitClaim {
     }
 }
 
-impl Drop for UnitClaim {
+impl Drop for UnitLock {
     fn drop(&mut self) {
         let directory = &self.shared.directory;
         if directory.is_ours() {

@@ -2,13 +2,13 @@
 //! full.
 
 use super::super::catalog::SegmentRow;
-use super::super::convert::{MadeCopy, outline_to_keep};
+use super::super::convert::{MadeCopy, summary_to_keep};
 use super::writer::WriterCommand;
 use base::crc::checksum;
-use base::parts::RawOutline;
+use base::parts::RawHeaderSummary;
 use crossbeam_channel::{Receiver, Sender};
 use data::dataset::{DatasetIndex, FileVersion};
-use pixels::decode::FileForm;
+use pixels::decode::StorageFormat;
 use std::collections::HashMap;
 
 /// The bytes of a buffer, unless the budget is small or a sample is larger: large enough for few writes, and small
@@ -38,15 +38,25 @@ impl WriteBuffer {
     }
 
     /// Copies a sample in this storage format. There must be room for it.
-    pub(super) fn push(&mut self, sample: u64, version: FileVersion, form: FileForm, bytes: &[u8]) {
+    pub(super) fn push(&mut self, sample: u64, version: FileVersion, form: StorageFormat, bytes: &[u8]) {
         debug_assert!(self.has_room(bytes.len()));
-        let (offset, length, outline) = (self.bytes.len() as u32, bytes.len() as u32, RawOutline::default());
-        self.rows.push(SegmentRow { sample, version, offset, length, crc: 0, form, tried: form, outline });
+        let (offset, length, header_summary) =
+            (self.bytes.len() as u32, bytes.len() as u32, RawHeaderSummary::default());
+        self.rows.push(SegmentRow {
+            sample,
+            version,
+            offset,
+            length,
+            crc: 0,
+            form,
+            tried: form,
+            header_summary,
+        });
         self.bytes.extend_from_slice(bytes);
     }
 
     /// Appends the sample of a row after an attempt to convert it to `tried`, which has `made` these bytes.
-    pub(super) fn push_made(&mut self, row: &SegmentRow, tried: FileForm, made: &MadeCopy<'_>) {
+    pub(super) fn push_made(&mut self, row: &SegmentRow, tried: StorageFormat, made: &MadeCopy<'_>) {
         let (offset, length, form) = (self.bytes.len() as u32, made.bytes.len() as u32, made.form);
         self.rows.push(SegmentRow { offset, length, crc: 0, form, tried, ..*row });
         self.bytes.extend_from_slice(made.bytes);
@@ -81,10 +91,10 @@ impl WriteBuffer {
     }
 
     /// Sets the header summaries of the samples that were packed for the cache.
-    pub(super) fn note_outlines(&mut self, index: &DatasetIndex) {
+    pub(super) fn record_summaries(&mut self, index: &DatasetIndex) {
         for row in &mut self.rows {
             let bytes = &self.bytes[row.offset as usize..][..row.length as usize];
-            row.outline = outline_to_keep(index, row.sample, row.form, bytes);
+            row.header_summary = summary_to_keep(index, row.sample, row.form, bytes);
         }
     }
 
@@ -179,7 +189,7 @@ mod tests {
             buffer.push(
                 sample.into(),
                 FileVersion(0),
-                FileForm::AsIs,
+                StorageFormat::AsIs,
                 &vec![sample; 3 + usize::from(sample)],
             );
         }
@@ -202,10 +212,10 @@ mod tests {
         buffers.buffer_for(1, BUFFER - 4).expect("a new buffer").push(
             0,
             FileVersion(0),
-            FileForm::AsIs,
+            StorageFormat::AsIs,
             &vec![0; BUFFER - 4],
         );
-        buffers.buffer_for(2, 4).expect("a second").push(1, FileVersion(0), FileForm::AsIs, &[0; 4]);
+        buffers.buffer_for(2, 4).expect("a second").push(1, FileVersion(0), StorageFormat::AsIs, &[0; 4]);
         assert!(buffers.buffer_for(3, 1).is_none(), "a third is too many, and lets the fullest go");
         let Ok(WriterCommand::Write(mut buffer)) = handed.try_recv() else {
             panic!("the fullest was not handed over")
@@ -226,7 +236,7 @@ mod tests {
         buffers.buffer_for(1, 3 * BUFFER).expect("nothing else waits").push(
             0,
             FileVersion(0),
-            FileForm::AsIs,
+            StorageFormat::AsIs,
             &vec![0; 3 * BUFFER],
         );
         assert!(buffers.buffer_for(1, 1).is_none(), "its buffer is full");

@@ -6,7 +6,7 @@ use super::super::counters::count;
 use super::StoreOptions;
 use super::open_segment::OpenSegment;
 use super::segment::footer_bytes;
-use super::shared::{Gate, StoreShared};
+use super::shared::{StoreShared, StoreState};
 use super::verify::{Verify, versions_now};
 use super::write_buffer::WriteBuffer;
 use crate::segments::drive::Drive;
@@ -113,7 +113,7 @@ impl SegmentWriter {
                 Ok(WriterCommand::Seal) => {
                     self.publish_all();
                     self.paused = None;
-                    self.shared.set_gate(Gate::Open);
+                    self.shared.set_state(StoreState::Open);
                 }
                 Ok(WriterCommand::EvictGroup(group)) => self.evict_group(group),
                 Ok(WriterCommand::Remove(number)) => drop(self.remove(number)),
@@ -138,14 +138,14 @@ impl SegmentWriter {
         }
         if self.paused.is_some_and(|since| now - since >= PAUSE) {
             self.paused = None;
-            self.shared.set_gate(Gate::Open);
+            self.shared.set_state(StoreState::Open);
         }
         self.remove_superseded(now);
-        if self.shared.gate() == Gate::Full && now >= self.room_next {
+        if self.shared.gate() == StoreState::Full && now >= self.room_next {
             self.room_next = now + ROOM_EVERY;
             let enough = pages(file_bytes(self.shared.index.largest().into(), 1));
             if self.shared.directory.free().is_ok_and(|free| free >= enough) {
-                self.shared.set_gate(Gate::Open);
+                self.shared.set_state(StoreState::Open);
             }
         }
     }
@@ -164,7 +164,7 @@ impl SegmentWriter {
 
     fn write(&mut self, mut buffer: WriteBuffer) {
         if self.paused.is_some() || self.shared.abandoned.load(Relaxed) {
-            self.lose(&buffer.rows);
+            self.count_lost(&buffer.rows);
         } else {
             {
                 // Another process may have published some of them since.
@@ -174,9 +174,9 @@ impl SegmentWriter {
             let (start, samples, bytes) =
                 (Instant::now(), buffer.rows.len() as u64, buffer.bytes.len() as u64);
             buffer.compute_checksums();
-            buffer.note_outlines(&self.shared.index);
+            buffer.record_summaries(&self.shared.index);
             if let Err(error) = self.append(&mut buffer) {
-                self.lose(&buffer.rows);
+                self.count_lost(&buffer.rows);
                 self.pause(&error);
             }
             self.log(start, samples, bytes);
@@ -219,7 +219,7 @@ impl SegmentWriter {
                     let others = fit(buffer, payload, rows, available * PAGE);
                     self.shared.give_up(&others);
                     count(&self.shared.counters.dropped_full, others.len() as u64);
-                    self.shared.set_gate(Gate::Full);
+                    self.shared.set_state(StoreState::Full);
                     full = true;
                 }
             }
@@ -270,7 +270,8 @@ impl SegmentWriter {
             Ok(stamp) => stamp,
             Err(error) => return Err(self.failed(Some(open), "write", error)),
         };
-        let published = shared.publish(&mut open, &stamp).inspect_err(|_| self.lose(&open.footer.rows))?;
+        let published =
+            shared.publish(&mut open, &stamp).inspect_err(|_| self.count_lost(&open.footer.rows))?;
         let rows = &open.footer.rows;
         if let Some(segment_index) = published {
             shared.place(segment_index, rows, true);
@@ -316,7 +317,7 @@ impl SegmentWriter {
         for group in self.open.keys().copied().collect::<Vec<_>>() {
             if self.shared.abandoned.load(Relaxed) {
                 let open = self.open.remove(&group);
-                self.lose(open.as_ref().map_or(&[], |open| &open.footer.rows));
+                self.count_lost(open.as_ref().map_or(&[], |open| &open.footer.rows));
             } else if let Err(error) = self.publish(group) {
                 self.pause(&error);
             }
@@ -336,8 +337,8 @@ impl SegmentWriter {
                 count(&self.shared.counters.evicted_bytes, bytes);
             }
         }
-        if self.shared.gate() == Gate::Full {
-            self.shared.set_gate(Gate::Open);
+        if self.shared.gate() == StoreState::Full {
+            self.shared.set_state(StoreState::Open);
         }
     }
 
@@ -351,11 +352,11 @@ impl SegmentWriter {
 
     /// Abandons a segment that could not be written, with all its samples, and makes the error.
     fn failed(&self, open: Option<OpenSegment>, what: &str, error: io::Error) -> Error {
-        self.lose(open.as_ref().map_or(&[], |open| &open.footer.rows));
+        self.count_lost(open.as_ref().map_or(&[], |open| &open.footer.rows));
         Error::io(format!("{what} a cache segment in"), self.shared.directory.own(), error)
     }
 
-    fn lose(&self, rows: &[SegmentRow]) {
+    fn count_lost(&self, rows: &[SegmentRow]) {
         self.shared.give_up(rows);
         count(&self.shared.counters.dropped_off, rows.len() as u64);
     }
@@ -372,7 +373,7 @@ impl SegmentWriter {
                 shared.directory.own().display()
             )
         });
-        self.shared.set_gate(Gate::Off);
+        self.shared.set_state(StoreState::Off);
         self.paused = Some(Instant::now());
     }
 }

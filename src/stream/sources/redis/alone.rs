@@ -5,8 +5,8 @@
 //! first and last entries among all entries are known, and the reader counts from there.
 
 use super::RedisOptions;
-use super::link::{RedisLink, Trouble};
-use super::replies::{EntryId, StreamEntry, StreamFacts, entries_of_stream};
+use super::link::{RedisFailure, RedisLink};
+use super::replies::{EntryId, StreamEntry, StreamInfo, entries_of_stream};
 use crate::record::sample_id;
 use crate::share::RankShare;
 use crate::source::SourcePosition;
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// The progress of an ordered reader.
-pub(super) struct OrderedReading {
+pub(super) struct OrderedReader {
     stream: String,
     name: String,
     what: String,
@@ -45,7 +45,7 @@ pub(super) struct OrderedReading {
     told_anew: bool,
 }
 
-impl OrderedReading {
+impl OrderedReader {
     pub(super) fn new(options: &RedisOptions, what: String, notices: Notices) -> Self {
         Self {
             stream: options.stream.clone(),
@@ -96,7 +96,7 @@ impl OrderedReading {
     /// entries that faster ranks had settled.
     ///
     /// # Errors
-    /// The errors of [`OrderedReading::go_on_at`].
+    /// The errors of [`OrderedReader::go_on_at`].
     pub(super) fn divide_anew(&self, former: Vec<SourcePosition>) -> Result<SourcePosition> {
         let afters: Vec<Option<String>> = former.iter().map(|position| position.after.clone()).collect();
         let entries: Vec<Option<EntryId>> =
@@ -122,7 +122,7 @@ impl OrderedReading {
     }
 
     /// Connects, and finds where to begin.
-    pub(super) fn begin(&mut self, link: &mut RedisLink) -> Result<(), Trouble> {
+    pub(super) fn begin(&mut self, link: &mut RedisLink) -> Result<(), RedisFailure> {
         let facts = self.facts(link)?;
         if self.after.is_none() {
             (self.after, self.number) = match self.start.as_str() {
@@ -142,7 +142,7 @@ impl OrderedReading {
         link: &mut RedisLink,
         count: usize,
         patience: Duration,
-    ) -> Result<Vec<StreamEntry>, Trouble> {
+    ) -> Result<Vec<StreamEntry>, RedisFailure> {
         // Entries that were trimmed while the connection was lost are missing too.
         if !link.is_connected() || (self.read_since && self.looked.elapsed() > LOOK_EVERY) {
             let facts = self.facts(link)?;
@@ -186,17 +186,17 @@ impl OrderedReading {
     }
 
     /// The server's facts about the stream. A stream that does not exist yet has had no entries.
-    fn facts(&mut self, link: &mut RedisLink) -> Result<StreamFacts, Trouble> {
+    fn facts(&mut self, link: &mut RedisLink) -> Result<StreamInfo, RedisFailure> {
         self.looked = Instant::now();
         match link.ask(cmd("XINFO").arg("STREAM").arg(&self.stream), Duration::ZERO) {
-            Ok(answer) => StreamFacts::of(answer).ok_or_else(|| link.not_understood()),
-            Err(trouble) if trouble.is_no_stream() => Ok(StreamFacts::default()),
+            Ok(answer) => StreamInfo::of(answer).ok_or_else(|| link.not_understood()),
+            Err(trouble) if trouble.is_missing_stream() => Ok(StreamInfo::default()),
             Err(trouble) => Err(trouble),
         }
     }
 
     /// Compares the facts with what was read, and counts the missing entries after the last one read.
-    fn compare(&mut self, facts: &StreamFacts) {
+    fn compare(&mut self, facts: &StreamInfo) {
         let after = self.after.unwrap_or_default();
         // Either fewer entries were ever added than were read, or none was removed and yet the last one read does not
         // exist.
@@ -205,7 +205,7 @@ impl OrderedReading {
             self.has_read && facts.gone() == Some(0) && facts.first.is_some_and(|first| first > after);
         if facts.last < after || fewer || other {
             self.number = if facts.last < after { None } else { facts.gone() };
-            self.tell_anew(after, facts.last);
+            self.warn_recreated(after, facts.last);
             return;
         }
         let Some(gone) = facts.gone() else {
@@ -231,7 +231,7 @@ impl OrderedReading {
         }
     }
 
-    fn tell_anew(&mut self, after: EntryId, last: EntryId) {
+    fn warn_recreated(&mut self, after: EntryId, last: EntryId) {
         if std::mem::replace(&mut self.told_anew, true) {
             return;
         }
@@ -279,7 +279,11 @@ impl OrderedReading {
     }
 
     /// Has the server remove all entries that a checkpoint of this position does not need.
-    pub(super) fn trim(&mut self, link: &mut RedisLink, position: &SourcePosition) -> Result<(), Trouble> {
+    pub(super) fn trim(
+        &mut self,
+        link: &mut RedisLink,
+        position: &SourcePosition,
+    ) -> Result<(), RedisFailure> {
         let Some(after) = position.after.as_deref().and_then(EntryId::parse) else { return Ok(()) };
         let mut command = cmd("XTRIM");
         command.arg(&self.stream).arg("MINID").arg("=").arg(after.next().to_string());

@@ -7,7 +7,7 @@
 //! entries, and also when they need none.
 
 use super::RedisOptions;
-use super::link::{RedisLink, Trouble};
+use super::link::{RedisFailure, RedisLink};
 use super::replies::{EntryId, NamedValues, StreamEntry, entries, entries_of_stream, list, text};
 use crate::source::SourcePosition;
 use base::notices::Notices;
@@ -26,7 +26,7 @@ struct PendingEntry {
 }
 
 /// The progress of a reader in a group.
-pub(super) struct GroupReading {
+pub(super) struct GroupReader {
     stream: String,
     group: String,
     consumer: String,
@@ -53,7 +53,7 @@ pub(super) struct GroupReading {
     told_gone: bool,
 }
 
-impl GroupReading {
+impl GroupReader {
     pub(super) fn new(options: &RedisOptions, group: &str, what: String, notices: Notices) -> Self {
         Self {
             stream: options.stream.clone(),
@@ -83,7 +83,7 @@ impl GroupReading {
     }
 
     /// Joins the group. Creates the group and the stream if they are missing.
-    pub(super) fn begin(&mut self, link: &mut RedisLink) -> Result<(), Trouble> {
+    pub(super) fn begin(&mut self, link: &mut RedisLink) -> Result<(), RedisFailure> {
         let start = match self.start.as_str() {
             "first" => "0",
             "new" => "$",
@@ -104,10 +104,10 @@ impl GroupReading {
         link: &mut RedisLink,
         count: usize,
         patience: Duration,
-    ) -> Result<Vec<StreamEntry>, Trouble> {
+    ) -> Result<Vec<StreamEntry>, RedisFailure> {
         let read = self.read_once(link, count, patience);
         if let Err(trouble) = &read
-            && (trouble.is("NOGROUP") || trouble.is_no_stream())
+            && (trouble.is("NOGROUP") || trouble.is_missing_stream())
         {
             // The stream was deleted, or the server restarted without it.
             self.joined = false;
@@ -128,7 +128,7 @@ impl GroupReading {
         link: &mut RedisLink,
         count: usize,
         patience: Duration,
-    ) -> Result<Vec<StreamEntry>, Trouble> {
+    ) -> Result<Vec<StreamEntry>, RedisFailure> {
         if !self.joined {
             self.begin(link)?;
         }
@@ -161,7 +161,7 @@ impl GroupReading {
     }
 
     /// Gives a sign of life. Before Redis 7.2 waiting for entries without success does not count as one.
-    pub(super) fn sign_of_life(&mut self, link: &mut RedisLink) -> Result<(), Trouble> {
+    pub(super) fn sign_of_life(&mut self, link: &mut RedisLink) -> Result<(), RedisFailure> {
         if !self.joined || self.live_until > Instant::now() {
             return Ok(());
         }
@@ -179,7 +179,7 @@ impl GroupReading {
     }
 
     /// Lists the pending entries of this consumer that were not given.
-    fn list_own(&mut self, link: &mut RedisLink) -> Result<(), Trouble> {
+    fn list_own(&mut self, link: &mut RedisLink) -> Result<(), RedisFailure> {
         self.backlog.clear();
         let mut from = "-".to_owned();
         loop {
@@ -194,7 +194,7 @@ impl GroupReading {
     }
 
     /// Lists the pending entries of a consumer that was silent for too long.
-    fn list_dead(&mut self, link: &mut RedisLink) -> Result<(), Trouble> {
+    fn list_dead(&mut self, link: &mut RedisLink) -> Result<(), RedisFailure> {
         let allowed = self.claim_after.as_millis() as u64;
         let mut command = cmd("XINFO");
         command.arg("CONSUMERS").arg(&self.stream).arg(&self.group);
@@ -234,7 +234,12 @@ impl GroupReading {
     }
 
     /// The next pending ids of a consumer, from `from` on.
-    fn pending_of(&self, link: &mut RedisLink, consumer: &str, from: &str) -> Result<Vec<String>, Trouble> {
+    fn pending_of(
+        &self,
+        link: &mut RedisLink,
+        consumer: &str,
+        from: &str,
+    ) -> Result<Vec<String>, RedisFailure> {
         let mut command = cmd("XPENDING");
         command.arg(&self.stream).arg(&self.group).arg(from).arg("+").arg(IDS).arg(consumer);
         let answer = link.ask(&command, Duration::ZERO)?;
@@ -245,7 +250,7 @@ impl GroupReading {
 
     /// Fetches the next pending entries. An entry of this consumer that is not in the answer was deleted, and counts as
     /// failed.
-    fn get_pending(&mut self, link: &mut RedisLink, count: usize) -> Result<Vec<StreamEntry>, Trouble> {
+    fn get_pending(&mut self, link: &mut RedisLink, count: usize) -> Result<Vec<StreamEntry>, RedisFailure> {
         let idle = self.backlog.front().map_or(0, |first| first.idle);
         let next = self.backlog.iter().take(count).take_while(|pending| pending.idle == idle);
         let ids: Vec<&str> = next.map(|pending| pending.id.as_str()).collect();
@@ -271,7 +276,7 @@ impl GroupReading {
         &mut self,
         link: &mut RedisLink,
         position: &SourcePosition,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), RedisFailure> {
         for ids in position.settled.chunks(IDS) {
             let mut command = cmd("XACK");
             command.arg(&self.stream).arg(&self.group).arg(ids);

@@ -2,7 +2,7 @@
 
 use base::error::{Error, Result};
 use base::notices::Notices;
-use data::http::GrowingPauses;
+use data::http::RetryBackoff;
 use redis::{Client, Cmd, Connection, ConnectionLike, ErrorKind, RedisError, ServerErrorKind, Value};
 use std::time::{Duration, Instant};
 
@@ -11,14 +11,14 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Why a command got no answer.
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub(super) enum RedisFailure {
     /// There is no connection, or it was lost. It may be made again.
     Lost(String),
     /// The server refused the command: its error code, and the whole message.
     Refused(String, String),
 }
 
-impl Trouble {
+impl RedisFailure {
     /// Whether the problem may be temporary: the server starts, is a replica for now, or has no disk space for its log.
     fn passes(&self) -> bool {
         match self {
@@ -43,7 +43,7 @@ impl Trouble {
     }
 
     /// Whether the stream does not exist.
-    pub(super) fn is_no_stream(&self) -> bool {
+    pub(super) fn is_missing_stream(&self) -> bool {
         matches!(self, Self::Refused(_, said) if said.contains("no such key"))
     }
 
@@ -54,7 +54,7 @@ impl Trouble {
     }
 }
 
-impl From<RedisError> for Trouble {
+impl From<RedisError> for RedisFailure {
     fn from(error: RedisError) -> Self {
         // The client's own errors may contain its input, for instance a password, so only their category is shown.
         match error.kind() {
@@ -83,7 +83,7 @@ pub(super) struct RedisLink {
     what: String,
     notices: Notices,
     connection: Option<Connection>,
-    pauses: GrowingPauses,
+    pauses: RetryBackoff,
     /// The time of the next attempt to connect.
     next_try: Instant,
     /// The number of connections made so far.
@@ -93,7 +93,7 @@ pub(super) struct RedisLink {
 
 impl RedisLink {
     pub(super) fn new(client: Client, what: String, notices: Notices) -> Self {
-        let pauses = GrowingPauses::default();
+        let pauses = RetryBackoff::default();
         Self {
             client,
             what,
@@ -112,7 +112,7 @@ impl RedisLink {
     }
 
     /// Waits until the next attempt to connect is due, but not longer than until `deadline`. Returns whether it is due.
-    pub(super) fn await_try(&self, deadline: Instant) -> bool {
+    pub(super) fn wait_for_retry(&self, deadline: Instant) -> bool {
         if self.connection.is_some() || self.next_try <= Instant::now() {
             return true;
         }
@@ -121,7 +121,7 @@ impl RedisLink {
     }
 
     /// Sends a command, and waits for its answer. The server was asked to answer within `wait`.
-    pub(super) fn ask(&mut self, command: &Cmd, wait: Duration) -> Result<Value, Trouble> {
+    pub(super) fn ask(&mut self, command: &Cmd, wait: Duration) -> Result<Value, RedisFailure> {
         if self.connection.is_none() {
             let connection = self.client.get_connection_with_timeout(PATIENCE)?;
             connection.set_write_timeout(Some(PATIENCE))?;
@@ -142,15 +142,15 @@ impl RedisLink {
     }
 
     /// The error for an answer with an unexpected structure.
-    pub(super) fn not_understood(&self) -> Trouble {
-        Trouble::Lost("the server's answer is not what a stream's is".to_owned())
+    pub(super) fn not_understood(&self) -> RedisFailure {
+        RedisFailure::Lost("the server's answer is not what a stream's is".to_owned())
     }
 
     /// Drops the connection. After a pause the next command makes another one.
     ///
     /// # Errors
     /// An error that is not temporary.
-    pub(super) fn mend(&mut self, trouble: &Trouble) -> Result<()> {
+    pub(super) fn mend(&mut self, trouble: &RedisFailure) -> Result<()> {
         if !trouble.passes() {
             return Err(self.failed(trouble));
         }
@@ -168,12 +168,12 @@ impl RedisLink {
     }
 
     /// The problem as an error with its remedy.
-    pub(super) fn failed(&self, trouble: &Trouble) -> Error {
+    pub(super) fn failed(&self, trouble: &RedisFailure) -> Error {
         let remedy = match trouble {
-            Trouble::Lost(_) => {
+            RedisFailure::Lost(_) => {
                 "is a server running there, and is it reached from here? For TLS the URL begins with rediss://"
             }
-            Trouble::Refused(code, _) => match code.as_str() {
+            RedisFailure::Refused(code, _) => match code.as_str() {
                 "WRONGPASS" | "NOAUTH" => "give username= and password=, or write them into the URL",
                 "NOPERM" => {
                     "allow the user XREAD, XRANGE, XINFO and, with a group, XGROUP, XREADGROUP, XPENDING, XCLAIM, XACK"

@@ -13,11 +13,11 @@ pub use options::RedisOptions;
 
 use crate::record::{Record, unusable};
 use crate::source::{Arrival, Received, Replay, SourcePosition, StreamSource};
-use alone::OrderedReading;
+use alone::OrderedReader;
 use base::error::{Error, Result};
 use base::notices::Notices;
-use group::GroupReading;
-use link::{RedisLink, Trouble};
+use group::GroupReader;
+use link::{RedisFailure, RedisLink};
 use redis::cmd;
 use replies::{StreamEntry, entries};
 use std::time::{Duration, Instant};
@@ -25,18 +25,18 @@ use std::time::{Duration, Instant};
 /// The target size of an answer in bytes. An answer is in memory twice for a moment.
 const ANSWER: usize = 4 << 20;
 /// The most entries of one answer.
-const MOST_ENTRIES: usize = 512;
+const MAX_ENTRIES: usize = 512;
 /// The entries of the first answer, when their size is not known.
 const FIRST_ENTRIES: usize = 8;
 /// How long to wait for a server that does not answer at first.
-const ABOUT_TO_START: Duration = Duration::from_secs(5);
+const FIRST_CONNECT_WAIT: Duration = Duration::from_secs(5);
 /// How long to wait for a lost server before a command fails. It may have to load its data first.
-const STARTING_ANEW: Duration = Duration::from_secs(20);
+const RECONNECT_WAIT: Duration = Duration::from_secs(20);
 
 /// The two ways of reading a stream.
 enum RedisReading {
-    Ordered(OrderedReading),
-    Grouped(GroupReading),
+    Ordered(OrderedReader),
+    Grouped(GroupReader),
 }
 
 /// A Redis stream as a source.
@@ -55,7 +55,7 @@ impl EntrySizes {
     /// The number of entries to ask for, at most `most`.
     fn count(&self, most: usize) -> usize {
         let fit = self.0.map_or(FIRST_ENTRIES, |bytes| ANSWER / bytes.max(1));
-        fit.clamp(1, MOST_ENTRIES).min(most.max(1))
+        fit.clamp(1, MAX_ENTRIES).min(most.max(1))
     }
 
     /// Updates the size from the entries of an answer. A long entry counts at once, so that the next answer has fewer.
@@ -80,16 +80,16 @@ impl RedisSource {
         }
         let reading = match &options.group {
             Some(group) => {
-                RedisReading::Grouped(GroupReading::new(&options, group, what.clone(), notices.clone()))
+                RedisReading::Grouped(GroupReader::new(&options, group, what.clone(), notices.clone()))
             }
-            None => RedisReading::Ordered(OrderedReading::new(&options, what.clone(), notices.clone())),
+            None => RedisReading::Ordered(OrderedReader::new(&options, what.clone(), notices.clone())),
         };
         let link = RedisLink::new(client, what.clone(), notices);
         Ok(Self { options, what, link, reading, sizes: EntrySizes(None) })
     }
 
     /// Begins reading, in the way that was chosen.
-    fn begin(&mut self) -> Result<(), Trouble> {
+    fn begin(&mut self) -> Result<(), RedisFailure> {
         match &mut self.reading {
             RedisReading::Ordered(reading) => reading.begin(&mut self.link),
             RedisReading::Grouped(reading) => reading.begin(&mut self.link),
@@ -97,7 +97,7 @@ impl RedisSource {
     }
 
     /// Asks once for up to `most` samples, and waits up to `patience` for them.
-    fn step(&mut self, most: usize, patience: Duration, into: &mut Vec<Arrival>) -> Result<(), Trouble> {
+    fn step(&mut self, most: usize, patience: Duration, into: &mut Vec<Arrival>) -> Result<(), RedisFailure> {
         let count = self.sizes.count(most);
         let entries = match &mut self.reading {
             RedisReading::Ordered(reading) => reading.read(&mut self.link, count, patience)?,
@@ -119,7 +119,11 @@ impl RedisSource {
     }
 
     /// Runs `what`, and repeats it on new connections until `patience` is over.
-    fn insist<T>(&mut self, patience: Duration, what: impl Fn(&mut Self) -> Result<T, Trouble>) -> Result<T> {
+    fn insist<T>(
+        &mut self,
+        patience: Duration,
+        what: impl Fn(&mut Self) -> Result<T, RedisFailure>,
+    ) -> Result<T> {
         let deadline = Instant::now() + patience;
         loop {
             let trouble = match what(self) {
@@ -127,7 +131,7 @@ impl RedisSource {
                 Err(trouble) => trouble,
             };
             self.link.mend(&trouble)?;
-            if !self.link.await_try(deadline) {
+            if !self.link.wait_for_retry(deadline) {
                 return Err(self.link.failed(&trouble));
             }
         }
@@ -153,7 +157,7 @@ impl StreamSource for RedisSource {
         }
         // A starting server answers that it loads its data. A server that does not answer may be about to start.
         let loading = Instant::now() + Duration::from_secs(60);
-        self.insist(ABOUT_TO_START, |source| {
+        self.insist(FIRST_CONNECT_WAIT, |source| {
             loop {
                 match source.begin() {
                     Err(trouble) if trouble.is("LOADING") && Instant::now() < loading => {
@@ -183,7 +187,7 @@ impl StreamSource for RedisSource {
     fn receive(&mut self, most: usize, patience: Duration, into: &mut Vec<Arrival>) -> Result<Received> {
         let (deadline, before) = (Instant::now() + patience, into.len());
         loop {
-            if !self.link.await_try(deadline) {
+            if !self.link.wait_for_retry(deadline) {
                 return Ok(Received::More);
             }
             let left = deadline.saturating_duration_since(Instant::now());
@@ -203,7 +207,7 @@ impl StreamSource for RedisSource {
     }
 
     fn acknowledge(&mut self, position: &SourcePosition) -> Result<bool> {
-        self.insist(STARTING_ANEW, |source| match &mut source.reading {
+        self.insist(RECONNECT_WAIT, |source| match &mut source.reading {
             // For a stream that is read in order, only the list of keys identifies settled entries after the position.
             RedisReading::Ordered(reading) if source.options.trim => {
                 reading.trim(&mut source.link, position).map(|()| false)
@@ -216,7 +220,7 @@ impl StreamSource for RedisSource {
     fn fetch(&mut self, key: &str) -> Result<Record> {
         let mut command = cmd("XRANGE");
         command.arg(&self.options.stream).arg(key).arg(key);
-        let found = self.insist(STARTING_ANEW, |source| {
+        let found = self.insist(RECONNECT_WAIT, |source| {
             let answer = source.link.ask(&command, Duration::ZERO)?;
             entries(answer).ok_or_else(|| source.link.not_understood())
         })?;

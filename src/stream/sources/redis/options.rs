@@ -124,7 +124,7 @@ impl RedisOptions {
                         .to_owned(),
                 );
             }
-            ConnectionAddr::TcpTls { .. } => data::http::provide_to_all(),
+            ConnectionAddr::TcpTls { .. } => data::http::install_default_provider(),
             _ => {}
         }
         let place = info.addr().to_string();

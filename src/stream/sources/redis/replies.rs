@@ -138,7 +138,7 @@ impl NamedValues {
 
 /// The facts that a server reports about a stream.
 #[derive(Debug, Default, Clone, Copy)]
-pub(super) struct StreamFacts {
+pub(super) struct StreamInfo {
     /// The number of its entries.
     pub length: u64,
     /// The id of its first entry, if there is one.
@@ -149,7 +149,7 @@ pub(super) struct StreamFacts {
     pub added: Option<u64>,
 }
 
-impl StreamFacts {
+impl StreamInfo {
     /// Parses the answer to XINFO STREAM.
     pub(super) fn of(value: Value) -> Option<Self> {
         let named = NamedValues::of(value)?;
@@ -215,7 +215,7 @@ mod tests {
         for wrong in [Value::Int(3), Value::Okay, Value::Array(vec![Value::Int(1)])] {
             assert!(entries(wrong.clone()).is_none());
             assert!(entries_of_stream(wrong.clone()).is_none());
-            assert!(StreamFacts::of(wrong).is_none());
+            assert!(StreamInfo::of(wrong).is_none());
         }
         assert!(entries_of_stream(Value::Nil).unwrap().is_empty());
     }

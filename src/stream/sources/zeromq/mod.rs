@@ -16,7 +16,7 @@ use crate::share::RankShare;
 use crate::source::{Arrival, Received, Replay, SourcePosition, StreamSource};
 use base::error::{Error, Result};
 use base::notices::Notices;
-use data::http::GrowingPauses;
+use data::http::RetryBackoff;
 use message::{MessageParts, SEQUENCE};
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
@@ -135,7 +135,7 @@ struct ConnectedAddress {
     address: String,
     /// The identity of the peer as the library reports it, once it is connected.
     peer: Option<String>,
-    pauses: GrowingPauses,
+    pauses: RetryBackoff,
     next_try: Instant,
 }
 
@@ -157,7 +157,7 @@ struct OpenSocket {
 
 /// The warnings that were given, each once.
 #[derive(Default)]
-struct ToldMessages {
+struct GivenWarnings {
     unnumbered: bool,
     backwards: bool,
     missing: bool,
@@ -176,7 +176,7 @@ pub struct ZeroMqSource {
     given: u64,
     /// The number of missing messages that were not reported yet.
     missing: u64,
-    told: ToldMessages,
+    told: GivenWarnings,
 }
 
 impl ZeroMqSource {
@@ -195,7 +195,7 @@ impl ZeroMqSource {
             last: None,
             given: 0,
             missing: 0,
-            told: ToldMessages::default(),
+            told: GivenWarnings::default(),
         })
     }
 
@@ -300,17 +300,17 @@ impl ZeroMqSource {
         let before = into.len();
         while into.len() < wanted {
             if link.follow_events() {
-                self.tell_broken("the other side is gone");
+                self.warn_disconnected("the other side is gone");
             }
             if let Some(unreached) = link.connect().await {
-                self.tell_broken(&unreached);
+                self.warn_disconnected(&unreached);
             }
             let now = Instant::now();
             let until = if into.len() > before { now } else { link.until(deadline.min(now + LOOK_EVERY)) };
             match link.next_message(until).await {
                 Some(Ok(message)) => into.extend(self.arrival(&message)),
                 Some(Err(ZmqError::NoMessage)) => tokio::time::sleep(Duration::from_millis(10)).await,
-                Some(Err(error)) => self.tell_broken(&error.to_string()),
+                Some(Err(error)) => self.warn_disconnected(&error.to_string()),
                 None if into.len() > before => return,
                 None => {}
             }
@@ -322,7 +322,7 @@ impl ZeroMqSource {
     }
 
     /// Warns once that a connection is lost or cannot be made.
-    fn tell_broken(&mut self, what: &str) {
+    fn warn_disconnected(&mut self, what: &str) {
         if !std::mem::replace(&mut self.told.broken, true) {
             self.notices.warn_at_once(format!(
                 "{}: {what}; it is tried again, after pauses of up to five seconds; of later breaks nothing is said",
@@ -451,7 +451,7 @@ impl StreamSource for ZeroMqSource {
         let endpoint = |address: &String| ConnectedAddress {
             address: address.clone(),
             peer: None,
-            pauses: GrowingPauses::default(),
+            pauses: RetryBackoff::default(),
             next_try: Instant::now(),
         };
         let connects = if options.bind { &[][..] } else { &options.endpoints[..] };
@@ -465,7 +465,7 @@ impl StreamSource for ZeroMqSource {
 
     fn divide_anew(&self, former: Vec<SourcePosition>) -> Result<SourcePosition> {
         // For the publisher's numbers, those after the highest of all count as missing if they do not arrive.
-        Ok(SourcePosition::behind_all(former))
+        Ok(SourcePosition::after_all(former))
     }
 
     fn receive(&mut self, most: usize, patience: Duration, into: &mut Vec<Arrival>) -> Result<Received> {

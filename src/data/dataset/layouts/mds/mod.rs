@@ -14,7 +14,7 @@ pub use sample::mds_table;
 use super::super::samples::ShardContents;
 use super::super::whole_file::UnpackedShard;
 use super::super::{Contents, rows_of_table};
-use super::{LABELS, ShardLayout, ShardParser, ShardReading, read_list};
+use super::{LABELS, ShardLayout, ShardParser, ShardReadOptions, read_list};
 use crate::source::{DatasetSource, Malformed, ReadAt, Seen};
 use base::error::{Error, Result};
 use list::{MdsFile, MdsList, MdsShard};
@@ -83,7 +83,7 @@ impl ShardLayout for MdsShards {
             }
             shards.insert(shard.raw_data.basename.clone().into_bytes(), (shard, false));
         }
-        Ok(Box::new(MdsParser { shards, reading: ShardReading::default() }))
+        Ok(Box::new(MdsParser { shards, reading: ShardReadOptions::default() }))
     }
 }
 
@@ -121,7 +121,7 @@ fn below(directory: &[u8], name: &str) -> Vec<u8> {
 struct MdsParser {
     /// The shards by their file names, and whether that is the name of the compressed file.
     shards: HashMap<Vec<u8>, (MdsShard, bool)>,
-    reading: ShardReading,
+    reading: ShardReadOptions,
 }
 
 impl MdsParser {
@@ -144,7 +144,7 @@ impl MdsParser {
 }
 
 impl ShardParser for MdsParser {
-    fn read_by(&mut self, reading: ShardReading) {
+    fn read_by(&mut self, reading: ShardReadOptions) {
         self.reading = reading;
     }
 

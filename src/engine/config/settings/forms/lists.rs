@@ -380,9 +380,9 @@ impl Form<Vec<String>> for ClassNameList {
 }
 
 /// Weights: a word, one weight for each of some classes, or one for each sample.
-pub(in crate::config::settings) struct Weighing;
+pub(in crate::config::settings) struct WeightsValue;
 
-impl Form<Weights> for Weighing {
+impl Form<Weights> for WeightsValue {
     fn read(&self, given: &Given) -> Result<Weights, String> {
         match given {
             Given::Text(word) if word == "balanced" => Ok(Weights::Balanced),

@@ -8,13 +8,13 @@ mod tiers;
 mod words;
 
 pub(super) use lists::{
-    Bounds, Channels, ClassList, ClassNameList, Indices, Ratios, SideLengths, SizesByEpoch, Weighing,
+    Bounds, Channels, ClassList, ClassNameList, Indices, Ratios, SideLengths, SizesByEpoch, WeightsValue,
 };
 pub(super) use peers::PeersChoice;
 pub(super) use structures::{FieldList, LabelSource, MixList, TransformList};
 pub(super) use tiers::TierList;
 pub(super) use words::{
-    AnyPath, AnyText, ByteCount, DeviceName, OneOf, OwnDirectory, Truth, TruthOrBlocks, TruthOrName,
+    AnyPath, AnyText, BoolOrBlocks, BoolOrName, ByteCount, DeviceName, OneOf, OwnDirectory, Truth,
 };
 
 use super::Given;
@@ -244,7 +244,7 @@ whole_numbers!(u32, u64);
 pub(super) struct Probability;
 
 /// A number above 0, up to 1.
-pub(super) struct PartOfOne;
+pub(super) struct ShareOfOne;
 
 /// Implements forms of numbers: the accepted range, its description, and the placeholder.
 macro_rules! numbers {
@@ -280,5 +280,5 @@ macro_rules! numbers {
 
 numbers! {
     Probability: |number| (0.0..=1.0).contains(number), "a number from 0 to 1", "P";
-    PartOfOne: |number| *number > 0.0 && *number <= 1.0, "a number above 0, at most 1", "SHARE";
+    ShareOfOne: |number| *number > 0.0 && *number <= 1.0, "a number above 0, at most 1", "SHARE";
 }

@@ -47,12 +47,12 @@ impl Form<bool> for Truth {
 }
 
 /// True, False, or the text "blocks".
-pub(in crate::config::settings) struct TruthOrBlocks;
+pub(in crate::config::settings) struct BoolOrBlocks;
 
 /// The text that means [`Shuffling::Blocks`].
 const BLOCKS: &str = "blocks";
 
-impl Form<Shuffling> for TruthOrBlocks {
+impl Form<Shuffling> for BoolOrBlocks {
     fn read(&self, given: &Given) -> Result<Shuffling, String> {
         match given {
             Given::Truth(value) => Ok((*value).into()),
@@ -87,9 +87,9 @@ impl Form<Shuffling> for TruthOrBlocks {
 }
 
 /// A name, or True, which is stored as the empty name, or False or None.
-pub(in crate::config::settings) struct TruthOrName;
+pub(in crate::config::settings) struct BoolOrName;
 
-impl Form<Option<String>> for TruthOrName {
+impl Form<Option<String>> for BoolOrName {
     fn read(&self, given: &Given) -> Result<Option<String>, String> {
         match given {
             Given::Nothing | Given::Truth(false) => Ok(None),

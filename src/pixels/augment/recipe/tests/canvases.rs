@@ -181,7 +181,7 @@ fn a_crop_by_boxes_sees_them_on_the_canvas() {
     let boxes = [[2.0, 3.0, 30.0, 20.0], [50.0, 30.0, 60.0, 42.0], [f32::NAN; 4]];
     let mut kept = [0; 3];
     for sample in 0..100 {
-        let drawn = recipe.draw_beside(&recipe.keys(5, 0), sample, 0, SIZE, &boxes).unwrap();
+        let drawn = recipe.draw_with_boxes(&recipe.keys(5, 0), sample, 0, SIZE, &boxes).unwrap();
         let seen = &drawn.views()[0];
         let mut followed = boxes;
         let shares = seen.follow(crate::augment::BoxFormat::Xyxy, &mut followed);

@@ -52,7 +52,7 @@ impl PixelTransform for RandomGrayscale {
     }
 
     fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String> {
-        draw.push_at_random(self.p, PixelOp::RgbToGrayscale)
+        draw.push_with_probability(self.p, PixelOp::RgbToGrayscale)
     }
 }
 
@@ -176,14 +176,15 @@ impl PixelTransform for RandomPhotometricDistort {
 
     fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String> {
         let ranges = [self.brightness, self.contrast, self.saturation, self.hue];
-        let factors = ranges.map(|range| draw.happens(self.p).then(|| between(&mut draw.stream, range)));
-        let order = if draw.happens(0.5) { [0, 1, 2, 3] } else { [0, 2, 3, 1] };
+        let factors =
+            ranges.map(|range| draw.with_probability(self.p).then(|| between(&mut draw.stream, range)));
+        let order = if draw.with_probability(0.5) { [0, 1, 2, 3] } else { [0, 2, 3, 1] };
         for kind in order {
             if let Some(factor) = factors[kind] {
                 draw.push(ADJUSTMENTS[kind](factor));
             }
         }
-        if draw.happens(self.p) {
+        if draw.with_probability(self.p) {
             let op = permuted(&mut draw.stream);
             draw.push(op);
         }

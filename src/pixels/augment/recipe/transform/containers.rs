@@ -26,7 +26,7 @@ impl PixelTransform for RandomApply {
     }
 
     fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String> {
-        if draw.happens(self.p) {
+        if draw.with_probability(self.p) {
             (0..self.transforms.len()).try_for_each(|child| draw.child(child))?;
         }
         Ok(())
@@ -117,7 +117,7 @@ fn check_within(container: &'static str, transforms: &[Transform]) -> Result<(),
 }
 
 /// Checks that each of `transforms` may be at the place of their container.
-pub(super) fn all_suit(transforms: &[Transform], place: PixelPlace) -> Result<(), String> {
+pub(super) fn check_children_places(transforms: &[Transform], place: PixelPlace) -> Result<(), String> {
     let pixels = transforms.iter().filter_map(|transform| Some((transform.name(), transform.pixels()?)));
     for (name, transform) in pixels {
         transform.suits(place).map_err(|why| format!("has {name}, which {why}"))?;

@@ -34,7 +34,7 @@ impl GeometryTransform for CenterCrop {
         let ImageSize { width, height } = self.size.square();
         let ImageSize { width: w, height: h } = draw.fold.size();
         if w < width || h < height {
-            if let Some(by) = draw.padded_otherwise_by() {
+            if let Some(by) = draw.non_black_padding() {
                 return Err(format!(
                     "would pad {w}×{h} pixels with black, where {by} pads otherwise: enlarge the image before"
                 ));

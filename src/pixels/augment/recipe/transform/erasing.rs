@@ -4,7 +4,7 @@ use super::table::{ParameterKind, parameter_types, transform};
 use super::values::{BadParameter, bounds, ordered, probability};
 use super::{PixelDraw, PixelPlace, PixelTransform};
 use crate::augment::ImageSize;
-use crate::augment::ops::{ErasedBy, Erasure, PixelOp, Rectangle};
+use crate::augment::ops::{Erasure, ErasureValues, PixelOp, Rectangle};
 use crate::augment::recipe::distributions::normal;
 use base::names::named;
 use serde::Deserialize;
@@ -88,7 +88,7 @@ impl PixelTransform for RandomErasing {
     }
 
     fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String> {
-        if !draw.happens(self.p) {
+        if !draw.with_probability(self.p) {
             return Ok(());
         }
         for _ in 0..TRIES {
@@ -130,21 +130,21 @@ impl RandomErasing {
     }
 
     /// Draws the noise to write; `None` for fixed values.
-    fn noise(&self, draw: &mut PixelDraw<'_>) -> Option<ErasedBy> {
+    fn noise(&self, draw: &mut PixelDraw<'_>) -> Option<ErasureValues> {
         match self.value {
             ErasingValue::Noise(ErasingNoise::Values) => {
                 let key = [draw.stream.next_u32(), draw.stream.next_u32()];
-                Some(ErasedBy::Noise { key, mean: [0.0; 3], std: [1.0; 3] })
+                Some(ErasureValues::Noise { key, mean: [0.0; 3], std: [1.0; 3] })
             }
             ErasingValue::Noise(ErasingNoise::Channels) => {
-                Some(ErasedBy::Values([0; 3].map(|_| normal(&mut draw.stream) as f32)))
+                Some(ErasureValues::Values([0; 3].map(|_| normal(&mut draw.stream) as f32)))
             }
             ErasingValue::One(_) | ErasingValue::Three(_) => None,
         }
     }
 
     /// Adds the rectangle to the draw: an operation on grey levels, or values of the finished image.
-    fn erase(&self, draw: &mut PixelDraw<'_>, rectangle: Rectangle, noise: Option<ErasedBy>) {
+    fn erase(&self, draw: &mut PixelDraw<'_>, rectangle: Rectangle, noise: Option<ErasureValues>) {
         if rectangle.h == 0 || rectangle.w == 0 {
             return;
         }
@@ -152,7 +152,7 @@ impl RandomErasing {
         match draw.finished() {
             None => draw.push(PixelOp::Erase { rectangle, v: values.map(|value| value as u8) }),
             Some(scale) => {
-                let v = noise.unwrap_or(ErasedBy::Values(values.map(|value| value as f32)));
+                let v = noise.unwrap_or(ErasureValues::Values(values.map(|value| value as f32)));
                 draw.erase(Erasure { rectangle, v: scale.finish(v) });
             }
         }

@@ -1,7 +1,7 @@
 //! Transforms that compute each pixel from its neighbours.
 
 use super::table::{ParameterKind, parameter_types, transform};
-use super::values::{BadParameter, LARGEST_SIDE, Spread, ordered, probability, within};
+use super::values::{BadParameter, MAX_SIDE, Spread, ordered, probability, within};
 use super::{PixelDraw, PixelPlace, PixelTransform};
 use crate::augment::ImageSize;
 use crate::augment::ops::PixelOp;
@@ -54,9 +54,8 @@ impl GaussianBlur {
 
 impl PixelTransform for GaussianBlur {
     fn check(&self) -> Result<(), BadParameter> {
-        if let Some(side) = self.kernel_size().into_iter().find(|side| side % 2 == 0 || *side > LARGEST_SIDE)
-        {
-            let message = format!("is {side}, must be an odd number of pixels below {LARGEST_SIDE}");
+        if let Some(side) = self.kernel_size().into_iter().find(|side| side % 2 == 0 || *side > MAX_SIDE) {
+            let message = format!("is {side}, must be an odd number of pixels below {MAX_SIDE}");
             return Err(BadParameter::new("kernel_size", message));
         }
         ordered("sigma", self.sigma.fixed(), f64::MIN_POSITIVE, f64::MAX, "above 0, and low <= high")
@@ -100,6 +99,9 @@ impl PixelTransform for RandomAdjustSharpness {
     }
 
     fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String> {
-        draw.push_at_random(self.p, PixelOp::AdjustSharpness { sharpness_factor: self.sharpness_factor })
+        draw.push_with_probability(
+            self.p,
+            PixelOp::AdjustSharpness { sharpness_factor: self.sharpness_factor },
+        )
     }
 }

@@ -9,10 +9,10 @@ use base::rng::RandomStream;
 /// The number of times that an option is chosen before the image stays whole. torchvision has no such limit: it hangs
 /// at an image without a suitable crop, unless some option is 1. With the default options, the probability of reaching
 /// the limit is 2e-7.
-const MOST_CHOICES: usize = 100;
+const MAX_CHOICES: usize = 100;
 
 /// The most trials for an option.
-const MOST_TRIALS: u32 = 1000;
+const MAX_TRIALS: u32 = 1000;
 
 transform! {
     /// Crops a part that shares enough of its area with one of the sample's boxes, as SSD does.
@@ -59,8 +59,8 @@ impl GeometryTransform for RandomIoUCrop {
             let wrong = format!("is {:?}, must be overlaps, at least one", self.options());
             return Err(BadParameter::new("sampler_options", wrong));
         }
-        if !(1..=MOST_TRIALS).contains(&self.trials) {
-            let wrong = format!("is {}, must be from 1 to {MOST_TRIALS}", self.trials);
+        if !(1..=MAX_TRIALS).contains(&self.trials) {
+            let wrong = format!("is {}, must be from 1 to {MAX_TRIALS}", self.trials);
             return Err(BadParameter::new("trials", wrong));
         }
         Ok(())
@@ -102,7 +102,7 @@ impl RandomIoUCrop {
             return None;
         }
         let options = self.options();
-        for _ in 0..MOST_CHOICES {
+        for _ in 0..MAX_CHOICES {
             let least = options[stream.below(options.len() as u64) as usize];
             if least >= 1.0 {
                 return None;

@@ -19,7 +19,7 @@ impl PixelTransform for RandomInvert {
     }
 
     fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String> {
-        draw.push_at_random(self.p, PixelOp::Invert)
+        draw.push_with_probability(self.p, PixelOp::Invert)
     }
 }
 
@@ -40,7 +40,7 @@ impl PixelTransform for RandomPosterize {
     }
 
     fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String> {
-        draw.push_at_random(self.p, PixelOp::Posterize { bits: self.bits })
+        draw.push_with_probability(self.p, PixelOp::Posterize { bits: self.bits })
     }
 }
 
@@ -61,7 +61,7 @@ impl PixelTransform for RandomSolarize {
     }
 
     fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String> {
-        draw.push_at_random(self.p, PixelOp::Solarize { threshold: self.threshold })
+        draw.push_with_probability(self.p, PixelOp::Solarize { threshold: self.threshold })
     }
 }
 
@@ -79,7 +79,7 @@ impl PixelTransform for RandomAutocontrast {
     }
 
     fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String> {
-        draw.push_at_random(self.p, PixelOp::Autocontrast)
+        draw.push_with_probability(self.p, PixelOp::Autocontrast)
     }
 }
 
@@ -97,6 +97,6 @@ impl PixelTransform for RandomEqualize {
     }
 
     fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String> {
-        draw.push_at_random(self.p, PixelOp::Equalize)
+        draw.push_with_probability(self.p, PixelOp::Equalize)
     }
 }

@@ -30,14 +30,14 @@ pub use resizes::{RandomResizedCrop, WholeResize};
 pub use table::{transforms_json, transforms_stub};
 
 pub(crate) use values::check_choice;
-pub use values::{BadParameter, LARGEST_SIDE, Sides};
+pub use values::{BadParameter, MAX_SIDE, Sides};
 
 use super::draw::PixelDraw;
 use super::geometry::{GeometryBuilder, GeometryDraw};
 use crate::augment::ImageSize;
 use crate::augment::mix::{CutMix, MixUp};
 use colours::{ColorJitter, Grayscale, RandomChannelPermutation, RandomGrayscale, RandomPhotometricDistort};
-use containers::{RandomApply, RandomChoice, RandomOrder, all_suit};
+use containers::{RandomApply, RandomChoice, RandomOrder, check_children_places};
 use crops::RandomCrop;
 use erasing::RandomErasing;
 use filters::{GaussianBlur, RandomAdjustSharpness};
@@ -98,7 +98,7 @@ pub(in crate::augment::recipe) trait PixelTransform {
     /// What is wrong and what to do. The message continues its name.
     fn suits(&self, place: PixelPlace) -> Result<(), String> {
         match self.children() {
-            Some(children) => all_suit(children, place),
+            Some(children) => check_children_places(children, place),
             None if place.is_float => Err("works on grey levels: put it before ToDtype".into()),
             None => Ok(()),
         }

@@ -1,7 +1,7 @@
 //! Transforms that add pixels around an image.
 
 use super::table::transform;
-use super::values::{BadParameter, FillLevels, LARGEST_SIDE, Margins, probability};
+use super::values::{BadParameter, FillLevels, MAX_SIDE, Margins, probability};
 use super::{GeometryBuilder, GeometryDraw, GeometryTransform};
 use crate::augment::recipe::torchvision::zoomed_out;
 use crate::augment::{ImageSize, Padding};
@@ -59,7 +59,7 @@ transform! {
 
 impl GeometryTransform for RandomZoomOut {
     fn check(&self) -> Result<(), BadParameter> {
-        let ((low, high), most) = (self.side_range, f64::from(LARGEST_SIDE));
+        let ((low, high), most) = (self.side_range, f64::from(MAX_SIDE));
         if !(1.0 <= low && low <= high && high <= most) {
             let wrong = format!("is ({low}, {high}), must be 1 <= low <= high <= {most}");
             return Err(BadParameter::new("side_range", wrong));

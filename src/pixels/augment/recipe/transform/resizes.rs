@@ -1,7 +1,7 @@
 //! Transforms that resize.
 
 use super::table::transform;
-use super::values::{BadParameter, LARGEST_SIDE, Lengths, Sides, bounds, check_length};
+use super::values::{BadParameter, Lengths, MAX_SIDE, Sides, bounds, check_length};
 use super::{GeometryBuilder, GeometryDraw, GeometryTransform};
 use crate::augment::recipe::torchvision::{jittered, random_resized_crop, resized, with_short_side};
 use crate::augment::{Filter, ImageSize};
@@ -74,8 +74,8 @@ impl GeometryTransform for WholeResize {
         };
         let wrong = |message: String| Err(BadParameter::new("max_size", message));
         match size {
-            _ if longest == 0 || longest > LARGEST_SIDE => {
-                wrong(format!("is {longest}, must be from 1 to {LARGEST_SIDE}"))
+            _ if longest == 0 || longest > MAX_SIDE => {
+                wrong(format!("is {longest}, must be from 1 to {MAX_SIDE}"))
             }
             Some(Sides::Both(_)) => {
                 wrong(format!("is {longest}, but size gives both sides already: leave one out"))

@@ -14,7 +14,7 @@ parameter_types! {
 }
 
 /// The longest side of an output image in pixels. One image with such sides already has 805 MB of grey levels.
-pub const LARGEST_SIDE: u32 = 16_384;
+pub const MAX_SIDE: u32 = 16_384;
 
 /// A size as a user gives it: one number, or height and width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -95,10 +95,8 @@ impl Margins {
     }
 
     pub(super) fn check(self) -> Result<(), BadParameter> {
-        match self.sides().into_iter().find(|&side| side > LARGEST_SIDE) {
-            Some(side) => {
-                Err(BadParameter::new("padding", format!("is {side}, must be at most {LARGEST_SIDE}")))
-            }
+        match self.sides().into_iter().find(|&side| side > MAX_SIDE) {
+            Some(side) => Err(BadParameter::new("padding", format!("is {side}, must be at most {MAX_SIDE}"))),
             None => Ok(()),
         }
     }
@@ -198,8 +196,8 @@ impl BadParameter {
 pub(super) fn check_length(parameter: &'static str, length: u32) -> Result<(), BadParameter> {
     match length {
         0 => Err(BadParameter::new(parameter, "is 0, must be at least 1")),
-        1..=LARGEST_SIDE => Ok(()),
-        _ => Err(BadParameter::new(parameter, format!("is {length}, must be at most {LARGEST_SIDE}"))),
+        1..=MAX_SIDE => Ok(()),
+        _ => Err(BadParameter::new(parameter, format!("is {length}, must be at most {MAX_SIDE}"))),
     }
 }
 

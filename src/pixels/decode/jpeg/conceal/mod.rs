@@ -27,7 +27,7 @@ use std::ops::Range;
 use super::RegionLayout;
 use super::huffman::{HuffmanCode, Spec};
 use super::markers::{Progression, ScanHeader, truncated};
-use super::progressive::MOST_SCANS;
+use super::progressive::MAX_SCANS;
 use crate::decode::Plane;
 use base::error::DecodeError;
 
@@ -118,7 +118,7 @@ fn read_scans(
     several: bool,
     kept: &mut [KeptCoefficients],
 ) -> Result<(), Stop> {
-    for _ in 0..MOST_SCANS {
+    for _ in 0..MAX_SCANS {
         read_scan(source, header, layout, kept)?;
         match source.next_scan(header) {
             Ok(true) if several => {}
@@ -132,7 +132,7 @@ fn read_scans(
             Err(stop) => return Err(stop),
         }
     }
-    Err(DecodeError::Unsupported(format!("JPEG of more than {MOST_SCANS} scans")).into())
+    Err(DecodeError::Unsupported(format!("JPEG of more than {MAX_SCANS} scans")).into())
 }
 
 /// The kind of a scan, with the codes of its components.

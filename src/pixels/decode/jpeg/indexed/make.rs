@@ -1,13 +1,13 @@
 //! Makes the index of a JPEG in one pass over all its codes, without decoding samples.
 
 use super::head::{EntryPoint, IndexedFile};
-use crate::decode::Kept;
+use crate::decode::KeepReason;
 use crate::decode::Region;
 use crate::decode::jpeg::bits::{Entropy, FileOffsets};
 use crate::decode::jpeg::markers::{ScanHeader, check_end};
 use crate::decode::jpeg::rows::is_sequential_scan;
 use crate::decode::jpeg::scan::{Component, skip_mcu};
-use crate::decode::jpeg::{Jpeg, RegionLayout, check_size, is, refuse_unknown, unstuff};
+use crate::decode::jpeg::{Jpeg, RegionLayout, check_size, check_supported, is, unstuff};
 use base::crc::checksum;
 use base::error::DecodeError;
 use base::simd::Level;
@@ -32,7 +32,7 @@ impl Indexer {
     ///
     /// # Errors
     /// The reason to keep the file as it is; `out` is then empty.
-    pub(in crate::decode) fn index(&mut self, file: &[u8], out: &mut Vec<u8>) -> Result<(), Kept> {
+    pub(in crate::decode) fn index(&mut self, file: &[u8], out: &mut Vec<u8>) -> Result<(), KeepReason> {
         out.clear();
         let facts = self.find(file)?;
         facts.write(&self.entries, out);
@@ -41,20 +41,21 @@ impl Indexer {
     }
 
     /// Finds the entry points of a file.
-    fn find(&mut self, file: &[u8]) -> Result<IndexedFile, Kept> {
+    fn find(&mut self, file: &[u8]) -> Result<IndexedFile, KeepReason> {
         if !is(file) {
-            return Err(Kept::NotJpeg);
+            return Err(KeepReason::NotJpeg);
         }
-        let damaged = |_: DecodeError| Kept::Damaged;
-        let length = u32::try_from(file.len()).map_err(|_| Kept::Kind)?;
+        let damaged = |_: DecodeError| KeepReason::Damaged;
+        let length = u32::try_from(file.len()).map_err(|_| KeepReason::Kind)?;
         let mut header = ScanHeader::parse(file).map_err(damaged)?;
-        refuse_unknown(&header).map_err(|_| Kept::Kind)?;
+        check_supported(&header).map_err(|_| KeepReason::Kind)?;
         check_size(file, &header).map_err(damaged)?;
         // The smallest region, because nothing is decoded.
         let region = Region { x: 0, y: 0, width: 1, height: 1 };
-        let layout = RegionLayout::of_coded(&header.frame, header.color_space, region).ok_or(Kept::Kind)?;
+        let layout =
+            RegionLayout::of_coded(&header.frame, header.color_space, region).ok_or(KeepReason::Kind)?;
         if !is_sequential_scan(&header) {
-            return Err(Kept::Kind);
+            return Err(KeepReason::Kind);
         }
         header.tables.add_standard();
         let (mcus, interval) = (layout.mcus(&header.scan), header.tables.restart_interval);
@@ -76,7 +77,7 @@ impl Indexer {
             Level::Avx2 | Level::Avx512 => unsafe { walk_avx2(walk, &mut self.entries) },
             _ => walk_with(walk, &mut self.entries),
         };
-        done.ok_or(Kept::Damaged)?;
+        done.ok_or(KeepReason::Damaged)?;
         Ok(IndexedFile { file: length, crc: checksum(file), end: end as u32, mcus })
     }
 }

@@ -17,8 +17,8 @@ pub(in crate::decode) use self::make::Indexer;
 pub(super) use self::plan::IndexedImage;
 pub(super) use self::region::decode_from;
 
-use super::{Jpeg, KnownRows};
-use crate::decode::codecs::Choose;
+use super::{Jpeg, RowPositions};
+use crate::decode::codecs::ChooseRegion;
 use crate::decode::exif::Metadata;
 use crate::decode::{Damaged, Decoded, Planes};
 use base::crc::checksum;
@@ -77,11 +77,11 @@ pub(in crate::decode) fn decode(
     jpeg: &mut Jpeg,
     indexed: &[u8],
     by: (Level, Damaged),
-    choose: Choose<'_>,
+    choose: ChooseRegion<'_>,
     out: &mut Planes,
 ) -> Result<Decoded, DecodeError> {
     let head = IndexHead::read(indexed)?;
-    jpeg.decode(&indexed[head.file()], KnownRows::Index(&head), by, choose, out)
+    jpeg.decode(&indexed[head.file()], RowPositions::Index(&head), by, choose, out)
 }
 
 /// Makes an error for an indexed image.

@@ -4,8 +4,8 @@ use super::IndexHead;
 use crate::decode::Region;
 use crate::decode::jpeg::huffman::HuffmanCode;
 use crate::decode::jpeg::markers::{ScanComponent, ScanHeader};
-use crate::decode::jpeg::plan::{OwnPlan, PlannedComponent, PlannedRow, PlannedRows, PlannedScan};
-use crate::decode::jpeg::{RegionLayout, check_size, refuse_unknown};
+use crate::decode::jpeg::plan::{CudaPlan, PlannedComponent, PlannedRow, PlannedRows, PlannedScan};
+use crate::decode::jpeg::{RegionLayout, check_size, check_supported};
 use base::error::DecodeError;
 
 /// The largest number of bytes per block of a row: 64 codes of up to 27 bits with their values, every byte stuffed, and
@@ -28,7 +28,7 @@ impl<'a> IndexedImage<'a> {
         let head = IndexHead::read(indexed)?;
         let file = &indexed[head.file()];
         let known = ScanHeader::parse(file).and_then(|header| {
-            refuse_unknown(&header)?;
+            check_supported(&header)?;
             check_size(file, &header)?;
             Ok(header)
         });
@@ -45,7 +45,7 @@ impl<'a> IndexedImage<'a> {
 
     /// Plans the decoding of `region`. Returns `None` if the index does not lead to it, or if the CPU's decoder has to
     /// report an error.
-    pub(in super::super) fn plan(&self, region: Region) -> Option<OwnPlan> {
+    pub(in super::super) fn plan(&self, region: Region) -> Option<CudaPlan> {
         let Self { head, file, header } = self;
         let layout = RegionLayout::of_coded(&header.frame, header.color_space, region)?;
         if !head.is_of(header, &layout) {
@@ -90,7 +90,7 @@ impl<'a> IndexedImage<'a> {
             codes: header.scan.iter().map(codes).collect::<Option<_>>()?,
         };
         let file_at = head.file().start;
-        Some(OwnPlan {
+        Some(CudaPlan {
             layout: layout.planes(&header.frame),
             bytes: file_at + start..file_at + end,
             components: header.scan.iter().map(component).collect::<Option<_>>()?,

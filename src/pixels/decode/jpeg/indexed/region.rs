@@ -3,7 +3,7 @@
 use super::IndexHead;
 use crate::decode::Planes;
 use crate::decode::jpeg::markers::ScanHeader;
-use crate::decode::jpeg::rows::{EnteredScan, is_sequential_scan};
+use crate::decode::jpeg::rows::{ScanFromEntryPoint, is_sequential_scan};
 use crate::decode::jpeg::{Jpeg, RegionLayout};
 use base::simd::Level;
 
@@ -20,7 +20,7 @@ pub(in super::super) fn decode_from(
     if !head.is_of(header, layout) {
         return None;
     }
-    let scan = EnteredScan::new(jpeg, (file, header), layout, level, out)?;
+    let scan = ScanFromEntryPoint::new(jpeg, (file, header), layout, level, out)?;
     scan.rows.clone().try_for_each(|row| {
         let (entry, part) = head.row(row)?;
         scan.decode(jpeg, (row, entry), part, row..row + 1, &mut out.planes)

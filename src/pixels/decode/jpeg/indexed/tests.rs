@@ -2,7 +2,7 @@
 
 use super::head::{EntryPoint, IndexedFile};
 use super::*;
-use crate::decode::Kept;
+use crate::decode::KeepReason;
 use crate::decode::jpeg::bits::FileOffsets;
 use crate::decode::{Backend, Decoder, Region};
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
@@ -160,15 +160,15 @@ fn other_kinds_and_damaged_files_have_no_index() {
         assert!(out.is_empty());
         kept
     };
-    assert_eq!(refused(b"\x89PNG\r\n\x1a\n"), Kept::NotJpeg);
-    assert_eq!(refused(&index(&file(|_| {}))), Kept::NotJpeg);
-    assert_eq!(refused(&file(|encoder| encoder.set_progressive(true))), Kept::Kind);
+    assert_eq!(refused(b"\x89PNG\r\n\x1a\n"), KeepReason::NotJpeg);
+    assert_eq!(refused(&index(&file(|_| {}))), KeepReason::NotJpeg);
+    assert_eq!(refused(&file(|encoder| encoder.set_progressive(true))), KeepReason::Kind);
     // With this setting the encoder codes each component in its own scan.
-    assert_eq!(refused(&file(|encoder| encoder.set_optimized_huffman_tables(true))), Kept::Kind);
+    assert_eq!(refused(&file(|encoder| encoder.set_optimized_huffman_tables(true))), KeepReason::Kind);
     let sound = file(|_| {});
-    assert_eq!(refused(&sound[..sound.len() - 2]), Kept::Damaged);
+    assert_eq!(refused(&sound[..sound.len() - 2]), KeepReason::Damaged);
     let mut damaged = sound.clone();
     let middle = sound.len() - 1000;
     damaged[middle..middle + 8].copy_from_slice(&[0xFF, 0, 0xFF, 0, 0xFF, 0, 0xFF, 0]);
-    assert_eq!(refused(&damaged), Kept::Damaged);
+    assert_eq!(refused(&damaged), KeepReason::Damaged);
 }

@@ -5,8 +5,8 @@ use std::arch::x86_64::*;
 
 use super::super::idct::{IdctBlock, PLACES};
 use super::coefficients::CodedBlock;
-use super::region::OpenUnit;
-use super::unit::{ESCAPE, MOST_MAGNITUDE, UnitBlocks, UnitWindow, load, lowest};
+use super::region::UnitDecoder;
+use super::unit::{ESCAPE, MAX_MAGNITUDE, UnitBlocks, UnitWindow, load, lowest};
 use super::values::{Expand, ReadCoded};
 
 /// For each mask of eight lanes, the shuffle that distributes consecutive bytes to the marked lanes and clears the
@@ -84,19 +84,19 @@ static QUARTERS: [[u8; 64]; 4] = {
 };
 
 /// Expands blocks for processors of [`base::simd::Level::Avx2`] and above.
-pub(super) struct ByEights;
+pub(super) struct Avx2Expander;
 
-impl Expand for ByEights {
+impl Expand for Avx2Expander {
     #[inline(always)]
-    fn expand(unit: &mut OpenUnit, number: usize, block: &mut IdctBlock) {
+    fn expand(unit: &mut UnitDecoder, number: usize, block: &mut IdctBlock) {
         // SAFETY: code that names this type has detected the level's instructions.
         unsafe { expand::<true>(unit, number, block.0.first_chunk_mut().expect("64 values and more")) }
     }
 }
 
-impl ReadCoded for ByEights {
+impl ReadCoded for Avx2Expander {
     #[inline(always)]
-    fn read(unit: &mut OpenUnit, number: usize, block: &mut CodedBlock) {
+    fn read(unit: &mut UnitDecoder, number: usize, block: &mut CodedBlock) {
         // SAFETY: as above.
         unsafe { expand::<false>(unit, number, block) }
     }
@@ -106,7 +106,7 @@ impl ReadCoded for ByEights {
 /// with the escape added.
 #[inline(always)]
 pub(super) fn escaped_values(
-    unit: &mut OpenUnit,
+    unit: &mut UnitDecoder,
     number: usize,
     mut escaped: u64,
     mut put: impl FnMut(usize, i16),
@@ -118,7 +118,7 @@ pub(super) fn escaped_values(
         let k = escaped.trailing_zeros();
         escaped &= escaped - 1;
         let magnitude = blocks.escaped_magnitude(unit.bytes, number, unit.escapes, (index, count));
-        unit.is_damaged |= magnitude > MOST_MAGNITUDE;
+        unit.is_damaged |= magnitude > MAX_MAGNITUDE;
         let before = lowest(nonzero, k).count_ones();
         put(k as usize, if negative >> before & 1 == 1 { -magnitude } else { magnitude });
     }
@@ -133,7 +133,7 @@ pub(super) fn escaped_values(
 /// # Safety
 /// The processor must have the instructions of [`base::simd::Level::Avx2`].
 #[inline(always)]
-unsafe fn expand<const PLACED: bool>(unit: &mut OpenUnit, number: usize, block: &mut [i16; 64]) {
+unsafe fn expand<const PLACED: bool>(unit: &mut UnitDecoder, number: usize, block: &mut [i16; 64]) {
     // Half of all blocks end in their first half. One branch for all steps is predicted better than one per step.
     // SAFETY: the caller guarantees that the processor has the instructions.
     let escaped = unsafe {

@@ -7,7 +7,7 @@ use super::super::idct::avx512::{ORDER, PlacedBlock, transform_placed};
 use super::super::idct::{IdctBlock, InverseDct, OutOfRange, PLACES, PortableIdct};
 use super::avx2::escaped_values;
 use super::coefficients::CodedBlock;
-use super::region::{BlockTarget, OpenUnit, SamplePlace, UnitSink};
+use super::region::{BlockTarget, SamplePlace, UnitDecoder, UnitSink};
 use super::unit::{ESCAPE, load};
 use super::values::ReadCoded;
 
@@ -50,14 +50,14 @@ const ORDER_OF_CODES: [u8; 64] = {
 };
 
 /// Transforms blocks in pairs, because a vector holds two.
-pub(super) struct AllAtOnce {
+pub(super) struct Avx512Expander {
     /// The block that waits for a second one; [`Self::place`] is its place if there is one. The fields are separate,
     /// because a struct of both would be moved byte by byte instead of in registers.
     block: PlacedBlock,
     place: Option<SamplePlace>,
 }
 
-impl UnitSink for AllAtOnce {
+impl UnitSink for Avx512Expander {
     fn new() -> Self {
         // SAFETY: code that names this type has detected AVX-512.
         Self { block: [unsafe { _mm512_setzero_si512() }; 2], place: None }
@@ -66,7 +66,7 @@ impl UnitSink for AllAtOnce {
     #[inline(always)]
     fn put(
         &mut self,
-        unit: &mut OpenUnit,
+        unit: &mut UnitDecoder,
         number: usize,
         target: &mut BlockTarget,
         place: SamplePlace,
@@ -139,9 +139,9 @@ fn store(halves: PlacedBlock, block: &mut [i16; 64]) {
     }
 }
 
-impl ReadCoded for AllAtOnce {
+impl ReadCoded for Avx512Expander {
     #[inline(always)]
-    fn read(unit: &mut OpenUnit, number: usize, block: &mut CodedBlock) {
+    fn read(unit: &mut UnitDecoder, number: usize, block: &mut CodedBlock) {
         // SAFETY: code that names this type has detected AVX-512 with VBMI and VBMI2.
         unsafe { store(expand(unit, number, &IN_CODING_ORDER), block) };
     }
@@ -165,7 +165,7 @@ static IN_PLACES: BlockOrder = BlockOrder { order: ORDER_OF_BYTES, places: *PLAC
 /// # Safety
 /// The processor must have AVX-512 with VBMI and VBMI2.
 #[inline(always)]
-unsafe fn expand(unit: &mut OpenUnit, number: usize, to: &'static BlockOrder) -> PlacedBlock {
+unsafe fn expand(unit: &mut UnitDecoder, number: usize, to: &'static BlockOrder) -> PlacedBlock {
     // SAFETY: the caller guarantees that the processor has the instructions.
     unsafe {
         let blocks = unit.blocks;
@@ -199,7 +199,7 @@ unsafe fn expand(unit: &mut OpenUnit, number: usize, to: &'static BlockOrder) ->
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2,popcnt")]
 fn with_escapes(
-    unit: &mut OpenUnit,
+    unit: &mut UnitDecoder,
     number: usize,
     escaped: u64,
     [mut low, mut high]: PlacedBlock,

@@ -60,9 +60,9 @@ struct Prepared {
 }
 
 /// Finds the symbols and values of a block at once, and writes them in pairs.
-pub(super) struct CodeInPairs;
+pub(super) struct Avx512BlockEncoder;
 
-impl CodeBlock for CodeInPairs {
+impl CodeBlock for Avx512BlockEncoder {
     #[inline(always)]
     fn ac(block: &CodedBlock, codes: &AcCodes, cursor: &mut BitCursor, room: &mut [u8], missing: &mut bool) {
         // SAFETY: code that names this type has detected AVX-512 with VBMI and VBMI2.
@@ -158,9 +158,9 @@ fn prepare(block: &CodedBlock) -> Prepared {
 }
 
 /// Computes the masks of a block from all its values at once.
-pub(super) struct WideMasks;
+pub(super) struct Avx512Masks;
 
-impl MaskWork for WideMasks {
+impl MaskWork for Avx512Masks {
     #[inline(always)]
     fn masks(block: &CodedBlock) -> BlockMasks {
         // SAFETY: code that names this type has detected AVX-512.

@@ -8,9 +8,9 @@ use super::super::scan::{Component, decode_block};
 use super::super::{Jpeg, RegionLayout, conceal, unstuff};
 use super::corrupt_row;
 use super::head::{BlockGrid, PackedHead, grids};
-use super::region::{McuRow, OpenUnit};
+use super::region::{McuRow, UnitDecoder};
 use super::unit::{NO_BYTES, UNIT, UnitBlocks};
-use super::values::{ByCoefficient, ReadCoded};
+use super::values::{PortableExpander, ReadCoded};
 use base::error::DecodeError;
 use base::simd::Level;
 
@@ -19,10 +19,10 @@ pub(super) type CodedBlock = [i16; 64];
 
 /// The most blocks of an image that is packed: 44 megapixels with chroma at half the width and height. Packing and
 /// restoring hold all blocks in memory.
-pub(super) const MOST_BLOCKS: usize = 1 << 20;
+pub(super) const MAX_BLOCKS: usize = 1 << 20;
 
 /// Memory beyond this many blocks is freed after the image.
-const MOST_KEPT: usize = (16 << 20) / size_of::<CodedBlock>();
+const MAX_KEPT: usize = (16 << 20) / size_of::<CodedBlock>();
 
 /// The coefficients of an image, in memory that is reused for the next one.
 #[derive(Debug, Default)]
@@ -58,7 +58,7 @@ impl ImageBlocks {
         for grid in grids {
             let mut blocks = old.next().map_or_else(Vec::new, |component| component.blocks);
             let count = grid.columns * grid.rows * rows;
-            if blocks.capacity() > MOST_KEPT && count <= MOST_KEPT {
+            if blocks.capacity() > MAX_KEPT && count <= MAX_KEPT {
                 blocks = Vec::new();
             }
             blocks.resize(count, [0; 64]);
@@ -241,20 +241,20 @@ pub(super) fn read_packed(
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 => unsafe { read_packed_avx2(packed, head, out) },
-        _ => read_packed_with::<ByCoefficient>(packed, head, out),
+        _ => read_packed_with::<PortableExpander>(packed, head, out),
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512vl,avx512vbmi,avx512vbmi2")]
 fn read_packed_avx512(packed: &[u8], head: &PackedHead, out: &mut ImageBlocks) -> Result<(), DecodeError> {
-    read_packed_with::<super::avx512::AllAtOnce>(packed, head, out)
+    read_packed_with::<super::avx512::Avx512Expander>(packed, head, out)
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
 fn read_packed_avx2(packed: &[u8], head: &PackedHead, out: &mut ImageBlocks) -> Result<(), DecodeError> {
-    read_packed_with::<super::avx2::ByEights>(packed, head, out)
+    read_packed_with::<super::avx2::Avx2Expander>(packed, head, out)
 }
 
 #[inline(always)]
@@ -275,7 +275,7 @@ fn read_packed_with<R: ReadCoded>(
                     let bytes = units.next().ok_or_else(|| corrupt_row(number))??;
                     let window = bytes.window(&mut scratch);
                     unit_blocks.read(window, bytes.length, blocks.len(), blocks.len())?;
-                    let mut unit = OpenUnit::new(bytes, window, &unit_blocks, 0);
+                    let mut unit = UnitDecoder::new(bytes, window, &unit_blocks, 0);
                     for (index, block) in blocks.iter_mut().enumerate() {
                         R::read(&mut unit, index, block);
                     }

@@ -4,7 +4,7 @@
 //! A packed image consists of a head (`head.rs`), the rows of MCUs, and the bytes of the file that are not
 //! entropy-coded. The head has a checksum of each row; a row consists of units of sixteen blocks (`unit.rs`).
 //! `write.rs` makes units from coefficients, `region.rs` makes samples from them, and `restore.rs` restores the file.
-//! `pack.rs` packs files and verifies that they restore. `plan.rs` plans the decoding on a GPU. `outline.rs` finds the
+//! `pack.rs` packs files and verifies that they restore. `plan.rs` plans the decoding on a GPU. `header_summary.rs` finds the
 //! bytes that a region needs before any of them is read.
 
 #[cfg(target_arch = "x86_64")]
@@ -15,8 +15,8 @@ mod avx512;
 mod blocks_avx512;
 mod coefficients;
 mod head;
+mod header_summary;
 mod masks;
-mod outline;
 mod pack;
 mod plan;
 mod progressive;
@@ -31,16 +31,16 @@ mod unit;
 mod values;
 mod write;
 
-pub use self::outline::PackedOutline;
+pub use self::header_summary::PackedHeaderSummary;
 pub use self::pack::{Packer, Restorer};
 pub(super) use self::plan::PackedImage;
 
 use self::head::PackedHead;
 use super::RegionLayout;
-use crate::decode::codecs::Choose;
+use crate::decode::codecs::ChooseRegion;
 use crate::decode::{Backend, Decoded, Planes, Region};
 use base::error::DecodeError;
-use base::parts::ByteParts;
+use base::parts::WantedBytes;
 use base::simd::Level;
 
 /// The first bytes of a packed image; the last one is the version of the format.
@@ -78,9 +78,9 @@ pub(in crate::decode) fn size(packed: &[u8]) -> Result<(u32, u32), DecodeError> 
 /// read, and no others are used.
 pub(in crate::decode) fn decode(
     packed: &[u8],
-    parts: Option<ByteParts>,
+    parts: Option<WantedBytes>,
     level: Level,
-    choose: Choose<'_>,
+    choose: ChooseRegion<'_>,
     out: &mut Planes,
 ) -> Result<Decoded, DecodeError> {
     // Bytes that were not read are cut off before each step, or the image is refused: decoders load more bytes than

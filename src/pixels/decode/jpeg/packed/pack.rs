@@ -1,12 +1,12 @@
 //! Packs files and restores them. A file is packed only if it was restored byte for byte.
 
-use super::coefficients::{self, CodedBlock, ImageBlocks, MOST_BLOCKS, block_count};
+use super::coefficients::{self, CodedBlock, ImageBlocks, MAX_BLOCKS, block_count};
 use super::head::{Choices, OriginalFile, PackedHead, PackedRow, frame_of, grids, row_end};
 use super::write::{TooLarge, UnitWriter};
 use super::{corrupt, decode, layout, restore};
 use crate::decode::jpeg::markers::ScanHeader;
-use crate::decode::jpeg::{self, Jpeg, KnownRows, PROGRESSIVE, RegionLayout, check_size, refuse_unknown};
-use crate::decode::{Damaged, Kept, Planes, Region};
+use crate::decode::jpeg::{self, Jpeg, PROGRESSIVE, RegionLayout, RowPositions, check_size, check_supported};
+use crate::decode::{Damaged, KeepReason, Planes, Region};
 use base::crc::checksum;
 use base::error::DecodeError;
 use base::simd::Level;
@@ -15,10 +15,10 @@ use base::simd::Level;
 /// formats when these are compared.
 pub(super) const MEMORY_OF_BLOCK: usize = 2 * size_of::<CodedBlock>() + 2 * 64;
 
-/// An image that would exceed this many times the file's size, plus [`MOST_HEAD`] bytes, is no photograph and is kept
+/// An image that would exceed this many times the file's size, plus [`MAX_HEAD`] bytes, is no photograph and is kept
 /// as it is.
-const MOST_GROWTH: usize = 2;
-const MOST_HEAD: usize = 4096;
+const MAX_GROWTH: usize = 2;
+const MAX_HEAD: usize = 4096;
 
 /// Packs one file after another. It owns the scratch memory; each thread has its own.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl Packer {
         let level = level.lowered();
         Self {
             level,
-            most_blocks: MOST_BLOCKS,
+            most_blocks: MAX_BLOCKS,
             jpeg: Jpeg::default(),
             blocks: ImageBlocks::default(),
             writer: UnitWriter::default(),
@@ -65,7 +65,7 @@ impl Packer {
 
     /// Returns this packer, limited to about `bytes` bytes of memory. Images that need more are kept as they are.
     pub(in crate::decode) fn with_memory(self, bytes: usize) -> Self {
-        Self { most_blocks: MOST_BLOCKS.min(bytes / MEMORY_OF_BLOCK), ..self }
+        Self { most_blocks: MAX_BLOCKS.min(bytes / MEMORY_OF_BLOCK), ..self }
     }
 
     /// Packs the JPEG `file` into `out`, whose old bytes are dropped. The result is verified: `file` was restored from
@@ -73,7 +73,7 @@ impl Packer {
     ///
     /// # Errors
     /// The reason to keep the file as it is; `out` is then empty.
-    pub fn pack(&mut self, file: &[u8], out: &mut Vec<u8>) -> Result<(), Kept> {
+    pub fn pack(&mut self, file: &[u8], out: &mut Vec<u8>) -> Result<(), KeepReason> {
         let done = self.try_pack(file, out);
         if done.is_err() {
             out.clear();
@@ -81,19 +81,20 @@ impl Packer {
         done
     }
 
-    fn try_pack(&mut self, file: &[u8], out: &mut Vec<u8>) -> Result<(), Kept> {
+    fn try_pack(&mut self, file: &[u8], out: &mut Vec<u8>) -> Result<(), KeepReason> {
         if !jpeg::is(file) {
-            return Err(Kept::NotJpeg);
+            return Err(KeepReason::NotJpeg);
         }
-        let damaged = |_: DecodeError| Kept::Damaged;
+        let damaged = |_: DecodeError| KeepReason::Damaged;
         let mut header = ScanHeader::parse(file).map_err(damaged)?;
-        refuse_unknown(&header).map_err(|_| Kept::Kind)?;
+        check_supported(&header).map_err(|_| KeepReason::Kind)?;
         check_size(file, &header).map_err(damaged)?;
         let (width, height) = (header.frame.width, header.frame.height);
         let whole = Region { x: 0, y: 0, width, height };
-        let layout = RegionLayout::of_coded(&header.frame, header.color_space, whole).ok_or(Kept::Kind)?;
+        let layout =
+            RegionLayout::of_coded(&header.frame, header.color_space, whole).ok_or(KeepReason::Kind)?;
         if block_count(&header.frame) > self.most_blocks {
-            return Err(Kept::Large);
+            return Err(KeepReason::Large);
         }
         // The coefficients of other files are read by a more tolerant decoder, so the strict one must accept them
         // first.
@@ -103,21 +104,21 @@ impl Packer {
             self.jpeg
                 .decode(
                     file,
-                    KnownRows::None,
+                    RowPositions::None,
                     (self.level, Damaged::Refuse),
                     &mut |_, _| Ok(whole),
                     &mut self.planes[0],
                 )
                 .map_err(damaged)?;
         }
-        restore::split_plain(file, &mut self.plain).map_err(damaged)?;
+        restore::copy_uncoded_bytes(file, &mut self.plain).map_err(damaged)?;
         coefficients::read(&mut self.jpeg, file, &mut header, &layout, self.level, &mut self.blocks)
             .map_err(damaged)?;
         let (frame, tables) = frame_of(&header).map_err(damaged)?;
         if !self.blocks.are_allowed(&frame, &tables, self.level) {
-            return Err(Kept::Damaged);
+            return Err(KeepReason::Damaged);
         }
-        let length = |bytes: usize| u32::try_from(bytes).map_err(|_| Kept::Kind);
+        let length = |bytes: usize| u32::try_from(bytes).map_err(|_| KeepReason::Kind);
         let mut head = PackedHead {
             color_space: header.color_space,
             tables,
@@ -132,18 +133,18 @@ impl Packer {
             length: 0,
         };
         if head.has_zero_step() {
-            return Err(Kept::Kind);
+            return Err(KeepReason::Kind);
         }
-        self.write(&mut head, MOST_GROWTH * file.len() + MOST_HEAD, out)?;
+        self.write(&mut head, MAX_GROWTH * file.len() + MAX_HEAD, out)?;
         for choices in Choices::ALL.into_iter().filter(|choices| !(is_sequential && choices.runs_alone)) {
             head.original.choices = choices;
             head.overwrite(out);
             let restored = self.restorer.restore(out, &mut self.restored);
             if restored.is_ok() && self.restored == file {
-                return if is_plain || self.decodes_alike(out) { Ok(()) } else { Err(Kept::Damaged) };
+                return if is_plain || self.decodes_alike(out) { Ok(()) } else { Err(KeepReason::Damaged) };
             }
         }
-        Err(Kept::NotRestorable)
+        Err(KeepReason::NotRestorable)
     }
 
     /// Whether the packed image decodes to the same samples as the file.
@@ -155,18 +156,20 @@ impl Packer {
 
     /// Writes space for the head, then the rows, whose ends and checksums `head` receives, then the bytes that are not
     /// entropy-coded. Fails if that exceeds `most` bytes.
-    fn write(&mut self, head: &mut PackedHead, most: usize, out: &mut Vec<u8>) -> Result<(), Kept> {
+    fn write(&mut self, head: &mut PackedHead, most: usize, out: &mut Vec<u8>) -> Result<(), KeepReason> {
         out.clear();
         // This head has the same length as the final one, which overwrites it.
         head.write(out);
         let start = out.len();
         for (number, row) in head.rows.iter_mut().enumerate() {
             let row_at = out.len();
-            self.writer.write_row(&self.blocks, number, self.level, out).map_err(|TooLarge| Kept::Damaged)?;
-            let end = row_end(out.len() - start).ok_or(Kept::Kind)?;
+            self.writer
+                .write_row(&self.blocks, number, self.level, out)
+                .map_err(|TooLarge| KeepReason::Damaged)?;
+            let end = row_end(out.len() - start).ok_or(KeepReason::Kind)?;
             *row = PackedRow { end, crc: checksum(&out[row_at..]) };
             if out.len() + self.plain.len() > most {
-                return Err(Kept::Large);
+                return Err(KeepReason::Large);
             }
         }
         out.extend_from_slice(&self.plain);
@@ -216,7 +219,7 @@ impl Restorer {
         let head = PackedHead::read(packed)?;
         let (width, height) = (head.frame.width, head.frame.height);
         let layout = layout(&head, Region { x: 0, y: 0, width, height })?;
-        if block_count(&head.frame) > MOST_BLOCKS {
+        if block_count(&head.frame) > MAX_BLOCKS {
             return Err(corrupt("it has more blocks than an image that is packed may have"));
         }
         coefficients::read_packed(packed, &head, self.level, &mut self.blocks)?;

@@ -1,7 +1,7 @@
 //! Plans for decoding a region of a packed image on a GPU. They follow from the head.
 
-use super::super::plan::{OwnPlan, PlannedComponent, PlannedRow, PlannedRows};
-use super::super::{ComponentPart, RegionLayout};
+use super::super::plan::{CudaPlan, PlannedComponent, PlannedRow, PlannedRows};
+use super::super::{ComponentRegion, RegionLayout};
 use super::head::{BlockGrid, PackedHead, grids};
 use super::layout;
 use crate::decode::Region;
@@ -24,7 +24,7 @@ impl PackedImage {
     }
 
     /// Plans the decoding of `region`.
-    pub(in super::super) fn plan(&self, region: Region) -> Result<OwnPlan, DecodeError> {
+    pub(in super::super) fn plan(&self, region: Region) -> Result<CudaPlan, DecodeError> {
         let Self(head) = self;
         let region = layout(head, region)?;
         let (grids, _) = grids(&head.frame);
@@ -36,11 +36,11 @@ impl PackedImage {
             let row = PlannedRow { number: number as u32, start, length: place.len() as u32 };
             (row, head.rows[number].crc)
         });
-        let component = |(plane, (part, grid)): (usize, (&ComponentPart, &BlockGrid))| {
+        let component = |(plane, (part, grid)): (usize, (&ComponentRegion, &BlockGrid))| {
             let grid = (grid.columns as u32, grid.rows as u32);
             PlannedComponent::new(plane, part, grid, &head.tables[part.quantisation])
         };
-        Ok(OwnPlan {
+        Ok(CudaPlan {
             layout: region.planes(&head.frame),
             rows: PlannedRows::Packed(rows.collect()),
             bytes,

@@ -13,7 +13,7 @@ use base::error::DecodeError;
 /// The longest run of blocks, and the most pending correction bits of a run: libjpeg ends a run before the next block
 /// could exceed them.
 const LONGEST_RUN: u32 = 0x7FFF;
-const MOST_CORRECTIONS: usize = 1000 - 64 + 1;
+const MAX_CORRECTIONS: usize = 1000 - 64 + 1;
 
 /// Encodes the current scan of `header`.
 pub(super) fn write(
@@ -217,7 +217,7 @@ impl AcScan<'_, '_> {
         }
         if zeros > 0 || !self.corrections[own..].is_empty() {
             self.run += 1;
-            if self.run == self.longest_run || self.corrections.len() > MOST_CORRECTIONS {
+            if self.run == self.longest_run || self.corrections.len() > MAX_CORRECTIONS {
                 self.end_run();
             }
         }

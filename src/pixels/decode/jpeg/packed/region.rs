@@ -4,7 +4,7 @@ use super::super::RegionLayout;
 use super::super::idct::{IdctBlock, InverseDct, OutOfRange, PortableIdct, Quantisation, dc_only};
 use super::head::{BlockGrid, PackedHead, grids};
 use super::unit::{NO_BYTES, UNIT, UnitBlocks, UnitBytes, UnitWindow};
-use super::values::{ByCoefficient, Expand};
+use super::values::{Expand, PortableExpander};
 use super::{corrupt, corrupt_row};
 use crate::decode::{Plane, Planes};
 use base::crc::checksum;
@@ -54,7 +54,7 @@ impl BlockTarget<'_> {
 }
 
 /// A unit during its decoding.
-pub(super) struct OpenUnit<'a> {
+pub(super) struct UnitDecoder<'a> {
     pub(super) bytes: UnitBytes<'a>,
     pub(super) window: &'a UnitWindow,
     pub(super) blocks: &'a UnitBlocks,
@@ -64,7 +64,7 @@ pub(super) struct OpenUnit<'a> {
     pub(super) is_damaged: bool,
 }
 
-impl<'a> OpenUnit<'a> {
+impl<'a> UnitDecoder<'a> {
     pub(super) fn new(
         bytes: UnitBytes<'a>,
         window: &'a UnitWindow,
@@ -82,7 +82,7 @@ pub(super) trait UnitSink {
     /// Computes the samples of block `number` of the unit, now or later.
     fn put(
         &mut self,
-        unit: &mut OpenUnit,
+        unit: &mut UnitDecoder,
         number: usize,
         target: &mut BlockTarget,
         place: SamplePlace,
@@ -106,7 +106,7 @@ impl<E: Expand, T: InverseDct> UnitSink for ByBlock<E, T> {
     #[inline(always)]
     fn put(
         &mut self,
-        unit: &mut OpenUnit,
+        unit: &mut UnitDecoder,
         number: usize,
         target: &mut BlockTarget,
         place: SamplePlace,
@@ -149,20 +149,20 @@ pub(super) fn decode(
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 => unsafe { decode_avx2(&job, &mut out.planes) },
-        _ => decode_with::<ByBlock<ByCoefficient, PortableIdct>>(&job, &mut out.planes),
+        _ => decode_with::<ByBlock<PortableExpander, PortableIdct>>(&job, &mut out.planes),
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512vl,avx512vbmi,avx512vbmi2")]
 fn decode_avx512(job: &RegionJob, planes: &mut [Plane]) -> Result<(), DecodeError> {
-    decode_with::<super::avx512::AllAtOnce>(job, planes)
+    decode_with::<super::avx512::Avx512Expander>(job, planes)
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
 fn decode_avx2(job: &RegionJob, planes: &mut [Plane]) -> Result<(), DecodeError> {
-    decode_with::<ByBlock<super::avx2::ByEights, super::super::idct::avx2::Avx2Idct>>(job, planes)
+    decode_with::<ByBlock<super::avx2::Avx2Expander, super::super::idct::avx2::Avx2Idct>>(job, planes)
 }
 
 #[inline(always)]
@@ -196,7 +196,7 @@ fn decode_with<S: UnitSink>(job: &RegionJob, planes: &mut [Plane]) -> Result<(),
                     let window = bytes.window(&mut scratch);
                     blocks.read(window, bytes.length, count, wanted.end - first)?;
                     let escapes = blocks.escapes_before(window, wanted.start - first);
-                    let mut open = OpenUnit::new(bytes, window, &blocks, escapes);
+                    let mut open = UnitDecoder::new(bytes, window, &blocks, escapes);
                     let row_at = 8 * (y - part.rows.start as usize) * stride;
                     for x in wanted {
                         let at = row_at + 8 * (x - part.columns.start as usize);

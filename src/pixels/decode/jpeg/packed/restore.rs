@@ -11,7 +11,7 @@ use base::error::DecodeError;
 use base::simd::Level;
 
 /// Copies the bytes of a file that are not entropy-coded to `plain`.
-pub(super) fn split_plain(file: &[u8], plain: &mut Vec<u8>) -> Result<(), DecodeError> {
+pub(super) fn copy_uncoded_bytes(file: &[u8], plain: &mut Vec<u8>) -> Result<(), DecodeError> {
     plain.clear();
     let mut header = ScanHeader::parse(file)?;
     let mut from = 0;

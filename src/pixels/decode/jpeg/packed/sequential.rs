@@ -20,16 +20,16 @@ pub(super) struct AcCodes([u32; 256]);
 const LENGTH_BITS: u32 = 5;
 
 /// The most value bits of an AC coefficient.
-const MOST_SIZE: u32 = 10;
+const MAX_SIZE: u32 = 10;
 
 impl AcCodes {
     fn new(spec: &Spec) -> Self {
         let codes = SymbolCodes::new(spec);
         let entry = |symbol: usize| {
             let (size, mut missing) = (symbol as u32 & 15, false);
-            let (code, length) = codes.with_bits(symbol, 0, size.min(MOST_SIZE), &mut missing);
+            let (code, length) = codes.with_bits(symbol, 0, size.min(MAX_SIZE), &mut missing);
             // Packed files have no symbols with more bits.
-            if missing || size > MOST_SIZE { 0 } else { code << LENGTH_BITS | length }
+            if missing || size > MAX_SIZE { 0 } else { code << LENGTH_BITS | length }
         };
         Self(std::array::from_fn(entry))
     }
@@ -88,9 +88,9 @@ pub(super) trait CodeBlock {
 }
 
 /// Encodes one coefficient after another.
-pub(super) struct CodeSingly<M>(PhantomData<M>);
+pub(super) struct ScalarBlockEncoder<M>(PhantomData<M>);
 
-impl<M: MaskWork> CodeBlock for CodeSingly<M> {
+impl<M: MaskWork> CodeBlock for ScalarBlockEncoder<M> {
     #[inline(always)]
     fn ac(block: &CodedBlock, codes: &AcCodes, cursor: &mut BitCursor, room: &mut [u8], missing: &mut bool) {
         let mut nonzero = M::masks(block).nonzero;
@@ -126,7 +126,7 @@ pub(super) fn write(
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 => unsafe { write_avx2(image, header, layout, &codes, bits) },
-        _ => write_with::<CodeSingly<PlainMasks>>(image, header, layout, &codes, bits),
+        _ => write_with::<ScalarBlockEncoder<PlainMasks>>(image, header, layout, &codes, bits),
     }
 }
 
@@ -139,7 +139,7 @@ fn write_avx512(
     codes: &[(SymbolCodes, AcCodes)],
     bits: &mut ScanBits,
 ) -> Result<(), DecodeError> {
-    write_with::<super::blocks_avx512::CodeInPairs>(image, header, layout, codes, bits)
+    write_with::<super::blocks_avx512::Avx512BlockEncoder>(image, header, layout, codes, bits)
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -151,7 +151,7 @@ fn write_avx2(
     codes: &[(SymbolCodes, AcCodes)],
     bits: &mut ScanBits,
 ) -> Result<(), DecodeError> {
-    write_with::<CodeSingly<super::masks::VectorMasks>>(image, header, layout, codes, bits)
+    write_with::<ScalarBlockEncoder<super::masks::VectorMasks>>(image, header, layout, codes, bits)
 }
 
 #[inline(always)]

@@ -4,7 +4,7 @@ use super::coefficients::{ImageBlocks, block_count, read_packed};
 use super::pack::MEMORY_OF_BLOCK;
 use super::*;
 use crate::decode::jpeg::markers::ScanHeader;
-use crate::decode::{Decoder, Kept};
+use crate::decode::{Decoder, KeepReason};
 use base::rng::{RandomKey, Use};
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 
@@ -113,14 +113,14 @@ fn an_outline_says_which_parts_a_region_needs() {
     for (number, file) in files.iter().enumerate() {
         let mut packed = Vec::new();
         packer.pack(file, &mut packed).unwrap();
-        let outline = PackedOutline::read(&PackedOutline::of(&packed).unwrap()).unwrap();
-        let (width, height) = outline.size();
+        let header_summary = PackedHeaderSummary::read(&PackedHeaderSummary::of(&packed).unwrap()).unwrap();
+        let (width, height) = header_summary.size();
         assert_eq!((width, height), size(&packed).unwrap(), "file {number}");
         for _ in 0..8 {
             let mut below = |limit: u32| stream.below(limit.into()) as u32;
             let (x, y) = (below(width), below(height));
             let region = Region { x, y, width: 1 + below(width - x), height: 1 + below(height - y) };
-            let parts = outline.parts(region, packed.len() as u32).unwrap();
+            let parts = header_summary.parts(region, packed.len() as u32).unwrap();
             let mut poisoned = packed.clone();
             poisoned[parts.head as usize..parts.start as usize].fill(0xA5);
             poisoned[parts.end as usize..].fill(0xA5);
@@ -130,19 +130,19 @@ fn an_outline_says_which_parts_a_region_needs() {
                 let (mut expected, mut planes) = (Planes::default(), Planes::default());
                 let choose = |_, _| region;
                 decoder.decode(&packed, choose, &mut expected).unwrap();
-                decoder.decode_read(&poisoned, Some(parts), choose, &mut planes).unwrap();
+                decoder.decode_parts(&poisoned, Some(parts), choose, &mut planes).unwrap();
                 assert!(planes.same_samples(&expected), "file {number} {} {region:?}", level.name());
                 // Existing bytes are refused too if they were not read.
                 let head = PackedHead::read(&packed).unwrap();
                 let rows = head.bytes_of(&layout(&head, region).unwrap());
                 let (first, last) = (rows.start as u32, rows.end as u32);
-                let late = ByteParts { start: first + 1, ..parts };
-                for fewer in [late, ByteParts { end: last - 1, ..parts }, ByteParts::until(last - 1)] {
-                    let refused = decoder.decode_read(&packed, Some(fewer), choose, &mut planes);
+                let late = WantedBytes { start: first + 1, ..parts };
+                for fewer in [late, WantedBytes { end: last - 1, ..parts }, WantedBytes::until(last - 1)] {
+                    let refused = decoder.decode_parts(&packed, Some(fewer), choose, &mut planes);
                     assert!(refused.unwrap_err().to_string().contains("were not read"), "file {number}");
                 }
-                let cut = ByteParts { head: parts.head - 1, ..parts };
-                assert!(decoder.decode_read(&packed, Some(cut), choose, &mut planes).is_err());
+                let cut = WantedBytes { head: parts.head - 1, ..parts };
+                assert!(decoder.decode_parts(&packed, Some(cut), choose, &mut planes).is_err());
             }
         }
     }
@@ -162,56 +162,57 @@ fn tall() -> Vec<u8> {
 fn parts_are_sound_where_all_bytes_that_were_read_are() {
     let mut packed = Vec::new();
     Packer::new().pack(&tall(), &mut packed).unwrap();
-    let known = PackedOutline::of(&packed).unwrap();
+    let known = PackedHeaderSummary::of(&packed).unwrap();
     let region = Region { x: 3, y: 1400, width: 20, height: 300 };
-    let parts = PackedOutline::read(&known).unwrap().parts(region, packed.len() as u32).unwrap();
+    let parts = PackedHeaderSummary::read(&known).unwrap().parts(region, packed.len() as u32).unwrap();
     let head = PackedHead::read(&packed).unwrap();
     let wanted = head.bytes_of(&layout(&head, region).unwrap());
-    let until = ByteParts::until(parts.end);
+    let until = WantedBytes::until(parts.end);
     for parts in [parts, until] {
-        assert!(PackedOutline::is_of_parts(&known, &packed, parts));
+        assert!(PackedHeaderSummary::parts_are_intact(&known, &packed, parts));
         for at in (0..packed.len()).step_by(7) {
             let mut damaged = packed.clone();
             damaged[at] ^= 1;
-            let is_sound = PackedOutline::is_of_parts(&known, &damaged, parts);
+            let is_sound = PackedHeaderSummary::parts_are_intact(&known, &damaged, parts);
             let is_read = parts.holds(&(at..at + 1));
             let is_wanted = at < head.length || wanted.contains(&at);
             // A row that was read only to its middle is not checked, and none of its bytes is wanted.
             assert!(if is_wanted { !is_sound } else { is_sound || is_read }, "byte {at} of {parts:?}");
         }
     }
-    for at in 0..PackedOutline::BYTES {
+    for at in 0..PackedHeaderSummary::BYTES {
         let mut other = known;
         other[at] ^= 1;
-        assert!(!PackedOutline::is_of_parts(&other, &packed, parts), "byte {at}");
+        assert!(!PackedHeaderSummary::parts_are_intact(&other, &packed, parts), "byte {at}");
     }
     let short = &packed[..packed.len() - 1];
     assert!(
-        !PackedOutline::is_of_parts(&known, short, parts) && !PackedOutline::is_of_parts(&known, &[], parts)
+        !PackedHeaderSummary::parts_are_intact(&known, short, parts)
+            && !PackedHeaderSummary::parts_are_intact(&known, &[], parts)
     );
 }
 
 #[test]
 fn an_outline_may_be_any_bytes() {
     let mut stream = RandomKey::new(b"packed", 0, 3, Use::Augment).stream(0);
-    assert!(PackedOutline::read(&[0; PackedOutline::BYTES]).is_none());
+    assert!(PackedHeaderSummary::read(&[0; PackedHeaderSummary::BYTES]).is_none());
     let mut packed = Vec::new();
     Packer::new().pack(&tall(), &mut packed).unwrap();
-    let sound = PackedOutline::of(&packed).unwrap();
+    let sound = PackedHeaderSummary::of(&packed).unwrap();
     let mut planes = Planes::default();
     for seed in 0..20_000 {
         let mut bytes = sound;
         for _ in 0..1 + stream.below(4) {
-            bytes[stream.below(PackedOutline::BYTES as u64) as usize] = stream.below(256) as u8;
+            bytes[stream.below(PackedHeaderSummary::BYTES as u64) as usize] = stream.below(256) as u8;
         }
-        let Some(outline) = PackedOutline::read(&bytes) else { continue };
-        let (width, height) = outline.size();
+        let Some(header_summary) = PackedHeaderSummary::read(&bytes) else { continue };
+        let (width, height) = header_summary.size();
         let region = Region { x: width / 3, y: height / 2, width: 1, height: 1 };
         let length = if seed % 2 == 0 { packed.len() as u32 } else { stream.below(1 << 20) as u32 };
-        let Some(parts) = outline.parts(region, length) else { continue };
+        let Some(parts) = header_summary.parts(region, length) else { continue };
         assert!(parts.head <= parts.start && parts.start < parts.end && parts.end <= length, "{parts:?}");
         let choose = |width, height| Region { x: width / 3, y: height / 2, width: 1, height: 1 };
-        let _ = Decoder::new(u64::MAX).decode_read(&packed, Some(parts), choose, &mut planes);
+        let _ = Decoder::new(u64::MAX).decode_parts(&packed, Some(parts), choose, &mut planes);
     }
 }
 
@@ -219,20 +220,20 @@ fn an_outline_may_be_any_bytes() {
 fn what_cannot_be_packed_says_why() {
     let mut packer = Packer::new();
     let mut out = vec![1];
-    assert_eq!(packer.pack(b"no image", &mut out), Err(Kept::NotJpeg));
+    assert_eq!(packer.pack(b"no image", &mut out), Err(KeepReason::NotJpeg));
     assert!(out.is_empty());
     let file = image(1, 90, ColorType::Rgb, SamplingFactor::F_2_2, |_| {});
-    assert_eq!(packer.pack(&file[..file.len() / 2], &mut out), Err(Kept::Damaged));
+    assert_eq!(packer.pack(&file[..file.len() / 2], &mut out), Err(KeepReason::Damaged));
     let ink = {
         let mut bytes = Vec::new();
         Encoder::new(&mut bytes, 80).encode(&[128; 4 * 33 * 21], 33, 21, ColorType::Cmyk).unwrap();
         bytes
     };
-    assert_eq!(packer.pack(&ink, &mut out), Err(Kept::Kind));
+    assert_eq!(packer.pack(&ink, &mut out), Err(KeepReason::Kind));
     // A junk byte before the end marker is not coded data.
     let mut more = file[..file.len() - 2].to_vec();
     more.extend([0x55, 0xFF, 0xD9]);
-    assert_eq!(packer.pack(&more, &mut out), Err(Kept::NotRestorable));
+    assert_eq!(packer.pack(&more, &mut out), Err(KeepReason::NotRestorable));
     // Bytes after the end marker are kept.
     let trailing = [file.as_slice(), b"trailing bytes \xFF\xD8\xFF"].concat();
     assert_eq!(packer.pack(&trailing, &mut out), Ok(()));
@@ -246,7 +247,7 @@ fn what_would_take_far_more_than_its_file_is_kept() {
     let mut out = Vec::new();
     assert_eq!(Packer::new().with_memory(blocks * MEMORY_OF_BLOCK).pack(&file, &mut out), Ok(()));
     let less = blocks * MEMORY_OF_BLOCK - 1;
-    assert_eq!(Packer::new().with_memory(less).pack(&file, &mut out), Err(Kept::Large));
+    assert_eq!(Packer::new().with_memory(less).pack(&file, &mut out), Err(KeepReason::Large));
     assert!(out.is_empty());
     // In progressive scans, a flat image takes two bits per block.
     let mut flat = Vec::new();
@@ -254,7 +255,7 @@ fn what_would_take_far_more_than_its_file_is_kept() {
     encoder.set_progressive(true);
     encoder.set_optimized_huffman_tables(true);
     encoder.encode(&[77; 1 << 20], 1 << 10, 1 << 10, ColorType::Luma).unwrap();
-    assert_eq!(Packer::new().pack(&flat, &mut out), Err(Kept::Large));
+    assert_eq!(Packer::new().pack(&flat, &mut out), Err(KeepReason::Large));
     assert!(out.is_empty());
 }
 
@@ -271,7 +272,7 @@ fn no_step_of_quantisation_is_zero() {
     // The marker, the length and the table's number precede its steps.
     let at = file.windows(2).position(|marker| marker == [0xFF, 0xDB]).unwrap() + 5;
     file[at + 63] = 0;
-    assert_eq!(packer.pack(&file, &mut packed), Err(Kept::Kind));
+    assert_eq!(packer.pack(&file, &mut packed), Err(KeepReason::Kind));
 }
 
 /// A table that no component uses may contain zero steps.

@@ -21,7 +21,7 @@ pub(super) const BLOCK_BITS: usize = (LAST_BITS + WIDTH_BITS) as usize;
 pub(super) const ESCAPE: [u8; 8] = [u8::MAX, 1, 3, 7, 15, 31, 63, 126];
 
 /// The largest magnitude of an AC coefficient: 8-bit images have at most ten bits (ITU T.81, F.1.2.2.1).
-pub(super) const MOST_MAGNITUDE: i16 = 1023;
+pub(super) const MAX_MAGNITUDE: i16 = 1023;
 
 /// The fewest bytes that a unit of `count` blocks takes in its row, including those of its length.
 pub(super) fn least_row_bytes(count: usize) -> usize {
@@ -51,20 +51,20 @@ pub(super) struct UnitBlocks {
 
 /// The most bits of a unit without its escapes: the unit's head, and for each block the difference, the block's header,
 /// the masks and the remainders.
-const MOST_BITS: usize = HEAD_BITS + UNIT * (15 + BLOCK_BITS + 62 + 2 * 63 + 63 * 7);
+const MAX_BITS: usize = HEAD_BITS + UNIT * (15 + BLOCK_BITS + 62 + 2 * 63 + 63 * 7);
 
 /// A power of two that is greater than this number of bytes.
-const MOST_BYTES: usize = 2048;
-const _: () = assert!(MOST_BITS / 8 + LOAD < MOST_BYTES);
+const MAX_BYTES: usize = 2048;
+const _: () = assert!(MAX_BITS / 8 + LOAD < MAX_BYTES);
 
 /// The largest number of bytes of one load.
 const LOAD: usize = 64;
 
 /// A unit's bytes, followed by other bytes of the image or zeros, which are never used. Its length is fixed, so that
 /// loads of a block's bits need no bounds check.
-pub(super) type UnitWindow = [u8; MOST_BYTES + LOAD];
+pub(super) type UnitWindow = [u8; MAX_BYTES + LOAD];
 
-pub(super) const NO_BYTES: UnitWindow = [0; MOST_BYTES + LOAD];
+pub(super) const NO_BYTES: UnitWindow = [0; MAX_BYTES + LOAD];
 
 /// The bytes of a unit, borrowed from the image.
 #[derive(Debug, Clone, Copy)]
@@ -95,7 +95,7 @@ impl<'a> UnitBytes<'a> {
 #[inline(always)]
 pub(super) fn load<const N: usize>(window: &UnitWindow, at: usize) -> &[u8; N] {
     const { assert!(N <= LOAD) };
-    window[at % MOST_BYTES..].first_chunk().expect("a load's bytes")
+    window[at % MAX_BYTES..].first_chunk().expect("a load's bytes")
 }
 
 /// At least 57 bits, starting at bit `at`, the first one lowest.
@@ -214,7 +214,7 @@ impl UnitBlocks {
     }
 
     /// The magnitude of the coefficient with escape `index` of `count` in block `number`. The block's escapes end
-    /// `after` bytes before the unit's end. A result above [`MOST_MAGNITUDE`] is damage.
+    /// `after` bytes before the unit's end. A result above [`MAX_MAGNITUDE`] is damage.
     #[inline(always)]
     pub(super) fn escaped_magnitude(
         &self,
@@ -229,7 +229,7 @@ impl UnitBlocks {
         let low = byte(0).unwrap_or(0);
         let high = if self.escape_bytes == 2 { byte(1).unwrap_or(0) } else { 0 };
         let base = 2 + u32::from(ESCAPE[usize::from(self.width[number]) & 7]);
-        (u32::from(u16::from_le_bytes([low, high])) + base).min(MOST_MAGNITUDE as u32 + 1) as i16
+        (u32::from(u16::from_le_bytes([low, high])) + base).min(MAX_MAGNITUDE as u32 + 1) as i16
     }
 
     /// The number of bytes that `count` escapes take.

@@ -1,36 +1,36 @@
 //! The AC coefficients of a block: traits for expanding them, and the plain implementation.
 
 use super::coefficients::CodedBlock;
-use super::region::OpenUnit;
-use super::unit::{ESCAPE, MOST_MAGNITUDE, bits, lowest};
+use super::region::UnitDecoder;
+use super::unit::{ESCAPE, MAX_MAGNITUDE, bits, lowest};
 use crate::decode::jpeg::idct::{IdctBlock, PLACES};
 
 /// Expands the coefficients of a block, for one instruction set.
 pub(super) trait Expand {
     /// Writes all coefficients of block `number` to their places. `block` must be zero.
-    fn expand(unit: &mut OpenUnit, number: usize, block: &mut IdctBlock);
+    fn expand(unit: &mut UnitDecoder, number: usize, block: &mut IdctBlock);
 }
 
 /// Reads blocks in coding order, for one instruction set.
 pub(super) trait ReadCoded {
     /// Reads all coefficients of block `number`.
-    fn read(unit: &mut OpenUnit, number: usize, block: &mut CodedBlock);
+    fn read(unit: &mut UnitDecoder, number: usize, block: &mut CodedBlock);
 }
 
 /// Expands one coefficient after another.
-pub(super) struct ByCoefficient;
+pub(super) struct PortableExpander;
 
-impl Expand for ByCoefficient {
+impl Expand for PortableExpander {
     #[inline(always)]
-    fn expand(unit: &mut OpenUnit, number: usize, block: &mut IdctBlock) {
+    fn expand(unit: &mut UnitDecoder, number: usize, block: &mut IdctBlock) {
         block.0[0] = unit.blocks.dc[number];
         unit.values(number, |k, value| block.0[usize::from(PLACES[k & 255])] = value);
     }
 }
 
-impl ReadCoded for ByCoefficient {
+impl ReadCoded for PortableExpander {
     #[inline(always)]
-    fn read(unit: &mut OpenUnit, number: usize, block: &mut CodedBlock) {
+    fn read(unit: &mut UnitDecoder, number: usize, block: &mut CodedBlock) {
         block.fill(0);
         block[0] = unit.blocks.dc[number];
         unit.values(number, |k, value| block[k & 63] = value);
@@ -40,7 +40,7 @@ impl ReadCoded for ByCoefficient {
 /// The number of coefficients whose remainders always fit in one load.
 const PER_LOAD: u32 = 8;
 
-impl OpenUnit<'_> {
+impl UnitDecoder<'_> {
     /// Calls `put` with each nonzero AC coefficient of block `number`: its index in coding order and its value. For a
     /// coefficient with an escape it calls `put` again with the correct value.
     #[inline(always)]
@@ -74,7 +74,7 @@ impl OpenUnit<'_> {
         }
         for (index, &coefficient) in escaped[..count].iter().enumerate() {
             let magnitude = blocks.escaped_magnitude(self.bytes, number, self.escapes, (index, count));
-            self.is_damaged |= magnitude > MOST_MAGNITUDE;
+            self.is_damaged |= magnitude > MAX_MAGNITUDE;
             let value = if coefficient >> 7 == 1 { -magnitude } else { magnitude };
             put(usize::from(coefficient & 63), value);
         }

@@ -2,12 +2,12 @@
 
 use super::coefficients::{CodedBlock, ImageBlocks};
 use super::masks::{BlockMasks, MaskWork, PlainMasks, Remainders};
-use super::unit::{BLOCK_BITS, DC_BITS, DIFFERENCE_BITS, ESCAPE, HEAD_BITS, LAST_BITS, MOST_MAGNITUDE, UNIT};
+use super::unit::{BLOCK_BITS, DC_BITS, DIFFERENCE_BITS, ESCAPE, HEAD_BITS, LAST_BITS, MAX_MAGNITUDE, UNIT};
 use base::simd::Level;
 
 /// The most bytes of a unit: 63 coefficients in each of its blocks, each with a remainder of 7 bits and an escape of
 /// two bytes, plus the bytes of one store.
-const MOST_BYTES: usize = 4096;
+const MAX_BYTES: usize = 4096;
 
 /// The cost of an escape in addition to its bits, in bits, because readers handle it separately.
 const ESCAPE_PRICE: u32 = 8;
@@ -48,7 +48,7 @@ impl UnitCursor {
 }
 
 /// The bytes of a unit during writing.
-type UnitRoom = [u8; MOST_BYTES];
+type UnitRoom = [u8; MAX_BYTES];
 
 /// A measured block.
 #[derive(Clone, Copy)]
@@ -80,7 +80,7 @@ impl std::fmt::Debug for UnitWriter {
 impl Default for UnitWriter {
     fn default() -> Self {
         let block = MeasuredBlock { nonzero: 0, negative: 0, large: 0, width: 0, rests: [0; 64], most: 0 };
-        Self { room: Box::new([0; MOST_BYTES]), blocks: Box::new([block; UNIT]), escapes: Vec::new() }
+        Self { room: Box::new([0; MAX_BYTES]), blocks: Box::new([block; UNIT]), escapes: Vec::new() }
     }
 }
 
@@ -112,7 +112,7 @@ impl UnitWriter {
         number: usize,
         out: &mut Vec<u8>,
     ) -> Result<(), TooLarge> {
-        self.write_row_with::<super::blocks_avx512::WideMasks>(image, number, out)
+        self.write_row_with::<super::blocks_avx512::Avx512Masks>(image, number, out)
     }
 
     #[cfg(target_arch = "x86_64")]
@@ -270,7 +270,7 @@ impl MeasuredBlock {
     fn measure<M: MaskWork>(&mut self, block: &CodedBlock) -> Result<(), TooLarge> {
         let BlockMasks { nonzero, negative, large } = M::masks(block);
         let Remainders { most, escapes } = M::remainders(block, large, &mut self.rests);
-        if most > MOST_MAGNITUDE as u16 {
+        if most > MAX_MAGNITUDE as u16 {
             return Err(TooLarge);
         }
         let count = large.count_ones();

@@ -3,7 +3,7 @@
 use super::super::bits::BitReader;
 use super::super::huffman::DcTable;
 use super::super::scan::{ScanFailure, ScanFault, read_difference};
-use super::super::{ComponentPart, RegionLayout};
+use super::super::{ComponentRegion, RegionLayout};
 use super::{ProgressiveJob, ProgressiveScan, ScanTables};
 
 /// Reads all DC scans into `dc`, which has the wanted blocks of each component in order.
@@ -31,7 +31,7 @@ fn read_scan(
     let entropy = &job.entropies[number];
     // A scan of one component is not interleaved: an MCU is one block, regardless of the sampling factors.
     let alone = pass.scan.len() == 1;
-    let size = |part: &ComponentPart| if alone { (1, 1) } else { (part.h, part.v) };
+    let size = |part: &ComponentRegion| if alone { (1, 1) } else { (part.h, part.v) };
     let parts = pass.scan.iter().map(|scan| &layout.parts[scan.component]);
     let rows = parts.clone().map(|part| part.rows.end.div_ceil(size(part).1)).max().unwrap_or(0);
     let last = parts.map(|part| part.columns.end.div_ceil(size(part).0)).max().unwrap_or(0);

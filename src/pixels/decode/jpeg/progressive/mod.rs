@@ -34,7 +34,7 @@ use self::block::Masks;
 
 /// The largest number of scans that are read. Encoders write about ten; a file with more than this is an attack,
 /// because each scan covers all blocks.
-pub(super) const MOST_SCANS: usize = 100;
+pub(super) const MAX_SCANS: usize = 100;
 
 /// Scratch memory beyond this many bytes is freed after the image.
 const KEPT: usize = 16 << 20;
@@ -99,8 +99,8 @@ impl ScanPlan {
         let mut left_out = vec![[None; 64]; components];
         loop {
             let (number, Progression { first, last, high, low }) = (passes.len() + 1, header.progression);
-            if number > MOST_SCANS {
-                return Err(DecodeError::Unsupported(format!("JPEG of more than {MOST_SCANS} scans")));
+            if number > MAX_SCANS {
+                return Err(DecodeError::Unsupported(format!("JPEG of more than {MAX_SCANS} scans")));
             }
             let alone = header.scan.len() == 1;
             let band = if first == 0 { last == 0 } else { first <= last && last <= 63 && alone };

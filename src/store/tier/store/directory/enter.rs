@@ -4,7 +4,7 @@ use super::super::super::counters::CopyCounters;
 use super::super::about::DatasetInfo;
 use super::super::segment::DatasetKey;
 use super::super::setup::{
-    SHORT_PATIENCE, check_format, enter_dataset, initialise, open_file, open_to_read, wait_for,
+    LOCK_LIMIT_AT_START, check_format, enter_dataset, initialise, open_file, open_to_read, wait_for,
 };
 use super::CacheDirectory;
 use base::error::{Error, Result};
@@ -50,7 +50,7 @@ impl CacheDirectory {
     fn enter_to_write(path: &Path, key: DatasetKey, about: &DatasetInfo) -> Result<(RangeLocks, RangeLocks)> {
         fs::create_dir_all(path).map_err(|error| Error::io("create cache directory", path, error))?;
         let lock = RangeLocks::new(open_file(&path.join("lock"), true)?);
-        wait_for(&lock, path, SHORT_PATIENCE)?;
+        wait_for(&lock, path, LOCK_LIMIT_AT_START)?;
         let own = path.join(key.to_string());
         let entered = initialise(&lock, path).and_then(|()| enter_dataset(&own));
         if entered.is_ok() {

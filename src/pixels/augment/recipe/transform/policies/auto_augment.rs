@@ -59,7 +59,7 @@ impl PixelTransform for AutoAugment {
             AutoAugmentPolicy::Svhn => &SVHN,
         };
         for (op, p, bin) in pairs[draw.stream.below(pairs.len() as u64) as usize] {
-            if draw.happens(p) {
+            if draw.with_probability(p) {
                 let magnitude = PolicyMagnitude { bins: BINS, bin: MagnitudeBin::Fixed(bin) };
                 let op = MAGNITUDES.draw(op, magnitude, size, warp, &mut draw.stream);
                 draw.extend(op);

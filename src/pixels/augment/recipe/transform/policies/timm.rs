@@ -122,7 +122,7 @@ impl PixelTransform for TimmRandAugment {
     fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String> {
         for _ in 0..self.num_ops {
             let op = OPS[draw.stream.below(OPS.len() as u64) as usize];
-            if draw.happens(self.p) {
+            if draw.with_probability(self.p) {
                 let op = self.op(op, draw.size(), &mut draw.stream);
                 draw.push(op);
             }

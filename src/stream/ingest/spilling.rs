@@ -3,7 +3,7 @@
 //! The directory is written and read under the lock of the queue, one sample at a time. So a sample that is withdrawn
 //! at the same time is never looked up at its old place.
 
-use super::{Inlet, InletState};
+use super::{IngestQueue, IngestState};
 use crate::segments::{MovedRecord, RecordPlace};
 use crate::spill::{Spill, SpilledSample};
 use crate::waiting::WaitingSample;
@@ -11,13 +11,13 @@ use base::error::Result;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, PoisonError};
 
-impl Inlet {
+impl IngestQueue {
     /// Stores the held samples: in memory if no older one waits in the directory, otherwise in the directory while it
     /// has room. Returns whether any sample was added to memory.
     ///
     /// # Errors
     /// I/O errors of the directory.
-    pub(super) fn spill_held(&self, state: &mut InletState, spill: &Spill) -> Result<bool> {
+    pub(super) fn spill_held(&self, state: &mut IngestState, spill: &Spill) -> Result<bool> {
         let mut more = false;
         while let Some(sample) = state.held.pop_front() {
             if state.spilled.is_empty() && state.waiting.has_room() {
@@ -45,7 +45,7 @@ impl Inlet {
     ///
     /// # Errors
     /// I/O errors of the directory.
-    pub(crate) fn bring_back(&self) -> Result<()> {
+    pub(crate) fn read_back(&self) -> Result<()> {
         let Some(spill) = &self.options.spill else { return Ok(()) };
         let mut state = self.lock();
         while !state.closed {
@@ -68,17 +68,17 @@ impl Inlet {
         Ok(())
     }
 
-    fn take_back(&self, state: &mut InletState, spill: &Spill, arrival: u64, sample: &SpilledSample) {
-        state.account.spilled -= 1;
+    fn take_back(&self, state: &mut IngestState, spill: &Spill, arrival: u64, sample: &SpilledSample) {
+        state.counters.spilled -= 1;
         let SpilledSample { source, number, id, since, .. } = *sample;
         match spill.take(sample) {
             Ok(record) => {
-                state.account.queued += 1;
+                state.counters.queued += 1;
                 let record = Arc::new(record);
                 state.waiting.add(WaitingSample { arrival, source, number, record, since });
             }
             Err(error) => {
-                state.account.failed += 1;
+                state.counters.failed += 1;
                 state.settle(source, number, id);
                 self.refuse(state, error);
             }
@@ -86,12 +86,12 @@ impl Inlet {
     }
 }
 
-impl InletState {
+impl IngestState {
     /// Records that a sample waits in the directory.
     fn spill(&mut self, sample: WaitingSample, place: RecordPlace) {
         let WaitingSample { arrival, source, number, record, since } = sample;
-        self.account.queued -= 1;
-        self.account.spilled += 1;
+        self.counters.queued -= 1;
+        self.counters.spilled += 1;
         let (id, weight) = (record.id, record.weight);
         self.spilled.insert(arrival, SpilledSample { source, number, id, weight, place, since });
     }

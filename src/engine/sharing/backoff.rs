@@ -10,18 +10,18 @@ const MOST: Duration = Duration::from_secs(60);
 
 /// The places of producers that did not answer.
 #[derive(Default)]
-pub(super) struct SilentPlaces(BTreeMap<u32, SilentPlace>);
+pub(super) struct BackoffPlaces(BTreeMap<u32, PlaceBackoff>);
 
-struct SilentPlace {
+struct PlaceBackoff {
     until: Instant,
     pause: Duration,
 }
 
-impl SilentPlaces {
+impl BackoffPlaces {
     /// Records that the producer with this number did not answer.
     pub(super) fn note(&mut self, number: u32, now: Instant) {
         let pause = self.0.get(&number).map_or(FIRST, |place| (2 * place.pause).min(MOST));
-        self.0.insert(number, SilentPlace { until: now + pause, pause });
+        self.0.insert(number, PlaceBackoff { until: now + pause, pause });
     }
 
     /// Records that it answers again.
@@ -42,23 +42,23 @@ mod tests {
     #[test]
     fn who_stays_silent_is_let_alone_for_longer_each_time() {
         let start = Instant::now();
-        let mut silent = SilentPlaces::default();
+        let mut backoff = BackoffPlaces::default();
         let mut now = start;
         let mut pauses = Vec::new();
         for _ in 0..7 {
-            assert!(!silent.has(3, now));
-            silent.note(3, now);
+            assert!(!backoff.has(3, now));
+            backoff.note(3, now);
             let until = (1..)
                 .map(|seconds| now + Duration::from_secs(seconds))
-                .find(|at| !silent.has(3, *at))
+                .find(|at| !backoff.has(3, *at))
                 .unwrap();
             pauses.push((until - now).as_secs());
             now = until;
         }
         assert_eq!(pauses, [5, 10, 20, 40, 60, 60, 60]);
-        silent.note(3, now);
-        assert!(silent.has(3, now) && !silent.has(2, now));
-        silent.forget(3);
-        assert!(!silent.has(3, now));
+        backoff.note(3, now);
+        assert!(backoff.has(3, now) && !backoff.has(2, now));
+        backoff.forget(3);
+        assert!(!backoff.has(3, now));
     }
 }

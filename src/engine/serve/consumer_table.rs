@@ -1,4 +1,4 @@
-//! The consumers of a producer (`Guest`): their connections, and the buffers that are leased to them.
+//! The consumers of a producer (`ConsumerConnection`): their connections, and the buffers that are leased to them.
 
 use super::maker::{Made, MadeBatch};
 use super::recipes::{RecipeFound, Recipes};
@@ -7,7 +7,7 @@ use crate::config::GivenSettings;
 use crate::sharing::{
     BatchPosition, Incoming, IncomingMessage, Listener, PROTOCOL, Socket, ToConsumer, ToProducer,
 };
-use base::error::{CarriedError, Result};
+use base::error::{Result, SerializedError};
 use base::notices::{Notice, NoticeKind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -17,13 +17,13 @@ use std::time::{Duration, Instant};
 
 /// Most consumers at a time, and most connections. Further consumers are refused.
 const MOST: usize = 256;
-const MOST_CONNECTIONS: usize = 2 * MOST;
+const MAX_CONNECTIONS: usize = 2 * MOST;
 
 /// Most messages of a consumer that are handled in a row, so that the others need not wait.
-const IN_A_ROW: usize = 64;
+const MAX_MESSAGES_IN_A_ROW: usize = 64;
 
 /// How long a connection may exist before its hello arrives.
-const SHY: Duration = Duration::from_secs(10);
+const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long all others wait at most for a consumer with a recipe that is being checked.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -32,36 +32,36 @@ const PAUSE: Duration = Duration::from_millis(500);
 const NOTICES_KEPT: usize = 100;
 
 /// All consumers, and the window that decides about them.
-pub(super) struct Guests {
+pub(super) struct ConsumerTable {
     window: SharedWindow<Made>,
     recipes: Recipes,
     /// The key that all these consumers have in common.
     key: String,
-    guests: BTreeMap<ConsumerId, Guest>,
+    consumer_table: BTreeMap<ConsumerId, ConsumerConnection>,
     next: ConsumerId,
     /// The leased batches, by the numbers of their buffers.
-    lent: BTreeMap<u64, Lent>,
+    leased: BTreeMap<u64, Leased>,
     notices: Vec<Notice>,
     has_told_of_waits: bool,
     /// When the youngest of the admitted loaders was made.
     youngest: Instant,
 }
 
-struct Guest {
+struct ConsumerConnection {
     socket: Socket,
     since: Instant,
     /// When its loader was made, and the number of its latest request.
     made: Instant,
     asked: u64,
     /// Its place in the queue while its recipe is being checked.
-    waits: Option<WaitingGuest>,
+    waits: Option<PendingConsumer>,
     /// The recipe of its batches, once it was admitted.
     recipe: Option<RecipeNumber>,
     known: BTreeSet<u64>,
 }
 
 /// A consumer with a recipe that is still being checked.
-struct WaitingGuest {
+struct PendingConsumer {
     /// The text of the recipe.
     recipe: String,
     /// The first batch that it will ask for.
@@ -70,7 +70,7 @@ struct WaitingGuest {
 }
 
 /// A batch, and the consumers that hold it.
-struct Lent {
+struct Leased {
     made: Arc<MadeBatch>,
     at: BatchPosition,
     by: BTreeSet<ConsumerId>,
@@ -78,15 +78,15 @@ struct Lent {
     is_inherited: bool,
 }
 
-impl Guests {
+impl ConsumerTable {
     pub(super) fn new(window: SharedWindow<Made>, recipes: Recipes, key: String, now: Instant) -> Self {
         Self {
             window,
             recipes,
             key,
-            guests: BTreeMap::new(),
+            consumer_table: BTreeMap::new(),
             next: 0,
-            lent: BTreeMap::new(),
+            leased: BTreeMap::new(),
             notices: Vec::new(),
             has_told_of_waits: false,
             youngest: now,
@@ -94,14 +94,19 @@ impl Guests {
     }
 
     /// Whether there are consumers, or connections that may become consumers soon.
-    pub(super) fn are_there(&self) -> bool {
-        self.window.consumers() > 0 || self.guests.values().any(|guest| guest.waits.is_some())
+    pub(super) fn is_in_use(&self) -> bool {
+        self.window.consumers() > 0
+            || self.consumer_table.values().any(|connection| connection.waits.is_some())
     }
 
     /// Returns the time until which no batches are made, because recipes of new consumers are being checked. Otherwise
     /// these consumers would start after all the others.
     pub(super) fn pause(&self) -> Option<Instant> {
-        self.guests.values().filter_map(|guest| guest.waits.as_ref()).map(|waits| waits.since + PAUSE).max()
+        self.consumer_table
+            .values()
+            .filter_map(|connection| connection.waits.as_ref())
+            .map(|waits| waits.since + PAUSE)
+            .max()
     }
 
     pub(super) fn due(&self, now: Instant) -> Option<Instant> {
@@ -112,25 +117,29 @@ impl Guests {
         self.window.act(now)
     }
 
-    /// Returns the connections, in the order that [`Guests::hear`] expects.
+    /// Returns the connections, in the order that [`ConsumerTable::hear`] expects.
     pub(super) fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.guests.values().map(|guest| guest.socket.as_fd())
+        self.consumer_table.values().map(|connection| connection.socket.as_fd())
     }
 
     /// Accepts new connections.
     ///
     /// # Errors
     /// The errors of [`Listener::accept`].
-    pub(super) fn welcome(&mut self, listener: &Listener, now: Instant) -> io::Result<()> {
+    pub(super) fn accept_connections(&mut self, listener: &Listener, now: Instant) -> io::Result<()> {
         // Connections without a hello are closed only here: they matter only when others want to connect.
-        let is_shy =
-            |guest: &Guest| guest.recipe.is_none() && guest.waits.is_none() && guest.since + SHY < now;
-        self.guests.retain(|_, guest| !is_shy(guest));
+        let is_shy = |connection: &ConsumerConnection| {
+            connection.recipe.is_none()
+                && connection.waits.is_none()
+                && connection.since + HELLO_TIMEOUT < now
+        };
+        self.consumer_table.retain(|_, connection| !is_shy(connection));
         while let Some(socket) = listener.accept()? {
-            if self.guests.len() < MOST_CONNECTIONS {
+            if self.consumer_table.len() < MAX_CONNECTIONS {
                 let (waits, recipe, known) = (None, None, BTreeSet::new());
-                let guest = Guest { socket, since: now, made: now, asked: 0, waits, recipe, known };
-                self.guests.insert(self.next, guest);
+                let connection =
+                    ConsumerConnection { socket, since: now, made: now, asked: 0, waits, recipe, known };
+                self.consumer_table.insert(self.next, connection);
                 self.next += 1;
             }
         }
@@ -145,11 +154,12 @@ impl Guests {
 
     /// Handles the messages of the consumers that are `ready`.
     pub(super) fn hear(&mut self, ready: &[bool], now: Instant) {
-        let ready: Vec<_> = self.guests.keys().copied().zip(ready).filter(|(_, ready)| **ready).collect();
+        let ready: Vec<_> =
+            self.consumer_table.keys().copied().zip(ready).filter(|(_, ready)| **ready).collect();
         for (id, _) in ready {
-            for _ in 0..IN_A_ROW {
-                let Some(guest) = self.guests.get(&id) else { break };
-                match guest.socket.receive() {
+            for _ in 0..MAX_MESSAGES_IN_A_ROW {
+                let Some(connection) = self.consumer_table.get(&id) else { break };
+                match connection.socket.receive() {
                     Incoming::Message(IncomingMessage { message, .. }) => {
                         if !self.heard(id, message, now) {
                             self.remove(id);
@@ -164,21 +174,21 @@ impl Guests {
 
     /// Handles a message. Returns whether the consumer may stay connected.
     fn heard(&mut self, id: ConsumerId, message: ToProducer, now: Instant) -> bool {
-        let number_of_guests = self.guests.len();
-        let Some(guest) = self.guests.get_mut(&id) else { return false };
-        match (message, guest.recipe) {
+        let number_of_guests = self.consumer_table.len();
+        let Some(connection) = self.consumer_table.get_mut(&id) else { return false };
+        match (message, connection.recipe) {
             (ToProducer::Hello { protocol, key, recipe, at, age, .. }, None) => {
                 let is_room = number_of_guests <= MOST && self.window.takes(at);
                 let is_ours = protocol == PROTOCOL && key == self.key && is_room;
-                guest.made = before(now, age);
+                connection.made = before(now, age);
                 // Foreload's own consumers say hello only once.
-                match is_ours && guest.waits.is_none() {
-                    true => self.heard_hello(id, &recipe, at, now),
+                match is_ours && connection.waits.is_none() {
+                    true => self.handle_hello(id, &recipe, at, now),
                     false => self.admit(id, None, at),
                 }
             }
             (ToProducer::Ask { number, at, age }, Some(_)) => {
-                guest.asked = number;
+                connection.asked = number;
                 self.window.ask(id, at, before(now, age), now);
                 true
             }
@@ -194,8 +204,8 @@ impl Guests {
                 self.window.leave(id);
                 true
             }
-            (ToProducer::Ping, recipe) if recipe.is_some() || guest.waits.is_some() => {
-                guest.socket.send(&ToConsumer::Pong, &[])
+            (ToProducer::Ping, recipe) if recipe.is_some() || connection.waits.is_some() => {
+                connection.socket.send(&ToConsumer::Pong, &[])
             }
             // Foreload's own consumers never send this.
             _ => false,
@@ -203,7 +213,7 @@ impl Guests {
     }
 
     /// Looks up the recipe of a consumer that wants batches from `at` on. Returns whether it may stay connected.
-    fn heard_hello(
+    fn handle_hello(
         &mut self,
         id: ConsumerId,
         recipe: &GivenSettings,
@@ -214,9 +224,9 @@ impl Guests {
             RecipeFound::Number(number) => self.admit(id, Some(number), at),
             RecipeFound::Never => self.admit(id, None, at),
             RecipeFound::Later(recipe) => {
-                let Some(guest) = self.guests.get_mut(&id) else { return false };
-                guest.waits = Some(WaitingGuest { recipe, at, since: now });
-                guest.socket.send(&ToConsumer::Looks, &[])
+                let Some(connection) = self.consumer_table.get_mut(&id) else { return false };
+                connection.waits = Some(PendingConsumer { recipe, at, since: now });
+                connection.socket.send(&ToConsumer::Looks, &[])
             }
         }
     }
@@ -225,10 +235,10 @@ impl Guests {
     /// Returns whether it was admitted.
     fn admit(&mut self, id: ConsumerId, recipe: Option<RecipeNumber>, at: BatchPosition) -> bool {
         if let Some(recipe) = recipe.filter(|recipe| self.window.join(id, *recipe, at)) {
-            return self.welcomed(id, recipe);
+            return self.send_welcome(id, recipe);
         }
-        if let Some(guest) = self.guests.get(&id) {
-            guest.socket.send(&ToConsumer::Elsewhere, &[]);
+        if let Some(connection) = self.consumer_table.get(&id) {
+            connection.socket.send(&ToConsumer::Elsewhere, &[]);
         }
         false
     }
@@ -236,11 +246,17 @@ impl Guests {
     /// Admits the consumers whose recipes have been checked by now.
     pub(super) fn admit_those_looked_at(&mut self) {
         while let Some((seen, recipe)) = self.recipes.seen(|| self.window.in_use()) {
-            let is_his = |guest: &Guest| guest.waits.as_ref().is_some_and(|waits| waits.recipe == seen);
-            let waiting: Vec<_> =
-                self.guests.iter().filter(|(_, guest)| is_his(guest)).map(|(id, _)| *id).collect();
+            let is_his = |connection: &ConsumerConnection| {
+                connection.waits.as_ref().is_some_and(|waits| waits.recipe == seen)
+            };
+            let waiting: Vec<_> = self
+                .consumer_table
+                .iter()
+                .filter(|(_, connection)| is_his(connection))
+                .map(|(id, _)| *id)
+                .collect();
             for id in waiting {
-                let waited = self.guests.get_mut(&id).and_then(|guest| guest.waits.take());
+                let waited = self.consumer_table.get_mut(&id).and_then(|connection| connection.waits.take());
                 if waited.is_some_and(|waited| !self.admit(id, recipe, waited.at)) {
                     self.remove(id);
                 }
@@ -249,34 +265,34 @@ impl Guests {
     }
 
     /// Sends a consumer the welcome and the earlier warnings. Returns whether it is still connected.
-    fn welcomed(&mut self, id: ConsumerId, recipe: RecipeNumber) -> bool {
-        let Some(guest) = self.guests.get_mut(&id) else { return false };
-        guest.recipe = Some(recipe);
-        self.youngest = self.youngest.max(guest.made);
-        let welcome = ToConsumer::Welcome { process: std::process::id() };
+    fn send_welcome(&mut self, id: ConsumerId, recipe: RecipeNumber) -> bool {
+        let Some(connection) = self.consumer_table.get_mut(&id) else { return false };
+        connection.recipe = Some(recipe);
+        self.youngest = self.youngest.max(connection.made);
+        let accept_connections = ToConsumer::Welcome { process: std::process::id() };
         let told = self
             .notices
             .iter()
             .map(|Notice { kind, message }| ToConsumer::Notice { kind: *kind, message: message.clone() });
-        std::iter::once(welcome).chain(told).all(|message| guest.socket.send(&message, &[]))
+        std::iter::once(accept_connections).chain(told).all(|message| connection.socket.send(&message, &[]))
     }
 
     fn give_back(&mut self, id: ConsumerId, buffer: u64, inherited: bool) {
-        let Some(lent) = self.lent.get_mut(&buffer) else { return };
-        if !lent.by.remove(&id) {
+        let Some(leased) = self.leased.get_mut(&buffer) else { return };
+        if !leased.by.remove(&id) {
             return;
         }
-        lent.is_inherited |= inherited;
-        if lent.by.is_empty() && !lent.is_inherited {
-            self.lent.remove(&buffer);
+        leased.is_inherited |= inherited;
+        if leased.by.is_empty() && !leased.is_inherited {
+            self.leased.remove(&buffer);
         }
     }
 
     /// Removes a consumer and takes all its buffers back.
     fn remove(&mut self, id: ConsumerId) {
         self.window.leave(id);
-        self.guests.remove(&id);
-        let buffers: Vec<u64> = self.lent.keys().copied().collect();
+        self.consumer_table.remove(&id);
+        let buffers: Vec<u64> = self.leased.keys().copied().collect();
         buffers.into_iter().for_each(|buffer| self.give_back(id, buffer, false));
     }
 
@@ -285,10 +301,10 @@ impl Guests {
         match outcome {
             Ok((made, since)) => self.window.made(made, since),
             Err(error) => {
-                let failed = ToConsumer::Failed { error: CarriedError::from(&error) };
+                let failed = ToConsumer::Failed { error: SerializedError::from(&error) };
                 for id in self.window.failed() {
-                    if let Some(guest) = self.guests.get(&id) {
-                        guest.socket.send(&failed, &[]);
+                    if let Some(connection) = self.consumer_table.get(&id) {
+                        connection.socket.send(&failed, &[]);
                     }
                 }
             }
@@ -299,17 +315,19 @@ impl Guests {
     pub(super) fn lend(&mut self, id: ConsumerId, at: BatchPosition) {
         let consumers = self.window.consumers() as u32;
         let recipes = self.window.recipes().len() as u32;
-        let (Some(guest), Some(made)) = (self.guests.get_mut(&id), self.window.batch(at)) else { return };
-        let Some(made) = guest.recipe.and_then(|recipe| made.get(&recipe)) else { return };
+        let (Some(connection), Some(made)) = (self.consumer_table.get_mut(&id), self.window.batch(at)) else {
+            return;
+        };
+        let Some(made) = connection.recipe.and_then(|recipe| made.get(&recipe)) else { return };
         let Some(slot) = made.batch.shared() else { return };
-        let is_new = guest.known.insert(slot.id);
+        let is_new = connection.known.insert(slot.id);
         let files: Vec<_> = is_new
             .then_some(slot.file)
             .into_iter()
             .chain(made.parcel.as_ref().map(|parcel| parcel.as_fd()))
             .collect();
         let message = ToConsumer::Lend {
-            number: guest.asked,
+            number: connection.asked,
             at,
             buffer: slot.id,
             samples: made.batch.len() as u32,
@@ -318,9 +336,9 @@ impl Guests {
             consumers,
             recipes,
         };
-        if guest.socket.send(&message, &files) {
-            let new = || Lent { made: made.clone(), at, by: BTreeSet::new(), is_inherited: false };
-            self.lent.entry(slot.id).or_insert_with(new).by.insert(id);
+        if connection.socket.send(&message, &files) {
+            let new = || Leased { made: made.clone(), at, by: BTreeSet::new(), is_inherited: false };
+            self.leased.entry(slot.id).or_insert_with(new).by.insert(id);
         } else {
             self.remove(id);
         }
@@ -328,8 +346,8 @@ impl Guests {
 
     /// Sends a consumer elsewhere. It may keep its leased batches.
     pub(super) fn refuse(&mut self, id: ConsumerId) {
-        if let Some(guest) = self.guests.get_mut(&id)
-            && !guest.socket.send(&ToConsumer::Elsewhere, &[])
+        if let Some(connection) = self.consumer_table.get_mut(&id)
+            && !connection.socket.send(&ToConsumer::Elsewhere, &[])
         {
             self.remove(id);
         }
@@ -338,20 +356,20 @@ impl Guests {
     /// Gives up the memory of batches that have left the window and that consumers do not return, except for the latest
     /// `reserve` of them. Also gives up the memory of batches that forked children may read.
     pub(super) fn give_up_memory(&mut self, reserve: usize) {
-        let is_there = |lent: &Lent| {
-            let made = self.window.batch(lent.at);
-            made.is_some_and(|made| made.values().any(|batch| Arc::ptr_eq(batch, &lent.made)))
+        let is_there = |leased: &Leased| {
+            let made = self.window.batch(leased.at);
+            made.is_some_and(|made| made.values().any(|batch| Arc::ptr_eq(batch, &leased.made)))
         };
-        let outside = self.lent.iter().filter(|(_, lent)| !is_there(lent));
-        let mut outside: Vec<_> = outside.map(|(buffer, lent)| (lent.at, *buffer)).collect();
+        let outside = self.leased.iter().filter(|(_, leased)| !is_there(leased));
+        let mut outside: Vec<_> = outside.map(|(buffer, leased)| (leased.at, *buffer)).collect();
         outside.sort_unstable();
         let late = outside.len().saturating_sub(reserve);
         for (number, (_, buffer)) in outside.into_iter().enumerate() {
             let is_due = number < late
-                || self.lent.get(&buffer).is_some_and(|lent| lent.is_inherited && lent.by.is_empty());
-            let lent = is_due.then(|| self.lent.remove(&buffer)).flatten();
+                || self.leased.get(&buffer).is_some_and(|leased| leased.is_inherited && leased.by.is_empty());
+            let leased = is_due.then(|| self.leased.remove(&buffer)).flatten();
             // The window has dropped it, so this is the last reference.
-            if let Some(made) = lent.and_then(|lent| Arc::into_inner(lent.made)) {
+            if let Some(made) = leased.and_then(|leased| Arc::into_inner(leased.made)) {
                 made.batch.abandon();
             }
         }
@@ -360,16 +378,16 @@ impl Guests {
     /// Makes consumers unmap buffers that no longer exist, so that their memory is freed.
     pub(super) fn forget(&mut self, buffers: Vec<u64>) {
         for buffer in buffers {
-            for guest in self.guests.values_mut() {
-                if guest.known.remove(&buffer) {
-                    guest.socket.send(&ToConsumer::Forget { buffer }, &[]);
+            for connection in self.consumer_table.values_mut() {
+                if connection.known.remove(&buffer) {
+                    connection.socket.send(&ToConsumer::Forget { buffer }, &[]);
                 }
             }
         }
     }
 
     /// Warns all consumers, once, that they have waited for others for long.
-    pub(super) fn tell_of_long_waits(&mut self, now: Instant) {
+    pub(super) fn warn_of_long_waits(&mut self, now: Instant) {
         if self.has_told_of_waits || !self.window.waits_for_long(now) {
             return;
         }
@@ -386,8 +404,8 @@ impl Guests {
     pub(super) fn tell(&mut self, notices: impl Iterator<Item = Notice>) {
         for notice in notices {
             let message = ToConsumer::Notice { kind: notice.kind, message: notice.message.clone() };
-            for guest in self.guests.values().filter(|guest| guest.recipe.is_some()) {
-                guest.socket.send(&message, &[]);
+            for connection in self.consumer_table.values().filter(|connection| connection.recipe.is_some()) {
+                connection.socket.send(&message, &[]);
             }
             if self.notices.len() < NOTICES_KEPT {
                 self.notices.push(notice);

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Counters of samples. At every instant each received sample is counted in exactly one of `delivered` to `lost`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StreamAccount {
+pub struct StreamCounters {
     /// Samples that the sources gave.
     pub received: u64,
     /// Samples that were handed over in batches for the first time.
@@ -30,15 +30,15 @@ pub struct StreamAccount {
     pub missing: u64,
 }
 
-impl StreamAccount {
+impl StreamCounters {
     /// The sum of the counters `delivered` to `lost`, which must equal `received`.
-    pub fn accounted(&self) -> u64 {
+    pub fn sum_of_outcomes(&self) -> u64 {
         self.delivered + self.queued + self.spilled + self.dropped + self.failed + self.withdrawn + self.lost
     }
 
     /// Whether the counters add up to the number of received samples.
     pub fn balances(&self) -> bool {
-        self.received == self.accounted()
+        self.received == self.sum_of_outcomes()
     }
 
     /// The counters with their names, in order.
@@ -59,9 +59,9 @@ impl StreamAccount {
     }
 }
 
-impl std::iter::Sum for StreamAccount {
-    fn sum<I: Iterator<Item = Self>>(accounts: I) -> Self {
-        accounts.fold(Self::default(), |sum, one| Self {
+impl std::iter::Sum for StreamCounters {
+    fn sum<I: Iterator<Item = Self>>(all_counters: I) -> Self {
+        all_counters.fold(Self::default(), |sum, one| Self {
             received: sum.received + one.received,
             delivered: sum.delivered + one.delivered,
             queued: sum.queued + one.queued,

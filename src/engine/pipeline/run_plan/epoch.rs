@@ -1,6 +1,6 @@
-//! The run plan (`Course`) of an epoch is its schedule.
+//! The run plan (`RunPlan`) of an epoch is its schedule.
 
-use super::Course;
+use super::RunPlan;
 use ::stream::NextBatch;
 use base::error::Result;
 use base::rng::RandomStream;
@@ -9,7 +9,7 @@ use data::schedule::{RepeatSpread, Schedule};
 use data::state::{OrderIdentity, State};
 use store::tier::RankPlace;
 
-impl Course for Schedule {
+impl RunPlan for Schedule {
     fn steps(&self) -> u64 {
         Self::steps(self)
     }

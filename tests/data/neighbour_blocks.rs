@@ -1,8 +1,8 @@
 //! The order that keeps neighbours near: a permutation of all samples, by which each stretch is read once, as long as
 //! memory has the stretches that were used last.
 
-use foreload::testing::dataset::{Fingerprint, Stretches};
-use foreload::testing::schedule::{LastBatch, Order, Schedule, Selection, SequenceParts};
+use foreload::testing::dataset::{Fingerprint, NeighbourBlocks};
+use foreload::testing::schedule::{LastBatch, Order, RankRanges, Schedule, Selection};
 use proptest::prelude::*;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -11,29 +11,35 @@ const DATASET: Fingerprint = Fingerprint([5; 32]);
 /// The memory that the order reckons with.
 const MEMORY: u64 = 256 << 20;
 
-fn order(stretches: &Arc<Stretches>, seed: u64, epoch: u64, parts: u32, global_batch: u64) -> Order {
-    let selection = Arc::new(Selection::all(stretches.members()));
-    let divided = SequenceParts { parts, global_batch };
-    Order::by_stretches(selection, stretches.clone(), &DATASET, seed, epoch, divided)
+fn order(
+    neighbour_blocks: &Arc<NeighbourBlocks>,
+    seed: u64,
+    epoch: u64,
+    parts: u32,
+    global_batch: u64,
+) -> Order {
+    let selection = Arc::new(Selection::all(neighbour_blocks.members()));
+    let divided = RankRanges { parts, global_batch };
+    Order::by_neighbour_blocks(selection, neighbour_blocks.clone(), &DATASET, seed, epoch, divided)
 }
 
-fn stretches(sizes: &[(u64, u64)]) -> Arc<Stretches> {
-    Arc::new(Stretches::simulated(sizes))
+fn neighbour_blocks(sizes: &[(u64, u64)]) -> Arc<NeighbourBlocks> {
+    Arc::new(NeighbourBlocks::simulated(sizes))
 }
 
 /// How often stretches are read by a reader that takes these samples in order and keeps those that it used last.
-fn reads(stretches: &Stretches, samples: impl Iterator<Item = u64>) -> usize {
+fn reads(neighbour_blocks: &NeighbourBlocks, samples: impl Iterator<Item = u64>) -> usize {
     let (mut kept, mut bytes, mut reads) = (HashMap::new(), 0, 0);
     for (now, sample) in samples.enumerate() {
-        let stretch = stretches.with_member(sample);
-        if kept.insert(stretch, now).is_none() {
+        let neighbour_block = neighbour_blocks.with_member(sample);
+        if kept.insert(neighbour_block, now).is_none() {
             reads += 1;
-            bytes += stretches.bytes_of(stretch);
+            bytes += neighbour_blocks.bytes_of(neighbour_block);
         }
         while bytes > MEMORY && kept.len() > 1 {
             let oldest = *kept.iter().min_by_key(|(_, used)| **used).expect("some").0;
             kept.remove(&oldest);
-            bytes -= stretches.bytes_of(oldest);
+            bytes -= neighbour_blocks.bytes_of(oldest);
         }
     }
     reads
@@ -55,14 +61,14 @@ proptest! {
         parts in 1u32..7,
         each in 1u64..9,
     ) {
-        let stretches = stretches(&sizes);
-        let order = order(&stretches, seed, epoch, parts, each * u64::from(parts));
+        let neighbour_blocks = neighbour_blocks(&sizes);
+        let order = order(&neighbour_blocks, seed, epoch, parts, each * u64::from(parts));
         let mut seen: Vec<u64> = (0..order.len()).map(|place| order.sample(place)).collect();
         for (place, &sample) in (0..).zip(&seen) {
             prop_assert_eq!(order.positions(sample).collect::<Vec<_>>(), [place]);
         }
         seen.sort_unstable();
-        prop_assert!(seen.into_iter().eq(0..stretches.members()));
+        prop_assert!(seen.into_iter().eq(0..neighbour_blocks.members()));
     }
 
     /// Memory that forgets what was used longest ago has each stretch as long as it is used.
@@ -71,35 +77,35 @@ proptest! {
         sizes in prop::collection::vec((1u64..40, 1u64..(14 << 20)), 1..200),
         seed in any::<u64>(),
     ) {
-        let stretches = stretches(&sizes);
-        let order = order(&stretches, seed, 0, 1, 1);
-        prop_assert_eq!(reads(&stretches, of_rank(&order, 1, 0, 1).into_iter()), stretches.len());
+        let neighbour_blocks = neighbour_blocks(&sizes);
+        let order = order(&neighbour_blocks, seed, 0, 1, 1);
+        prop_assert_eq!(reads(&neighbour_blocks, of_rank(&order, 1, 0, 1).into_iter()), neighbour_blocks.len());
     }
 }
 
 #[test]
 fn large_stretches_are_read_once_too() {
     for bytes in [30 << 20, 80 << 20, 200 << 20] {
-        let stretches = stretches(&[(100, bytes); 40]);
-        let order = order(&stretches, 1, 0, 1, 10);
-        assert_eq!(reads(&stretches, of_rank(&order, 10, 0, 1).into_iter()), 40, "{bytes} bytes");
+        let neighbour_blocks = neighbour_blocks(&[(100, bytes); 40]);
+        let order = order(&neighbour_blocks, 1, 0, 1, 10);
+        assert_eq!(reads(&neighbour_blocks, of_rank(&order, 10, 0, 1).into_iter()), 40, "{bytes} bytes");
     }
 }
 
 #[test]
 fn ranks_read_stretches_of_their_own() {
-    let stretches = stretches(&[(40, 4 << 20); 2000]);
+    let neighbour_blocks = neighbour_blocks(&[(40, 4 << 20); 2000]);
     for ranks in [2, 4, 8] {
-        let order = order(&stretches, 7, 2, ranks, 64 * u64::from(ranks));
+        let order = order(&neighbour_blocks, 7, 2, ranks, 64 * u64::from(ranks));
         let each: Vec<_> = (0..ranks).map(|rank| of_rank(&order, 64, rank, ranks)).collect();
         let all: HashSet<u64> = each.iter().flatten().copied().collect();
         assert_eq!(all.len(), each.iter().map(Vec::len).sum::<usize>());
-        let reads: usize = each.iter().map(|samples| reads(&stretches, samples.iter().copied())).sum();
+        let reads: usize = each.iter().map(|samples| reads(&neighbour_blocks, samples.iter().copied())).sum();
         // At each end of a part the stretches of eight loads of 12 MiB are read by two.
         assert!(reads <= 2000 + (ranks as usize - 1) * 8 * 3, "{ranks} ranks: {reads} reads");
         // A rank that has the parts of two reads as much again at most: memory has not room for both.
         let halved = (0..ranks / 2).map(|rank| of_rank(&order, 128, rank, ranks / 2));
-        let halved: usize = halved.map(|samples| self::reads(&stretches, samples.into_iter())).sum();
+        let halved: usize = halved.map(|samples| self::reads(&neighbour_blocks, samples.into_iter())).sum();
         assert!(halved < 2 * reads, "{ranks} ranks: {halved} reads on half of them, {reads} before");
         // The same order on half of the ranks, each of which has two parts.
         let halves: HashSet<Vec<u64>> = (0..order.len() / (64 * u64::from(ranks)))
@@ -122,13 +128,14 @@ fn batch_of(order: &Order, batch_size: u32, ranks: u32, step: u64) -> Vec<u64> {
 
 #[test]
 fn batches_are_mixed_of_many_stretches() {
-    let stretches = stretches(&[(40, 4 << 20); 1000]);
+    let neighbour_blocks = neighbour_blocks(&[(40, 4 << 20); 1000]);
     for epoch in 0..3 {
-        let order = order(&stretches, 3, epoch, 1, 64);
+        let order = order(&neighbour_blocks, 3, epoch, 1, 64);
         let samples = of_rank(&order, 64, 0, 1);
         // Where the first and the last loads are dealt out there are fewer.
         for batch in samples.chunks(64).skip(20).take(560) {
-            let different: HashSet<_> = batch.iter().map(|&sample| stretches.with_member(sample)).collect();
+            let different: HashSet<_> =
+                batch.iter().map(|&sample| neighbour_blocks.with_member(sample)).collect();
             assert!(different.len() >= 16, "{} stretches in a batch of epoch {epoch}", different.len());
         }
     }
@@ -139,14 +146,14 @@ fn batches_are_mixed_of_many_stretches() {
 fn every_sample_may_come_at_any_time() {
     const SEEDS: u64 = 2000;
     const BINS: usize = 20;
-    let stretches = stretches(&[(20, 4 << 20); 100]);
+    let neighbour_blocks = neighbour_blocks(&[(20, 4 << 20); 100]);
     let watched = [0, 1, 777, 1000, 1999];
     let mut counts = [[0u64; BINS]; 5];
     for seed in 0..SEEDS {
-        let order = order(&stretches, seed, 0, 1, 10);
+        let order = order(&neighbour_blocks, seed, 0, 1, 10);
         for (counts, sample) in counts.iter_mut().zip(watched) {
             let place = order.positions(sample).next().expect("once");
-            counts[(place * BINS as u64 / stretches.members()) as usize] += 1;
+            counts[(place * BINS as u64 / neighbour_blocks.members()) as usize] += 1;
         }
     }
     let expected = SEEDS as f64 / BINS as f64;
@@ -159,10 +166,10 @@ fn every_sample_may_come_at_any_time() {
 /// Neighbours of a stretch, which come near one another, do not follow one another more often than chance has it.
 #[test]
 fn neighbours_do_not_follow_one_another() {
-    let stretches = stretches(&[(40, 4 << 20); 400]);
+    let neighbour_blocks = neighbour_blocks(&[(40, 4 << 20); 400]);
     let (mut following, mut all) = (0, 0);
     for seed in 0..40 {
-        let samples = of_rank(&order(&stretches, seed, 0, 1, 1), 1, 0, 1);
+        let samples = of_rank(&order(&neighbour_blocks, seed, 0, 1, 1), 1, 0, 1);
         following += samples.windows(2).filter(|pair| pair[0] + 1 == pair[1]).count();
         all += samples.len();
     }

@@ -17,13 +17,13 @@ const TABLE_ENTRY: usize = 2 * size_of::<(ImageOfSample, RowStarts)>();
 
 /// The row starts of images, within a bound. No image is dropped to make room for another, because usually all are
 /// equally likely to come again.
-pub(crate) struct RowMemory {
+pub(crate) struct RowStartCache {
     parts: [Mutex<HashMap<ImageOfSample, RowStarts>>; PARTS],
     held: AtomicUsize,
     most: usize,
 }
 
-impl RowMemory {
+impl RowStartCache {
     /// Makes an empty memory of at most `most` bytes.
     pub(crate) fn new(most: usize) -> Self {
         Self { parts: std::array::from_fn(|_| Mutex::default()), held: AtomicUsize::new(0), most }
@@ -70,14 +70,16 @@ mod tests {
         let file = std::fs::read(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap();
         let mut rows = None;
         let choose = |width, height| Region { x: 0, y: height / 2, width, height: 1 };
-        Decoder::new(u64::MAX).decode_again(&file, &mut rows, choose, &mut Planes::default()).unwrap();
+        Decoder::new(u64::MAX)
+            .decode_with_row_starts(&file, &mut rows, choose, &mut Planes::default())
+            .unwrap();
         rows.unwrap()
     }
 
     #[test]
     fn as_many_images_are_kept_as_there_is_room_for() {
         let each = TABLE_ENTRY + rows().held();
-        let memory = RowMemory::new(10 * each);
+        let memory = RowStartCache::new(10 * each);
         (0..20).for_each(|sample| memory.keep((sample, 1), rows()));
         assert_eq!(memory.held.load(Ordering::Relaxed), 10 * each);
         assert!(memory.take((3, 0)).is_none() && memory.take((10, 1)).is_none());

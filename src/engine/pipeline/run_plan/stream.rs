@@ -1,6 +1,6 @@
-//! The run plan (`Course`) of one iteration over a stream, which the stream makes step by step.
+//! The run plan (`RunPlan`) of one iteration over a stream, which the stream makes step by step.
 
-use super::Course;
+use super::RunPlan;
 use ::stream::{NextBatch, SampleStream};
 use base::error::{Error, Result};
 use base::rng::RandomStream;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use store::tier::RankPlace;
 
 /// One iteration over a stream.
-pub(crate) struct StreamCourse {
+pub(crate) struct StreamRunPlan {
     pub stream: Arc<SampleStream>,
     /// The iteration's number.
     pub iteration: u64,
@@ -18,7 +18,7 @@ pub(crate) struct StreamCourse {
     pub place: RankPlace,
 }
 
-impl Course for StreamCourse {
+impl RunPlan for StreamRunPlan {
     fn steps(&self) -> u64 {
         self.stream.steps()
     }

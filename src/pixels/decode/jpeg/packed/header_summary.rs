@@ -9,19 +9,19 @@ use crate::decode::Region;
 use crate::decode::header::JpegColorSpace;
 use base::crc::checksum;
 use base::error::DecodeError;
-use base::parts::{ByteParts, RawOutline};
+use base::parts::{RawHeaderSummary, WantedBytes};
 
 /// The number of row ends in an outline. A photograph of 500 × 375 pixels has as many rows of MCUs.
 const ENDS: usize = 24;
 /// The number of bytes before the ends.
-const FIXED: usize = PackedOutline::BYTES - ENDS;
+const FIXED: usize = PackedHeaderSummary::BYTES - ENDS;
 /// The bytes after the head are divided into this many sections of equal length, except the last. A row end is stored
 /// as the index of its section.
 const SECTIONS: u32 = 256;
 
 /// The header summary of a packed image, known without reading the image.
 #[derive(Debug, Clone)]
-pub struct PackedOutline {
+pub struct PackedHeaderSummary {
     frame: Frame,
     color_space: JpegColorSpace,
     /// The length of the head in bytes.
@@ -30,21 +30,21 @@ pub struct PackedOutline {
     ends: [u8; ENDS],
 }
 
-impl PackedOutline {
+impl PackedHeaderSummary {
     /// The number of bytes of an outline in an index.
-    pub const BYTES: usize = size_of::<RawOutline>();
+    pub const BYTES: usize = size_of::<RawHeaderSummary>();
 
     /// The outline of a packed image, as an index stores it.
     ///
     /// # Errors
     /// [`DecodeError::Corrupt`] for a damaged head.
-    pub fn of(packed: &[u8]) -> Result<RawOutline, DecodeError> {
+    pub fn of(packed: &[u8]) -> Result<RawHeaderSummary, DecodeError> {
         Ok(Self::of_head(&PackedHead::read(packed)?, packed.len()))
     }
 
     /// The outline of a packed image of `length` bytes with this head.
-    fn of_head(head: &PackedHead, length: usize) -> RawOutline {
-        let mut bytes = RawOutline::default();
+    fn of_head(head: &PackedHead, length: usize) -> RawHeaderSummary {
+        let mut bytes = RawHeaderSummary::default();
         bytes[..2].copy_from_slice(&(head.frame.width as u16).to_le_bytes());
         bytes[2..4].copy_from_slice(&(head.frame.height as u16).to_le_bytes());
         bytes[4] = head.tables.len() as u8 | color_number(head.color_space) << 4;
@@ -63,7 +63,7 @@ impl PackedOutline {
     /// Whether the `parts` of a packed image are intact. The checksums of the head and of all rows of MCUs inside the
     /// parts must match. The image must have this outline, so that the parts contain all rows for which they were
     /// chosen. Other bytes may have any value and are not used.
-    pub fn is_of_parts(outline: &RawOutline, packed: &[u8], parts: ByteParts) -> bool {
+    pub fn parts_are_intact(header_summary: &RawHeaderSummary, packed: &[u8], parts: WantedBytes) -> bool {
         let start = packed.get(..parts.head as usize).unwrap_or(packed);
         let Ok(head) = PackedHead::read_start(start, packed.len()) else { return false };
         let is_intact = |row: usize| {
@@ -71,11 +71,11 @@ impl PackedOutline {
             !parts.holds(&place)
                 || packed.get(place).is_some_and(|bytes| checksum(bytes) == head.rows[row].crc)
         };
-        Self::of_head(&head, packed.len()) == *outline && (0..head.rows.len()).all(is_intact)
+        Self::of_head(&head, packed.len()) == *header_summary && (0..head.rows.len()).all(is_intact)
     }
 
     /// Reads and validates an outline from an index. Returns `None` if it is empty or invalid.
-    pub fn read(bytes: &RawOutline) -> Option<Self> {
+    pub fn read(bytes: &RawHeaderSummary) -> Option<Self> {
         let half = |at: usize| u32::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]));
         let (width, height, tables) = (half(0), half(2), usize::from(bytes[4] & 15));
         let factors = &bytes[5..FIXED];
@@ -97,7 +97,7 @@ impl PackedOutline {
 
     /// The parts that decoding `region` reads of the packed image, which has `length` bytes: its head, and the rows of
     /// MCUs with wanted blocks, rounded outwards. Returns `None` if the outline is of another image.
-    pub fn parts(&self, region: Region, length: u32) -> Option<ByteParts> {
+    pub fn parts(&self, region: Region, length: u32) -> Option<WantedBytes> {
         let layout = RegionLayout::of_coded(&self.frame, self.color_space, region)?;
         let (grids, count) = grids(&self.frame);
         let rows = layout.rows_of_mcus(&grids, count);
@@ -110,7 +110,7 @@ impl PackedOutline {
         };
         let last = u32::from(self.ends[(rows.end - 1) / each]);
         let end = (last + 1).saturating_mul(section).min(behind);
-        (start < end).then(|| ByteParts::new(self.head, self.head + start..self.head + end))
+        (start < end).then(|| WantedBytes::new(self.head, self.head + start..self.head + end))
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 /// An [`Error`] in a serialisable form. [`Error::Gpu`] becomes [`Error::Unavailable`] with the same text.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "variants and fields are those of Error")]
-pub enum CarriedError {
+pub enum SerializedError {
     Config {
         setting: String,
         message: String,
@@ -37,18 +37,18 @@ pub enum CarriedError {
         path: Vec<u8>,
         offset: u64,
         length: u32,
-        source: Box<CarriedError>,
+        source: Box<SerializedError>,
     },
     TooManyErrors {
         count: u64,
         max_errors: u64,
-        source: Box<CarriedError>,
+        source: Box<SerializedError>,
     },
     Unavailable(String),
     Internal(String),
 }
 
-impl From<&Error> for CarriedError {
+impl From<&Error> for SerializedError {
     fn from(error: &Error) -> Self {
         let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
         match error {
@@ -86,36 +86,36 @@ impl From<&Error> for CarriedError {
     }
 }
 
-impl From<CarriedError> for Error {
-    fn from(carried: CarriedError) -> Self {
+impl From<SerializedError> for Error {
+    fn from(serialized: SerializedError) -> Self {
         let path = |bytes| PathBuf::from(OsString::from_vec(bytes));
-        match carried {
-            CarriedError::Config { setting, message } => Self::config(kept(setting), message),
-            CarriedError::Dataset { path: bytes, message } => Self::dataset(path(bytes), message),
-            CarriedError::DatasetChanged { path: bytes, message } => {
+        match serialized {
+            SerializedError::Config { setting, message } => Self::config(kept(setting), message),
+            SerializedError::Dataset { path: bytes, message } => Self::dataset(path(bytes), message),
+            SerializedError::DatasetChanged { path: bytes, message } => {
                 Self::DatasetChanged { path: path(bytes), message }
             }
-            CarriedError::Io { what, path: bytes, code, text } => {
+            SerializedError::Io { what, path: bytes, code, text } => {
                 let source =
                     code.map_or_else(|| std::io::Error::other(text), std::io::Error::from_raw_os_error);
                 Self::io(what, path(bytes), source)
             }
-            CarriedError::Decode(error) => error.into(),
-            CarriedError::Sample { id, key, path: bytes, offset, length, source } => {
+            SerializedError::Decode(error) => error.into(),
+            SerializedError::Sample { id, key, path: bytes, offset, length, source } => {
                 let source = Box::new((*source).into());
                 Self::Sample { id, key, path: path(bytes).into(), offset, length, source }
             }
-            CarriedError::TooManyErrors { count, max_errors, source } => {
+            SerializedError::TooManyErrors { count, max_errors, source } => {
                 Self::TooManyErrors { count, max_errors, source: Box::new((*source).into()) }
             }
-            CarriedError::Unavailable(message) => Self::Unavailable(message),
-            CarriedError::Internal(message) => Self::Internal(message),
+            SerializedError::Unavailable(message) => Self::Unavailable(message),
+            SerializedError::Internal(message) => Self::Internal(message),
         }
     }
 }
 
 /// The most setting names that are kept, many more than there are settings.
-const MOST_NAMES: usize = 1000;
+const MAX_NAMES: usize = 1000;
 
 /// Leaks the name of a setting, because [`Error::Config`] needs a static one. Each name is leaked once.
 fn kept(name: String) -> &'static str {
@@ -123,7 +123,7 @@ fn kept(name: String) -> &'static str {
     let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
     match names.get(name.as_str()) {
         Some(name) => name,
-        None if names.len() < MOST_NAMES => {
+        None if names.len() < MAX_NAMES => {
             let name: &'static str = name.leak();
             names.insert(name);
             name
@@ -165,8 +165,8 @@ mod tests {
             Error::config("memory", "is 1, must be more"),
             sample(Error::config("transforms", "cannot take it")),
         ] {
-            let document = serde_json::to_string(&CarriedError::from(&error)).unwrap();
-            let read: Error = serde_json::from_str::<CarriedError>(&document).unwrap().into();
+            let document = serde_json::to_string(&SerializedError::from(&error)).unwrap();
+            let read: Error = serde_json::from_str::<SerializedError>(&document).unwrap().into();
             assert_eq!(read.to_string(), error.to_string());
             assert_eq!(std::mem::discriminant(&read), std::mem::discriminant(&error));
         }

@@ -4,11 +4,11 @@ use super::source::{Replay, SourcePosition};
 use std::collections::{HashSet, VecDeque};
 
 /// The samples of one source, from the first one that is not settled.
-pub(super) struct SourceLedger {
+pub(super) struct SourceProgress {
     replay: Replay,
     /// The number of the first entry. Entries are numbered in the order of their arrival.
     first: u64,
-    entries: VecDeque<LedgerEntry>,
+    entries: VecDeque<ProgressEntry>,
     position: SourcePosition,
     /// For an ordered source that resumes: settled samples after the position. The source gives them again, and they
     /// are skipped.
@@ -16,19 +16,20 @@ pub(super) struct SourceLedger {
 }
 
 /// A sample that has arrived.
-struct LedgerEntry {
+struct ProgressEntry {
     key: String,
     settled: bool,
 }
 
-impl SourceLedger {
+impl SourceProgress {
     /// The progress of a source that resumes at `position`.
     pub(super) fn new(replay: Replay, position: SourcePosition) -> Self {
-        let mut ledger = Self { replay, first: 0, entries: VecDeque::new(), position, early: HashSet::new() };
+        let mut source_progress =
+            Self { replay, first: 0, entries: VecDeque::new(), position, early: HashSet::new() };
         if replay != Replay::Listed {
-            ledger.early.extend(ledger.position.settled.drain(..));
+            source_progress.early.extend(source_progress.position.settled.drain(..));
         }
-        ledger
+        source_progress
     }
 
     /// Sets where the source begins, unless it resumes at a position.
@@ -40,7 +41,7 @@ impl SourceLedger {
     /// source resumed.
     pub(super) fn enter(&mut self, key: &str) -> Option<u64> {
         let settled = self.early.remove(key);
-        self.entries.push_back(LedgerEntry { key: key.to_owned(), settled });
+        self.entries.push_back(ProgressEntry { key: key.to_owned(), settled });
         let number = self.first + self.entries.len() as u64 - 1;
         self.pass_settled();
         (!settled).then_some(number)
@@ -95,12 +96,12 @@ impl SourceLedger {
 mod tests {
     use super::*;
 
-    fn ledger(replay: Replay) -> SourceLedger {
-        let mut ledger = SourceLedger::new(replay, SourcePosition::default());
+    fn source_progress(replay: Replay) -> SourceProgress {
+        let mut source_progress = SourceProgress::new(replay, SourcePosition::default());
         for (number, key) in ["a", "b", "c", "d"].into_iter().enumerate() {
-            assert_eq!(ledger.enter(key), Some(number as u64));
+            assert_eq!(source_progress.enter(key), Some(number as u64));
         }
-        ledger
+        source_progress
     }
 
     fn at(after: Option<&str>, settled: &[&str]) -> SourcePosition {
@@ -110,52 +111,52 @@ mod tests {
 
     #[test]
     fn an_ordered_source_goes_on_behind_what_is_settled_without_a_gap() {
-        let mut ledger = ledger(Replay::Ordered);
-        ledger.settle(2);
-        assert_eq!(ledger.position(), at(None, &["c"]));
-        ledger.settle(0);
-        assert_eq!(ledger.position(), at(Some("a"), &["c"]));
-        ledger.settle(1);
-        assert_eq!(ledger.position(), at(Some("c"), &[]));
-        assert_eq!(ledger.enter("e"), Some(4));
-        ledger.settle(4);
-        ledger.settle(3);
-        assert_eq!(ledger.position(), at(Some("e"), &[]));
+        let mut source_progress = source_progress(Replay::Ordered);
+        source_progress.settle(2);
+        assert_eq!(source_progress.position(), at(None, &["c"]));
+        source_progress.settle(0);
+        assert_eq!(source_progress.position(), at(Some("a"), &["c"]));
+        source_progress.settle(1);
+        assert_eq!(source_progress.position(), at(Some("c"), &[]));
+        assert_eq!(source_progress.enter("e"), Some(4));
+        source_progress.settle(4);
+        source_progress.settle(3);
+        assert_eq!(source_progress.position(), at(Some("e"), &[]));
     }
 
     #[test]
     fn what_was_settled_early_is_left_out_when_the_source_gives_it_again() {
         let position = at(Some("a"), &["c"]);
-        let mut ledger = SourceLedger::new(Replay::Ordered, position);
-        assert_eq!(ledger.position(), at(Some("a"), &["c"]));
-        assert_eq!(["b", "c", "d"].map(|key| ledger.enter(key)), [Some(0), None, Some(2)]);
-        assert_eq!(ledger.position(), at(Some("a"), &["c"]));
-        ledger.settle(0);
-        assert_eq!(ledger.position(), at(Some("c"), &[]));
-        ledger.settle(2);
-        assert_eq!(ledger.position(), at(Some("d"), &[]));
+        let mut source_progress = SourceProgress::new(Replay::Ordered, position);
+        assert_eq!(source_progress.position(), at(Some("a"), &["c"]));
+        assert_eq!(["b", "c", "d"].map(|key| source_progress.enter(key)), [Some(0), None, Some(2)]);
+        assert_eq!(source_progress.position(), at(Some("a"), &["c"]));
+        source_progress.settle(0);
+        assert_eq!(source_progress.position(), at(Some("c"), &[]));
+        source_progress.settle(2);
+        assert_eq!(source_progress.position(), at(Some("d"), &[]));
     }
 
     #[test]
     fn a_beginning_is_a_position_until_a_sample_is_settled() {
-        let mut ledger = SourceLedger::new(Replay::Ordered, SourcePosition::default());
-        ledger.begin_behind("a".into());
-        assert_eq!(ledger.position(), at(Some("a"), &[]));
-        ledger.enter("b");
-        ledger.settle(0);
-        ledger.begin_behind("a".into());
-        assert_eq!(ledger.position(), at(Some("b"), &[]));
+        let mut source_progress = SourceProgress::new(Replay::Ordered, SourcePosition::default());
+        source_progress.begin_behind("a".into());
+        assert_eq!(source_progress.position(), at(Some("a"), &[]));
+        source_progress.enter("b");
+        source_progress.settle(0);
+        source_progress.begin_behind("a".into());
+        assert_eq!(source_progress.position(), at(Some("b"), &[]));
     }
 
     #[test]
     fn a_listed_source_remembers_all_until_it_is_acknowledged() {
-        let mut ledger = ledger(Replay::Listed);
-        ledger.settle(1);
-        ledger.settle(0);
-        let then = ledger.position();
+        let mut source_progress = source_progress(Replay::Listed);
+        source_progress.settle(1);
+        source_progress.settle(0);
+        let then = source_progress.position();
         assert_eq!(then, at(None, &["a", "b"]));
-        ledger.settle(2);
-        ledger.forget(&then);
-        assert_eq!(ledger.position(), at(None, &["c"]));
+        source_progress.settle(2);
+        source_progress.forget(&then);
+        assert_eq!(source_progress.position(), at(None, &["c"]));
     }
 }

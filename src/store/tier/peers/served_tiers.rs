@@ -2,23 +2,23 @@
 
 use super::super::cache::{Cache, TierPlace};
 use super::super::copies::{CopyFault, Location, Offer};
-use crate::peers::{Accepted, Found, Shelf};
+use crate::peers::{Accepted, Found, ServedCache};
 use data::dataset::FileVersion;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 /// How long pushed samples wait for further ones, before a request for a sample that is not found publishes them. So
 /// not every sample gets its own segment.
-const SEAL_AFTER: Duration = Duration::from_secs(1);
+const PUBLISH_AFTER: Duration = Duration::from_secs(1);
 
-/// The [`Shelf`] of a cache. It does not keep the cache alive.
-pub(in crate::tier) struct CacheShelf {
+/// The [`ServedCache`] of a cache. It does not keep the cache alive.
+pub(in crate::tier) struct ServedTiers {
     cache: Weak<Cache>,
     /// The time since which pushed samples may be unpublished.
     waiting: Mutex<Option<Instant>>,
 }
 
-impl CacheShelf {
+impl ServedTiers {
     pub(in crate::tier) fn new(cache: &Arc<Cache>) -> Self {
         Self { cache: Arc::downgrade(cache), waiting: Mutex::default() }
     }
@@ -26,7 +26,7 @@ impl CacheShelf {
     /// Publishes pushed samples that have waited long enough.
     fn publish(&self, cache: &Cache) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        if waiting.is_some_and(|since| since.elapsed() >= SEAL_AFTER) {
+        if waiting.is_some_and(|since| since.elapsed() >= PUBLISH_AFTER) {
             *waiting = None;
             cache.publish();
         }
@@ -39,7 +39,7 @@ fn copies(cache: &Cache, sample: u64) -> impl Iterator<Item = (TierPlace, Locati
     local.filter_map(move |place| Some((place, cache.tier(place).locate(sample)?)))
 }
 
-impl Shelf for CacheShelf {
+impl ServedCache for ServedTiers {
     fn find(&self, sample: u64, version: Option<FileVersion>) -> Found {
         let Some(cache) = self.cache.upgrade().filter(|cache| sample < cache.index().len()) else {
             return Found::Absent;
@@ -103,7 +103,7 @@ impl Shelf for CacheShelf {
                 cache.tier(place).outdate(sample, &location);
             }
         }
-        match cache.keep_pushed(sample, version, bytes) {
+        match cache.accept_push(sample, version, bytes) {
             Offer::Taken => {
                 self.waiting.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(Instant::now);
                 Accepted::Taken

@@ -1,17 +1,17 @@
-//! The ingest queue (`Inlet`): the samples that wait, the sample counters and the progress of all sources.
+//! The ingest queue (`IngestQueue`): the samples that wait, the sample counters and the progress of all sources.
 //!
 //! The threads of the sources add samples, and the plan takes them. All of this changes under one lock, so the counters
-//! balance at every instant. → `inlet/tests.rs`
+//! balance at every instant. → `ingest/tests.rs`
 
 mod positions;
 mod spilling;
 
-pub(super) use positions::InletPositions;
+pub(super) use positions::IngestPositions;
 
-use super::account::StreamAccount;
-use super::ledger::SourceLedger;
+use super::counters::StreamCounters;
 use super::record::{Record, unusable};
 use super::source::{Arrival, Replay, SourcePosition};
+use super::source_progress::SourceProgress;
 use super::spill::{Spill, SpilledSample};
 use super::waiting::{StreamPolicy, WaitingSample, WaitingSamples};
 use base::error::{Error, Result};
@@ -22,7 +22,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The settings of an ingest queue.
-pub(super) struct InletOptions {
+pub(super) struct IngestOptions {
     pub policy: StreamPolicy,
     pub seed: u64,
     /// The bytes of samples that may wait in memory, and the number of samples that may wait whatever their size.
@@ -38,23 +38,23 @@ pub(super) struct InletOptions {
 }
 
 /// The ingest queue.
-pub(super) struct Inlet {
-    options: InletOptions,
-    state: Mutex<InletState>,
+pub(super) struct IngestQueue {
+    options: IngestOptions,
+    state: Mutex<IngestState>,
     /// Signals that there is room again or that the queue is closed.
     room: Condvar,
     /// Wakes the thread that plans batches.
     wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
-struct InletState {
+struct IngestState {
     waiting: WaitingSamples,
     /// The samples that wait in the directory, by their arrival numbers. All of them arrived after those in memory.
     spilled: BTreeMap<u64, SpilledSample>,
     /// Samples for which neither memory nor the directory has room. They arrived after all spilled ones.
     held: VecDeque<WaitingSample>,
-    account: StreamAccount,
-    sources: Vec<SourceLedger>,
+    counters: StreamCounters,
+    sources: Vec<SourceProgress>,
     /// The names of the streams, for messages.
     names: Vec<String>,
     /// For each source, whether it will give no more samples.
@@ -88,38 +88,38 @@ pub(super) enum Fate {
 
 /// The state of the queue that the plan decides by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct InletView {
+pub(super) struct IngestView {
     /// The number of samples that can be taken.
     pub waiting: usize,
     /// Whether no more samples will ever come.
     pub ended: bool,
 }
 
-impl Inlet {
+impl IngestQueue {
     /// A queue for sources that resume at these positions.
     pub(super) fn new(
-        options: InletOptions,
+        options: IngestOptions,
         sources: Vec<(String, Replay, SourcePosition)>,
-        account: StreamAccount,
+        counters: StreamCounters,
     ) -> Arc<Self> {
-        let InletOptions { policy, seed, most_bytes, always, .. } = options;
-        let (mut names, mut ledgers) = (Vec::new(), Vec::new());
+        let IngestOptions { policy, seed, most_bytes, always, .. } = options;
+        let (mut names, mut sources_progress) = (Vec::new(), Vec::new());
         for (name, replay, position) in sources {
             names.push(name);
-            ledgers.push(SourceLedger::new(replay, position));
+            sources_progress.push(SourceProgress::new(replay, position));
         }
-        let state = InletState {
+        let state = IngestState {
             waiting: WaitingSamples::new(policy, seed, most_bytes, always),
             spilled: BTreeMap::new(),
             held: VecDeque::new(),
-            account,
+            counters,
             ended: vec![false; names.len()],
-            sources: ledgers,
+            sources: sources_progress,
             names,
             present: HashSet::new(),
             taken: HashMap::new(),
             withdrawn: HashSet::new(),
-            arrivals: account.received,
+            arrivals: counters.received,
             failure: None,
             closed: false,
             latencies: Histogram::default(),
@@ -136,12 +136,12 @@ impl Inlet {
     ///
     /// # Errors
     /// I/O errors of the spill directory.
-    pub(super) fn wait_for_room(&self, patience: Duration) -> Result<RoomAnswer> {
+    pub(super) fn wait_for_room(&self, patience: Duration) -> Result<SpaceStatus> {
         let deadline = Instant::now() + patience;
         let mut state = self.lock();
         loop {
             if state.closed {
-                return Ok(RoomAnswer::Closed);
+                return Ok(SpaceStatus::Closed);
             }
             let has_room = match (self.options.policy, &self.options.spill) {
                 (StreamPolicy::Block, _) => state.waiting.has_room(),
@@ -152,11 +152,11 @@ impl Inlet {
                 (_, None) => true,
             };
             if has_room {
-                return Ok(RoomAnswer::Room);
+                return Ok(SpaceStatus::Room);
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Ok(RoomAnswer::Full);
+                return Ok(SpaceStatus::Full);
             }
             state = self.room.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -187,11 +187,11 @@ impl Inlet {
     /// Counts an arrival, and returns the sample if it can be used.
     fn admit_arrival(
         &self,
-        state: &mut InletState,
+        state: &mut IngestState,
         source: usize,
         Arrival { key, record, gap }: Arrival,
     ) -> Option<WaitingSample> {
-        state.account.missing += gap;
+        state.counters.missing += gap;
         let record = match record {
             Ok(record) if self.options.labeled && record.label.is_none() => Err(NO_CLASS.to_owned()),
             record => record,
@@ -199,16 +199,16 @@ impl Inlet {
         if let Ok(record) = &record
             && state.present.contains(&record.id)
         {
-            state.account.repeated += 1;
+            state.counters.repeated += 1;
             return None;
         }
         // A sample that was settled before the source resumed arrives again and is not counted again.
         let number = state.sources[source].enter(&key)?;
-        state.account.received += 1;
+        state.counters.received += 1;
         let record = match record {
             Ok(record) => record,
             Err(what) => {
-                state.account.failed += 1;
+                state.counters.failed += 1;
                 state.sources[source].settle(number);
                 let error = unusable(&state.names[source], &key, &what);
                 self.refuse(state, error);
@@ -216,11 +216,11 @@ impl Inlet {
             }
         };
         if state.withdrawn.contains(&record.id) {
-            state.account.withdrawn += 1;
+            state.counters.withdrawn += 1;
             state.sources[source].settle(number);
             return None;
         }
-        state.account.queued += 1;
+        state.counters.queued += 1;
         state.present.insert(record.id);
         let arrival = state.arrivals;
         state.arrivals += 1;
@@ -229,13 +229,13 @@ impl Inlet {
     }
 
     /// Adds a sample to those that wait in memory, and drops samples if there are too many.
-    fn add(&self, state: &mut InletState, sample: WaitingSample) {
+    fn add(&self, state: &mut IngestState, sample: WaitingSample) {
         state.waiting.add(sample);
         if matches!(self.options.policy, StreamPolicy::DropOldest | StreamPolicy::DropRandom) {
             while state.waiting.overflows() {
                 let Some(dropped) = state.waiting.drop_one() else { break };
-                state.account.queued -= 1;
-                state.account.dropped += 1;
+                state.counters.queued -= 1;
+                state.counters.dropped += 1;
                 state.leave(&dropped);
                 self.options.notices.inform_once("dropped samples", || {
                     let policy = base::names::NamedValue::name(self.options.policy);
@@ -249,7 +249,7 @@ impl Inlet {
     }
 
     /// Ends the run for a sample that cannot be used, or warns once.
-    fn refuse(&self, state: &mut InletState, error: Error) {
+    fn refuse(&self, state: &mut IngestState, error: Error) {
         if self.options.raises {
             state.failure.get_or_insert(error);
         } else {
@@ -275,19 +275,19 @@ impl Inlet {
     ///
     /// # Errors
     /// The error that ends the stream. It is returned once.
-    pub(super) fn look(&self) -> Result<InletView> {
+    pub(super) fn look(&self) -> Result<IngestView> {
         let mut state = self.lock();
         if let Some(failure) = state.failure.take() {
             return Err(failure);
         }
         let nothing_comes_back = state.spilled.is_empty() && state.held.is_empty();
-        Ok(InletView {
+        Ok(IngestView {
             waiting: state.waiting.len(),
             ended: state.ended.iter().all(|&ended| ended) && nothing_comes_back,
         })
     }
 
-    /// Takes the `count` samples that have waited longest. They count as queued until [`Inlet::settle`].
+    /// Takes the `count` samples that have waited longest. They count as queued until [`IngestQueue::settle`].
     pub(super) fn take(&self, count: usize) -> Vec<WaitingSample> {
         let mut state = self.lock();
         let taken = state.waiting.take(count);
@@ -315,8 +315,8 @@ impl Inlet {
             return Err(twice());
         }
         let number = state.sources[source].enter(record.key()).ok_or_else(twice)?;
-        state.account.received += 1;
-        state.account.queued += 1;
+        state.counters.received += 1;
+        state.counters.queued += 1;
         state.present.insert(record.id);
         let (arrival, since) = (state.arrivals, Instant::now());
         state.arrivals += 1;
@@ -332,8 +332,8 @@ impl Inlet {
                 continue;
             }
             if state.withdrawn.contains(&sample.record.id) {
-                state.account.queued -= 1;
-                state.account.withdrawn += 1;
+                state.counters.queued -= 1;
+                state.counters.withdrawn += 1;
                 state.leave(&sample);
             } else {
                 state.waiting.add(sample);
@@ -348,20 +348,20 @@ impl Inlet {
             let Some(TakenSample { source, number, since }) = state.taken.remove(&id) else { continue };
             state.present.remove(&id);
             state.sources[source].settle(number);
-            state.account.queued -= 1;
+            state.counters.queued -= 1;
             match fate {
                 Fate::Delivered => {
-                    state.account.delivered += 1;
+                    state.counters.delivered += 1;
                     state.latencies.record(now - since);
                 }
-                Fate::Failed => state.account.failed += 1,
+                Fate::Failed => state.counters.failed += 1,
             }
         }
     }
 
     /// Counts samples that were handed over again.
     pub(super) fn count_rehearsed(&self, count: u64) {
-        self.lock().account.rehearsed += count;
+        self.lock().counters.rehearsed += count;
     }
 
     /// Withdraws the waiting samples with these `ids`, and returns their number. Those that arrive later are withdrawn,
@@ -381,8 +381,8 @@ impl Inlet {
         let spilled: Vec<SpilledSample> =
             arrivals.iter().filter_map(|arrival| state.spilled.remove(arrival)).collect();
         for SpilledSample { source, number, id, .. } in &spilled {
-            state.account.spilled -= 1;
-            state.account.withdrawn += 1;
+            state.counters.spilled -= 1;
+            state.counters.withdrawn += 1;
             state.settle(*source, *number, *id);
         }
         let mut withdrawn = state.waiting.take_all(|record| ids.contains(&record.id));
@@ -391,8 +391,8 @@ impl Inlet {
         withdrawn.extend::<VecDeque<_>>(held);
         state.held = kept;
         for sample in &withdrawn {
-            state.account.queued -= 1;
-            state.account.withdrawn += 1;
+            state.counters.queued -= 1;
+            state.counters.withdrawn += 1;
             state.leave(sample);
         }
         if let Some(spill) = &self.options.spill {
@@ -405,10 +405,10 @@ impl Inlet {
     }
 
     /// The sample counters now.
-    pub(super) fn account(&self) -> StreamAccount {
-        let account = self.lock().account;
-        debug_assert!(account.balances(), "{account:?}");
-        account
+    pub(super) fn counters(&self) -> StreamCounters {
+        let counters = self.lock().counters;
+        debug_assert!(counters.balances(), "{counters:?}");
+        counters
     }
 
     /// The times from the arrival of samples to the delivery of their batches.
@@ -439,7 +439,7 @@ impl Inlet {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, InletState> {
+    fn lock(&self) -> MutexGuard<'_, IngestState> {
         // A panic during a change leaves the counters wrong, so every later reader must fail.
         self.state.lock().expect("no thread panicked while it counted samples")
     }
@@ -447,7 +447,7 @@ impl Inlet {
 
 /// Whether a source may receive more samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum RoomAnswer {
+pub(super) enum SpaceStatus {
     Room,
     Full,
     Closed,
@@ -457,7 +457,7 @@ pub(super) enum RoomAnswer {
 const NO_CLASS: &str =
     "it has no class, neither a cls nor a json with label: fields=[...] without \"label\" needs none";
 
-impl InletState {
+impl IngestState {
     /// Settles a waiting sample that will not be used.
     fn leave(&mut self, sample: &WaitingSample) {
         self.settle(sample.source, sample.number, sample.record.id);

@@ -2,10 +2,10 @@
 //! seconds.
 
 use super::access::AccessSchedule;
-use super::scenario::{MOST_CACHES, Scenario};
+use super::scenario::{MAX_CACHES, Scenario};
 use std::ops::Range;
 
-/// Source of bytes, a column of a [`Ledger`].
+/// Source of bytes, a column of a [`TrafficTable`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ByteSource {
     /// The slow tier.
@@ -66,7 +66,7 @@ impl EpochCounts {
 
 /// How epochs are divided into cells: one cell a step, or several steps a cell to keep the ledger small.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LedgerCells {
+pub struct TrafficCells {
     /// Number of steps of a cell. The last cell of an epoch may have fewer.
     pub steps: u64,
     /// Number of cells of an epoch.
@@ -81,7 +81,7 @@ pub struct LedgerCells {
 /// Maximum number of values in a ledger: 400 MB.
 const MOST: u64 = 100_000_000;
 
-impl LedgerCells {
+impl TrafficCells {
     /// Makes the cells for the accesses of a scenario.
     pub fn of(scenario: &Scenario, accesses: &AccessSchedule) -> Self {
         let columns = 1 + 2 * scenario.cache.len();
@@ -127,8 +127,8 @@ impl LedgerCells {
 
 /// Byte counts of one node, by cell and source.
 #[derive(Debug, Clone)]
-pub struct NodeLedger {
-    cells: LedgerCells,
+pub struct NodeTraffic {
+    cells: TrafficCells,
     bytes: Vec<f32>,
     /// Bytes of each cell that are used again; empty if there are none.
     again: Vec<f32>,
@@ -144,7 +144,7 @@ pub struct NodeLedger {
 /// Byte counts of one node in one cell, to be added to its ledger.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CellReads {
-    bytes: [f32; 1 + 2 * MOST_CACHES],
+    bytes: [f32; 1 + 2 * MAX_CACHES],
     again: f32,
     /// Bytes that other nodes send to this node to keep.
     pub pushed: f32,
@@ -166,9 +166,9 @@ impl CellReads {
     }
 }
 
-impl NodeLedger {
+impl NodeTraffic {
     /// Makes an empty ledger.
-    pub fn new(cells: LedgerCells) -> Self {
+    pub fn new(cells: TrafficCells) -> Self {
         let epochs = vec![EpochCounts::default(); cells.epochs as usize];
         let bytes = vec![0.0; cells.count() * cells.columns];
         let none = Vec::new;
@@ -213,15 +213,15 @@ impl NodeLedger {
 
 /// Byte counts of all nodes.
 #[derive(Debug)]
-pub struct Ledger {
+pub struct TrafficTable {
     /// How epochs are divided into cells.
-    pub cells: LedgerCells,
-    nodes: Vec<NodeLedger>,
+    pub cells: TrafficCells,
+    nodes: Vec<NodeTraffic>,
 }
 
-impl Ledger {
+impl TrafficTable {
     /// Combines the ledgers of all nodes, in any order.
-    pub fn new(cells: LedgerCells, nodes: Vec<NodeLedger>) -> Self {
+    pub fn new(cells: TrafficCells, nodes: Vec<NodeTraffic>) -> Self {
         Self { cells, nodes }
     }
 

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Once};
 
 /// The memory of a buffer as this process maps it. It is leased again and again.
-pub struct LentMap {
+pub struct LeasedMap {
     base: Base,
     map: MmapMut,
     file: File,
@@ -30,7 +30,7 @@ impl AsRef<[u8]> for ReadOnlyMap {
     }
 }
 
-impl LentMap {
+impl LeasedMap {
     /// Maps the memory of a descriptor from another process.
     ///
     /// # Errors
@@ -106,24 +106,24 @@ fn cannot_map(error: std::io::Error) -> Error {
 }
 
 /// The lender of memory, to which the memory goes back.
-pub trait Lender: Send + Sync {
+pub trait LeaseOwner: Send + Sync {
     /// Takes back buffer number `id`. If `inherited` is set, a forked child may still read it as it is.
     fn give_back(&self, id: u64, inherited: bool);
 }
 
 /// A leased buffer. It goes back when this is dropped.
-pub struct LentMemory {
+pub struct LeasedMemory {
     id: u64,
-    map: Arc<LentMap>,
-    lender: Arc<dyn Lender>,
+    map: Arc<LeasedMap>,
+    lease_owner: Arc<dyn LeaseOwner>,
     /// The number of forks before it was leased.
     forks: u64,
 }
 
-impl LentMemory {
+impl LeasedMemory {
     /// Makes a leased buffer of memory in `map`, which its lender calls `id`.
-    pub fn new(id: u64, map: Arc<LentMap>, lender: Arc<dyn Lender>) -> Self {
-        Self { id, map, lender, forks: FORKS.load(Ordering::SeqCst) }
+    pub fn new(id: u64, map: Arc<LeasedMap>, lease_owner: Arc<dyn LeaseOwner>) -> Self {
+        Self { id, map, lease_owner, forks: FORKS.load(Ordering::SeqCst) }
     }
 
     pub(super) fn base(&self) -> Base {
@@ -135,15 +135,15 @@ impl LentMemory {
     }
 
     /// Returns the mapping, which is the same each time that this memory is leased.
-    pub(super) fn map(&self) -> &Arc<LentMap> {
+    pub(super) fn map(&self) -> &Arc<LeasedMap> {
         &self.map
     }
 }
 
-impl Drop for LentMemory {
+impl Drop for LeasedMemory {
     fn drop(&mut self) {
         self.map.drop_own_pages();
-        self.lender.give_back(self.id, FORKS.load(Ordering::SeqCst) != self.forks);
+        self.lease_owner.give_back(self.id, FORKS.load(Ordering::SeqCst) != self.forks);
     }
 }
 
@@ -233,7 +233,7 @@ fn written_pages(first: u64, end: u64) -> std::io::Result<Vec<(u64, u64)>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::shared::{nameless_file, seal};
+    use super::super::shared::{create_memfd, seal};
     use super::*;
     use std::os::unix::fs::FileExt;
     use std::sync::Mutex;
@@ -241,28 +241,28 @@ mod tests {
     #[derive(Default)]
     struct Returned(Mutex<Vec<(u64, bool)>>);
 
-    impl Lender for Returned {
+    impl LeaseOwner for Returned {
         fn give_back(&self, id: u64, inherited: bool) {
             self.0.lock().unwrap().push((id, inherited));
         }
     }
 
     /// A file of three pages that is written like a lender's, and its map.
-    fn lent() -> (MmapMut, Arc<LentMap>) {
-        let file = nameless_file(3 * 4096 - 5).unwrap();
+    fn leased() -> (MmapMut, Arc<LeasedMap>) {
+        let file = create_memfd(3 * 4096 - 5).unwrap();
         // SAFETY: nobody changes the size of the file.
         let writer = unsafe { MmapOptions::new().map_mut(&file) }.unwrap();
         seal(&file, SEALS).unwrap();
-        (writer, Arc::new(LentMap::new(file.into()).unwrap()))
+        (writer, Arc::new(LeasedMap::new(file.into()).unwrap()))
     }
 
     #[test]
     fn what_is_written_reaches_nobody_and_is_gone_when_the_memory_goes_back() {
-        let (mut writer, map) = lent();
+        let (mut writer, map) = leased();
         let returned = Arc::new(Returned::default());
         for round in 1..4u8 {
             writer.fill(round);
-            let memory = LentMemory::new(7, map.clone(), returned.clone());
+            let memory = LeasedMemory::new(7, map.clone(), returned.clone());
             assert!(map.bytes().iter().all(|&byte| byte == round), "round {round}");
             // SAFETY: the bytes are within the mapping, and no reference to them is alive.
             unsafe {
@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn only_pages_that_were_written_to_are_found() {
-        let (_writer, map) = lent();
+        let (_writer, map) = leased();
         let first = map.base().0 as u64;
         assert_eq!(map.bytes()[5000], 0);
         let Ok(none) = written_pages(first, first + 3 * 4096) else { return };
@@ -292,9 +292,9 @@ mod tests {
 
     #[test]
     fn nobody_can_write_to_lent_memory_or_cut_it_off() {
-        let file = nameless_file(4096).unwrap();
+        let file = create_memfd(4096).unwrap();
         let unsealed = file.try_clone().unwrap();
-        assert!(LentMap::new(unsealed.into()).is_err(), "the lender might cut it off");
+        assert!(LeasedMap::new(unsealed.into()).is_err(), "the lender might cut it off");
         seal(&file, SEALS).unwrap();
         assert!(file.write_at(&[1], 0).is_err());
         assert!(file.set_len(1).is_err() && file.set_len(9000).is_err());
@@ -310,6 +310,6 @@ mod tests {
             )
             .is_err()
         );
-        assert!(LentMap::new(file.into()).is_ok());
+        assert!(LeasedMap::new(file.into()).is_ok());
     }
 }

@@ -17,18 +17,18 @@
 //! many places of each. So no two ranks read the same blocks, except at the ends of their ranges.
 
 use super::permutation::{Feistel, Shuffle};
-use crate::dataset::{Stretches, UNPACKED_KEPT};
+use crate::dataset::{MAX_CACHED_BYTES, NeighbourBlocks};
 use base::rng::RandomKey;
 use std::sync::{Arc, OnceLock};
 
 /// Minimum number of bytes of a read unit.
 const LOAD: u64 = 12 << 20;
 /// Maximum number of phases that the samples of a read unit are divided among.
-const MOST_TURNS: u64 = 8;
+const MAX_TURNS: u64 = 8;
 
 /// How the sequence is divided among ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SequenceParts {
+pub struct RankRanges {
     /// Number of ranges, one for each rank.
     pub parts: u32,
     /// Number of places of a global batch, a multiple of `parts`.
@@ -37,9 +37,9 @@ pub struct SequenceParts {
 
 /// The keys of the random numbers of one epoch.
 #[derive(Debug, Clone)]
-pub(super) struct StretchKeys {
+pub(super) struct BlockShuffleKeys {
     /// Key for the order of the blocks.
-    pub stretches: RandomKey,
+    pub neighbour_blocks: RandomKey,
     /// Key for the order within each read unit.
     pub loads: RandomKey,
     /// Key for the order within each phase.
@@ -48,12 +48,12 @@ pub(super) struct StretchKeys {
 
 /// The permutation of one epoch.
 #[derive(Debug)]
-pub(super) struct StretchShuffle {
-    stretches: Arc<Stretches>,
+pub(super) struct BlockShuffle {
+    neighbour_blocks: Arc<NeighbourBlocks>,
     order: Shuffle,
-    keys: StretchKeys,
+    keys: BlockShuffleKeys,
     /// Where each block begins among the samples of the shuffled blocks, followed by the end of the last.
-    stretch_starts: Vec<u64>,
+    neighbour_block_starts: Vec<u64>,
     /// The same for read units.
     load_starts: Vec<u64>,
     /// Where each phase begins in the sequence, followed by the end of the last.
@@ -69,26 +69,30 @@ pub(super) struct StretchShuffle {
     steps: u64,
 }
 
-impl StretchShuffle {
+impl BlockShuffle {
     /// # Panics
     /// Panics unless a global batch divides evenly among the parts.
-    pub(super) fn new(stretches: Arc<Stretches>, keys: StretchKeys, divided: SequenceParts) -> Self {
-        let SequenceParts { parts, global_batch } = divided;
+    pub(super) fn new(
+        neighbour_blocks: Arc<NeighbourBlocks>,
+        keys: BlockShuffleKeys,
+        divided: RankRanges,
+    ) -> Self {
+        let RankRanges { parts, global_batch } = divided;
         let parts = u64::from(parts);
         assert!(
             parts > 0 && global_batch.is_multiple_of(parts),
             "{global_batch} places are no {parts} equal parts"
         );
-        let order = Shuffle::new(&keys.stretches, stretches.len() as u32);
-        let (mut stretch_starts, mut load_starts) = (vec![0], vec![0]);
+        let order = Shuffle::new(&keys.neighbour_blocks, neighbour_blocks.len() as u32);
+        let (mut neighbour_block_starts, mut load_starts) = (vec![0], vec![0]);
         let (mut members, mut bytes, mut loads) = (0, 0, Vec::new());
-        for number in 0..stretches.len() {
-            let stretch = order.sample(number as u64) as usize;
-            let own = stretches.members_of(stretch);
+        for number in 0..neighbour_blocks.len() {
+            let neighbour_block = order.sample(number as u64) as usize;
+            let own = neighbour_blocks.members_of(neighbour_block);
             members += own.end - own.start;
-            bytes += stretches.bytes_of(stretch);
-            stretch_starts.push(members);
-            if bytes >= LOAD || number + 1 == stretches.len() {
+            bytes += neighbour_blocks.bytes_of(neighbour_block);
+            neighbour_block_starts.push(members);
+            if bytes >= LOAD || number + 1 == neighbour_blocks.len() {
                 load_starts.push(members);
                 loads.push(bytes);
                 bytes = 0;
@@ -99,13 +103,13 @@ impl StretchShuffle {
         // 95th percentile is taken as the size of a read unit, so that a few large ones do not count.
         loads.sort_unstable();
         let large = loads.get(loads.len() * 19 / 20).map_or(1, |&bytes| bytes.max(1));
-        let shares = (UNPACKED_KEPT * 3 / 4 / (2 * large)).clamp(1, MOST_TURNS);
+        let shares = (MAX_CACHED_BYTES * 3 / 4 / (2 * large)).clamp(1, MAX_TURNS);
         let steps = members / global_batch;
         let mut shuffle = Self {
-            stretches,
+            neighbour_blocks,
             order,
             keys,
-            stretch_starts,
+            neighbour_block_starts,
             load_starts,
             turn_starts: vec![0],
             load_orders: Vec::new(),
@@ -167,7 +171,7 @@ impl StretchShuffle {
         (within / self.each) * self.steps * self.each + step * self.each + within % self.each
     }
 
-    /// The inverse of [`StretchShuffle::in_sequence`].
+    /// The inverse of [`BlockShuffle::in_sequence`].
     fn in_epoch(&self, place: u64) -> u64 {
         let part = self.steps * self.each;
         if place >= part * self.parts {
@@ -192,9 +196,10 @@ impl StretchShuffle {
             if within < len {
                 let among =
                     self.load_starts[load as usize] + self.of_load(load).forward(share.start + within);
-                let number = self.stretch_starts.partition_point(|&start| start <= among) - 1;
-                let stretch = self.order.sample(number as u64) as usize;
-                return self.stretches.members_of(stretch).start + among - self.stretch_starts[number];
+                let number = self.neighbour_block_starts.partition_point(|&start| start <= among) - 1;
+                let neighbour_block = self.order.sample(number as u64) as usize;
+                return self.neighbour_blocks.members_of(neighbour_block).start + among
+                    - self.neighbour_block_starts[number];
             }
             within -= len;
         }
@@ -203,9 +208,10 @@ impl StretchShuffle {
 
     /// Returns the place in the epoch of a member.
     pub(super) fn place(&self, member: u64) -> u64 {
-        let stretch = self.stretches.with_member(member);
-        let number = self.order.position(stretch as u64) as usize;
-        let among = self.stretch_starts[number] + member - self.stretches.members_of(stretch).start;
+        let neighbour_block = self.neighbour_blocks.with_member(member);
+        let number = self.order.position(neighbour_block as u64) as usize;
+        let among = self.neighbour_block_starts[number] + member
+            - self.neighbour_blocks.members_of(neighbour_block).start;
         let load = self.load_starts.partition_point(|&start| start <= among) as u64 - 1;
         let dealt = self.of_load(load).backward(among - self.load_starts[load as usize]);
         let nth = (0..self.shares).find(|&nth| self.share(load, nth).contains(&dealt));

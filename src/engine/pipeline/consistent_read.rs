@@ -7,7 +7,7 @@
 
 use base::error::{Error, Result};
 use data::dataset::{DatasetIndex, Stamp};
-use store::io::{MOST_MOVES, read_blocking};
+use store::io::{MAX_MOVES, read_blocking};
 
 /// Makes a value from all members of `sample` by `make`. `record` holds the first members, and `make` reads the others.
 /// If the members may have been of two versions, the record is read again, `replace` exchanges its bytes, and `make` is
@@ -15,17 +15,17 @@ use store::io::{MOST_MOVES, read_blocking};
 ///
 /// # Errors
 /// The errors of `make` and of reading; [`Error::DatasetChanged`] for a shard that keeps changing.
-pub(crate) fn of_one_version<R, T>(
+pub(crate) fn read_consistently<R, T>(
     index: &DatasetIndex,
     sample: u64,
     mut record: R,
     replace: impl Fn(R, Vec<u8>) -> R,
     mut make: impl FnMut(&R) -> Result<T>,
 ) -> Result<(T, R)> {
-    let mut version = OneVersion::default();
+    let mut version = ConsistentRead::default();
     loop {
         let made = make(&record);
-        match version.read_anew(index, sample)? {
+        match version.reread_if_mixed(index, sample)? {
             Some(bytes) => record = replace(record, bytes),
             None => return made.map(|made| (made, record)),
         }
@@ -34,20 +34,20 @@ pub(crate) fn of_one_version<R, T>(
 
 /// The attempts to read all members of one sample from one version of its shard.
 #[derive(Default)]
-struct OneVersion {
+struct ConsistentRead {
     /// The stamp of the shard when the latest attempt began; `None` for the first attempt, whose reads began earlier.
     before: Option<Stamp>,
     /// The number of times that the members were read again.
     repeated: u8,
 }
 
-impl OneVersion {
+impl ConsistentRead {
     /// Reads the record of `sample` again if its members may be of two versions; otherwise returns `None`. Call it
     /// after all members have been read, until it returns `None`.
     ///
     /// # Errors
     /// The errors of reading; [`Error::DatasetChanged`] for a shard that keeps changing.
-    fn read_anew(&mut self, index: &DatasetIndex, sample: u64) -> Result<Option<Vec<u8>>> {
+    fn reread_if_mixed(&mut self, index: &DatasetIndex, sample: u64) -> Result<Option<Vec<u8>>> {
         if !index.is_apart(sample) {
             return Ok(None);
         }
@@ -60,7 +60,7 @@ impl OneVersion {
         if is_one {
             return Ok(None);
         }
-        if self.repeated >= MOST_MOVES {
+        if self.repeated >= MAX_MOVES {
             let message = "is written to again and again while a sample is read".to_owned();
             return Err(Error::DatasetChanged { path: index.path(extent.file), message });
         }

@@ -1,12 +1,12 @@
-//! A consumer's access to its batches (`Attendant`): it finds a producer near its step or starts one, and moves to
+//! A consumer's access to its batches (`BatchClient`): it finds a producer near its step or starts one, and moves to
 //! another if that one is lost.
 
+use super::backoff::BackoffPlaces;
 use super::key::{SharedKey, Sharing};
-use super::link::{AskOutcome, Attended as Lent, Greeting, Introduction, Link, Patience};
-use super::places::{MOST_PRODUCERS, ProducerPlaces};
-use super::silent::SilentPlaces;
-use super::socket::{Bell, Connected, Socket};
-use super::start::AskedKeys;
+use super::link::{AskOutcome, HelloContents, HelloResult, LeasedBatch as Leased, Link, Patience};
+use super::places::{MAX_PRODUCERS, ProducerPlaces};
+use super::socket::{Connected, Socket, WakeEvent};
+use super::start::RequestedKeys;
 use super::wire::BatchPosition;
 use crate::status::SharingNumbers;
 use base::error::{Error, Result};
@@ -16,24 +16,24 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-pub use super::link::Attended;
+pub use super::link::LeasedBatch;
 
 /// Longest wait until a producer that another process starts listens, and until a producer has checked a recipe.
 const START: Duration = Duration::from_secs(30);
 
 /// Number of steps after which a consumer checks whether other producers have reached the same step.
-const REJOIN: u64 = 8;
+const REJOIN_EVERY: u64 = 8;
 
 /// Interval at which a starting producer is looked for.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// Longest wait for a producer's first answer: for a consumer without a producer, and for one that has another.
-const WELCOME: Duration = Duration::from_secs(2);
-const PASSING: Duration = Duration::from_millis(100);
+const HELLO_ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+const REJOIN_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// How long before the start of an iteration its samples may have been read. Other consumers may have begun it a little
 /// earlier.
-const EARLIER: Duration = Duration::from_secs(1);
+const MAX_AGE_BEFORE_ITERATION: Duration = Duration::from_secs(1);
 
 /// Counters of a consumer.
 #[derive(Debug, Default)]
@@ -65,7 +65,7 @@ impl SharingStats {
 
 /// Result of a hello.
 #[derive(Debug, PartialEq)]
-enum Greeted {
+enum JoinResult {
     Taken,
     /// The producer is at other steps, or does not make batches by this recipe yet.
     NotTaken,
@@ -76,15 +76,15 @@ enum Greeted {
 }
 
 /// A consumer of shared batches.
-pub struct Attendant {
+pub struct BatchClient {
     sharing: Arc<Sharing>,
     notices: Notices,
     stats: Arc<SharingStats>,
-    bell: Arc<Bell>,
+    bell: Arc<WakeEvent>,
     link: Option<(SharedKey, Link)>,
     /// Places whose producers have sent this consumer elsewhere since it last got a batch.
     passed_over: BTreeSet<u32>,
-    silent: SilentPlaces,
+    backoff: BackoffPlaces,
     /// Samples that were read before this time are too old for the running iteration.
     not_before: Instant,
     /// Number of the place of the producer of `link`.
@@ -93,17 +93,22 @@ pub struct Attendant {
     consumers: u32,
 }
 
-impl Attendant {
+impl BatchClient {
     /// Makes a consumer that its `bell` wakes.
-    pub fn new(sharing: Arc<Sharing>, notices: Notices, stats: Arc<SharingStats>, bell: Arc<Bell>) -> Self {
-        let (silent, not_before) = (SilentPlaces::default(), sharing.since);
+    pub fn new(
+        sharing: Arc<Sharing>,
+        notices: Notices,
+        stats: Arc<SharingStats>,
+        bell: Arc<WakeEvent>,
+    ) -> Self {
+        let (backoff, not_before) = (BackoffPlaces::default(), sharing.since);
         let (link, passed_over, number, consumers) = (None, BTreeSet::new(), 0, 0);
-        Self { sharing, notices, stats, bell, link, passed_over, silent, not_before, number, consumers }
+        Self { sharing, notices, stats, bell, link, passed_over, backoff, not_before, number, consumers }
     }
 
     /// Records that an iteration begins. It gets samples that are read from now on, or were read just now.
     pub fn begin(&mut self) {
-        let earlier = Instant::now().checked_sub(EARLIER);
+        let earlier = Instant::now().checked_sub(MAX_AGE_BEFORE_ITERATION);
         self.not_before = earlier.map_or(self.sharing.since, |earlier| earlier.max(self.sharing.since));
     }
 
@@ -120,13 +125,13 @@ impl Attendant {
         let key = self.sharing.key(place.0, place.1);
         let places = ProducerPlaces::open(key)?;
         for number in 0..self.number {
-            if self.silent.has(number, Instant::now()) {
+            if self.backoff.has(number, Instant::now()) {
                 continue;
             }
             let Connected::To(socket) = places.connect(number)? else { continue };
             // A recipe that must be checked first will have been checked at the next attempt.
-            let patience = Patience { word: PASSING, recipe: Duration::ZERO };
-            if self.greet(socket, number, key, at, patience)? == Greeted::Taken {
+            let patience = Patience { word: REJOIN_TIMEOUT, recipe: Duration::ZERO };
+            if self.greet(socket, number, key, at, patience)? == JoinResult::Taken {
                 break;
             }
         }
@@ -141,25 +146,25 @@ impl Attendant {
         key: SharedKey,
         at: BatchPosition,
         patience: Patience,
-    ) -> Result<Greeted> {
+    ) -> Result<JoinResult> {
         let Sharing { recipe, since, .. } = &*self.sharing;
         let greeting =
-            Link::greet(socket, Introduction { key, recipe, at, since: *since }, patience, &self.notices)?;
-        if matches!(greeting, Greeting::Silent) {
-            self.silent.note(number, Instant::now());
+            Link::greet(socket, HelloContents { key, recipe, at, since: *since }, patience, &self.notices)?;
+        if matches!(greeting, HelloResult::Silent) {
+            self.backoff.note(number, Instant::now());
         } else {
-            self.silent.forget(number);
+            self.backoff.forget(number);
         }
         match greeting {
-            Greeting::Taken(link) => {
+            HelloResult::Taken(link) => {
                 self.stats.producers.fetch_add(1, Ordering::Relaxed);
                 self.number = number;
                 self.link = Some((key, link));
-                Ok(Greeted::Taken)
+                Ok(JoinResult::Taken)
             }
-            Greeting::Elsewhere => Ok(Greeted::NotTaken),
-            Greeting::Silent => Ok(Greeted::Silent),
-            Greeting::Gone => Ok(Greeted::Gone),
+            HelloResult::Elsewhere => Ok(JoinResult::NotTaken),
+            HelloResult::Silent => Ok(JoinResult::Silent),
+            HelloResult::Gone => Ok(JoinResult::Gone),
         }
     }
 
@@ -170,21 +175,21 @@ impl Attendant {
     pub fn find(&mut self, place: (u32, u32), at: BatchPosition) -> Result<()> {
         let key = self.sharing.key(place.0, place.1);
         let places = ProducerPlaces::open(key)?;
-        let patience = Patience { word: WELCOME, recipe: START };
-        for number in 0..MOST_PRODUCERS {
+        let patience = Patience { word: HELLO_ANSWER_TIMEOUT, recipe: START };
+        for number in 0..MAX_PRODUCERS {
             let since = Instant::now();
-            if self.passed_over.contains(&number) || self.silent.has(number, since) {
+            if self.passed_over.contains(&number) || self.backoff.has(number, since) {
                 continue;
             }
             while since.elapsed() < START {
                 match places.connect(number)? {
                     Connected::To(socket) => match self.greet(socket, number, key, at, patience)? {
-                        Greeted::Taken => return Ok(()),
-                        Greeted::NotTaken | Greeted::Silent => break,
-                        Greeted::Gone => {}
+                        JoinResult::Taken => return Ok(()),
+                        JoinResult::NotTaken | JoinResult::Silent => break,
+                        JoinResult::Gone => {}
                     },
-                    Connected::Crowded if since.elapsed() >= WELCOME => {
-                        self.silent.note(number, Instant::now());
+                    Connected::Crowded if since.elapsed() >= HELLO_ANSWER_TIMEOUT => {
+                        self.backoff.note(number, Instant::now());
                         break;
                     }
                     Connected::Crowded => {}
@@ -192,7 +197,7 @@ impl Attendant {
                         if let Some(claim) = places.claim(number)? {
                             let is_there = || places.is_claimed(number);
                             let dataset = self.sharing.dataset_key(place.0, place.1);
-                            let keys = AskedKeys { batches: key, dataset };
+                            let keys = RequestedKeys { batches: key, dataset };
                             self.sharing.order.start(claim, place, keys, (at, self.consumers), &is_there)?;
                             continue;
                         }
@@ -201,23 +206,22 @@ impl Attendant {
                 std::thread::sleep(LOOK);
             }
         }
-        let message =
-            format!("{MOST_PRODUCERS} processes share these batches, and none of them is at {at:?}");
+        let message = format!("{MAX_PRODUCERS} processes share these batches, and none of them is at {at:?}");
         Err(Error::Unavailable(message))
     }
 
     /// Returns the batch at `at` of `(rank, world_size)`; `None` if it was `stopped`.
     ///
     /// # Errors
-    /// The errors of [`Attendant::find`]; the error that keeps the producer from making the batch.
+    /// The errors of [`BatchClient::find`]; the error that keeps the producer from making the batch.
     pub fn take(
         &mut self,
         place: (u32, u32),
         at: BatchPosition,
         stopped: &dyn Fn() -> bool,
-    ) -> Result<Option<Lent>> {
+    ) -> Result<Option<Leased>> {
         let key = self.sharing.key(place.0, place.1);
-        if self.number > 0 && self.link.is_some() && at.step.is_multiple_of(REJOIN) {
+        if self.number > 0 && self.link.is_some() && at.step.is_multiple_of(REJOIN_EVERY) {
             self.rejoin(place, at)?;
         }
         loop {
@@ -237,13 +241,13 @@ impl Attendant {
                 }
             };
             match outcome {
-                AskOutcome::Lent(lent) => {
+                AskOutcome::Leased(leased) => {
                     self.stats.taken.fetch_add(1, Ordering::Relaxed);
                     self.passed_over.clear();
-                    self.consumers = lent.consumers;
-                    let latest = [link.producer, lent.consumers, lent.recipes];
+                    self.consumers = leased.consumers;
+                    let latest = [link.producer, leased.consumers, leased.recipes];
                     *self.stats.latest.lock().unwrap_or_else(PoisonError::into_inner) = latest;
-                    return Ok(Some(lent));
+                    return Ok(Some(leased));
                 }
                 AskOutcome::Stopped => return Ok(None),
                 AskOutcome::Elsewhere => {
@@ -261,7 +265,7 @@ impl Attendant {
                              back"
                         )
                     });
-                    self.silent.note(self.number, Instant::now());
+                    self.backoff.note(self.number, Instant::now());
                     self.stats.lost.fetch_add(1, Ordering::Relaxed);
                     self.link = None;
                 }

@@ -1,33 +1,37 @@
 //! The positions of the sources: saved in a state, and restored when a run begins.
 
-use super::Inlet;
-use crate::account::StreamAccount;
+use super::IngestQueue;
+use crate::counters::StreamCounters;
 use crate::source::SourcePosition;
 
 /// The sample counters and the positions of all sources at one instant.
 #[derive(Debug, Clone)]
-pub(crate) struct InletPositions {
-    pub account: StreamAccount,
+pub(crate) struct IngestPositions {
+    pub counters: StreamCounters,
     /// For each source, its position and the number of its samples that arrived and are not settled.
     pub sources: Vec<(SourcePosition, u64)>,
     /// The ids of the samples that were withdrawn.
     pub withdrawn: Vec<u64>,
 }
 
-impl Inlet {
+impl IngestQueue {
     /// Sets where an ordered source begins.
     pub(crate) fn begin_behind(&self, source: usize, key: String) {
         self.lock().sources[source].begin_behind(key);
     }
 
     /// The counters, positions and withdrawn samples, at one instant.
-    pub(crate) fn positions(&self) -> InletPositions {
+    pub(crate) fn positions(&self) -> IngestPositions {
         let state = self.lock();
         let mut withdrawn: Vec<u64> = state.withdrawn.iter().copied().collect();
         withdrawn.sort_unstable();
-        InletPositions {
-            account: state.account,
-            sources: state.sources.iter().map(|ledger| (ledger.position(), ledger.unsettled())).collect(),
+        IngestPositions {
+            counters: state.counters,
+            sources: state
+                .sources
+                .iter()
+                .map(|source_progress| (source_progress.position(), source_progress.unsettled()))
+                .collect(),
             withdrawn,
         }
     }

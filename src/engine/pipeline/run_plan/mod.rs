@@ -1,10 +1,10 @@
-//! Run plans: which samples are in which batch. The threads read, decode and deliver by a [`Course`]. The plan of an
+//! Run plans: which samples are in which batch. The threads read, decode and deliver by a [`RunPlan`]. The plan of an
 //! epoch is known in advance, that of a stream is made step by step.
 
 mod epoch;
 mod stream;
 
-pub(crate) use stream::StreamCourse;
+pub(crate) use stream::StreamRunPlan;
 
 use ::stream::NextBatch;
 use base::error::Result;
@@ -15,7 +15,7 @@ use data::state::{OrderIdentity, State};
 use store::tier::RankPlace;
 
 /// A run plan: the batches of one run of the threads.
-pub(crate) trait Course: Send + Sync {
+pub(crate) trait RunPlan: Send + Sync {
     /// Returns the number of steps; `u64::MAX` until the end is known.
     fn steps(&self) -> u64;
 

@@ -5,16 +5,16 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// How long ending waits for the thread: a little longer than dropping a reader takes.
-const FAREWELL: Duration = Duration::from_secs(1);
+const END_LIMIT: Duration = Duration::from_secs(1);
 
 /// The handle of a background thread.
-pub(super) struct SideThread {
+pub(super) struct BackgroundThread {
     /// Disconnected when the thread has ended.
     alive: Receiver<()>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl SideThread {
+impl BackgroundThread {
     /// Starts a thread with this name.
     pub(super) fn start(name: &str, work: impl FnOnce() + Send + 'static) -> std::io::Result<Self> {
         let (living, alive) = bounded::<()>(0);
@@ -29,7 +29,7 @@ impl SideThread {
     /// Waits briefly for the thread, which the caller has asked to end. A thread that a dead file system blocks is
     /// detached.
     pub(super) fn part(&mut self) {
-        if self.alive.recv_timeout(FAREWELL) == Err(RecvTimeoutError::Disconnected)
+        if self.alive.recv_timeout(END_LIMIT) == Err(RecvTimeoutError::Disconnected)
             && let Some(thread) = self.thread.take()
         {
             let _ = thread.join();

@@ -6,12 +6,12 @@
 //! is dropped.
 
 use super::{
-    context::SampleContext, cuda::storage_of_made, engine::ThreadContext, notify, run::EpochRun,
+    context::SampleContext, cuda::storage_for_shared_batches, engine::ThreadContext, notify, run::EpochRun,
     threads::Spawner, threads::Threads, waker::FetchWaker,
 };
 use crate::batch::{BatchPool, BatchStorage, Pools, Sink, UploadBuffer, Uploader};
 use crate::config::Device;
-use crate::sharing::{Attendant, Attended, BatchPosition, Bell, Sharing, SharingStats, wait_for};
+use crate::sharing::{BatchClient, BatchPosition, LeasedBatch, Sharing, SharingStats, WakeEvent, wait_for};
 use base::error::{Error, Result};
 use crossbeam_channel::{Receiver, unbounded};
 use std::os::fd::AsFd;
@@ -25,11 +25,11 @@ use store::tier::RankPlace;
 const KEPT: usize = 16;
 
 /// Takes the batches of one run after another.
-struct Attending {
+struct SharedBatchThread {
     context: Arc<SampleContext>,
-    attendant: Attendant,
+    batch_client: BatchClient,
     pool: BatchPool,
-    bell: Arc<Bell>,
+    bell: Arc<WakeEvent>,
     waker: Arc<FetchWaker>,
     /// Copies batches to a GPU, if they end on one.
     uploader: Option<Uploader>,
@@ -38,7 +38,7 @@ struct Attending {
 /// Space for one more batch.
 enum Room {
     /// The batch stays in the memory that the producer leases.
-    Lent,
+    Leased,
     /// The batch is copied to a GPU.
     Cuda(Box<UploadBuffer>),
 }
@@ -47,7 +47,7 @@ enum Room {
 /// from `at` on.
 ///
 /// # Errors
-/// The errors of [`Attendant::find`]; [`Error::Unavailable`] if no thread can be started.
+/// The errors of [`BatchClient::find`]; [`Error::Unavailable`] if no thread can be started.
 pub(crate) fn start(
     of: ThreadContext,
     (sharing, stats): &(Arc<Sharing>, Arc<SharingStats>),
@@ -55,20 +55,20 @@ pub(crate) fn start(
     at: BatchPosition,
 ) -> Result<Threads> {
     let (context, config) = (of.context.clone(), &of.context.config);
-    let bell = Arc::new(Bell::new()?);
+    let bell = Arc::new(WakeEvent::new()?);
     let notices = context.index.notices().clone();
-    let mut attendant = Attendant::new(sharing.clone(), notices, stats.clone(), bell.clone());
+    let mut batch_client = BatchClient::new(sharing.clone(), notices, stats.clone(), bell.clone());
     // One batch waits for the consumer while it uses another.
     let on_host = Pools { slot_bytes: 0, prefetch: 1, batches: config.pools.batches.max(KEPT) };
     let (limits, storage, device) = match (config.device, &config.device_pools) {
         (Device::Cuda { ordinal }, Some(pools)) => {
-            let (device, storage) = storage_of_made(ordinal, config, pools)?;
+            let (device, storage) = storage_for_shared_batches(ordinal, config, pools)?;
             (Pools { prefetch: 1, ..config.pools }, BatchStorage::Cuda(storage), Some(device))
         }
         _ => (on_host, BatchStorage::Host, None),
     };
     let uploader = device.as_ref().map(Uploader::new).transpose()?;
-    attendant.find((place.rank, place.world_size), at)?;
+    batch_client.find((place.rank, place.world_size), at)?;
     let waker = of.waker.clone();
     waker.wake_by(Waker(Arc::new({
         let bell = bell.clone();
@@ -76,8 +76,9 @@ pub(crate) fn start(
     })));
     let freed = waker.clone();
     let (capacity, layout) = (config.batch_size as usize, config.layout.clone());
-    let pool = BatchPool::new(capacity, layout, limits, storage.clone(), move || freed.wake_if_starved());
-    let mut attending = Attending { context, attendant, pool: pool.clone(), bell, waker, uploader };
+    let pool = BatchPool::new(capacity, layout, limits, storage.clone(), move || freed.wake_if_waiting());
+    let mut attending =
+        SharedBatchThread { context, batch_client, pool: pool.clone(), bell, waker, uploader };
     let (runs, run_queue) = unbounded();
     let mut spawner = Spawner::new();
     spawner.spawn("foreload-share".into(), move || {
@@ -90,36 +91,40 @@ pub(crate) fn start(
     Ok(spawner.started(of, storage, pool, runs))
 }
 
-impl Attending {
+impl SharedBatchThread {
     fn run(&mut self, runs: &Receiver<Arc<EpochRun>>) {
         for run in runs {
-            let outcome = catch_unwind(AssertUnwindSafe(|| self.attend(&run)));
+            let outcome = catch_unwind(AssertUnwindSafe(|| self.take_shared(&run)));
             let outcome = outcome.unwrap_or_else(|panic| Err(Error::panicked("sharing", &*panic)));
             match outcome {
                 Ok(true) => {}
-                Ok(false) => self.attendant.rest(),
+                Ok(false) => self.batch_client.rest(),
                 Err(error) => run.inbox.fail(error),
             }
         }
     }
 
     /// Takes the batches of a run, each when there is space for it. Returns whether it reached the end of the epoch.
-    fn attend(&mut self, run: &EpochRun) -> Result<bool> {
-        let RankPlace { rank, world_size } = run.course.place();
+    fn take_shared(&mut self, run: &EpochRun) -> Result<bool> {
+        let RankPlace { rank, world_size } = run.run_plan.place();
         let stopped = || run.stopped();
-        self.attendant.begin();
-        for step in run.first_step..run.course.steps() {
+        self.batch_client.begin();
+        for step in run.first_step..run.run_plan.steps() {
             let Some(room) = self.wait_for_room(&stopped)? else { return Ok(false) };
             let at = BatchPosition { epoch: run.epoch, step };
-            let Some(lent) = self.attendant.take((rank, world_size), at, &stopped)? else { return Ok(false) };
-            let Attended { memory, mut parcel, samples, .. } = lent;
+            let Some(leased) = self.batch_client.take((rank, world_size), at, &stopped)? else {
+                return Ok(false);
+            };
+            let LeasedBatch { memory, mut parcel, samples, .. } = leased;
             for remark in parcel.remarks.drain(..).filter(|(sample, _)| *sample < self.context.index.len()) {
                 run.counters.concealed.fetch_add(1, Ordering::Relaxed);
-                run.concealed.note_as_told(&self.context, remark);
+                run.concealed.record_remark(&self.context, remark);
             }
-            if samples != run.course.batch_len(step) {
-                let message =
-                    format!("a shared batch has {samples} samples instead of {}", run.course.batch_len(step));
+            if samples != run.run_plan.batch_len(step) {
+                let message = format!(
+                    "a shared batch has {samples} samples instead of {}",
+                    run.run_plan.batch_len(step)
+                );
                 return Err(Error::Internal(message));
             }
             if parcel.failures.iter().any(|failure| failure.sample >= self.context.index.len()) {
@@ -133,7 +138,7 @@ impl Attending {
                     notify::copied_twice(&self.context, uploader.refused());
                     batch
                 }
-                _ => self.pool.adopt(step, samples, memory, parcel)?,
+                _ => self.pool.wrap_leased(step, samples, memory, parcel)?,
             });
         }
         Ok(true)
@@ -143,12 +148,12 @@ impl Attending {
     fn wait_for_room(&self, stopped: &dyn Fn() -> bool) -> Result<Option<Room>> {
         loop {
             // Set the flag before asking the pool, so that a buffer that comes free in between rings the bell.
-            self.waker.starve();
+            self.waker.prepare_to_wait();
             if stopped() {
                 return Ok(None);
             }
             let room = match self.uploader {
-                None => self.pool.may_adopt().then_some(Room::Lent),
+                None => self.pool.has_lease_space().then_some(Room::Leased),
                 Some(_) => self.pool.take_for_upload()?.map(|buffer| Room::Cuda(Box::new(buffer))),
             };
             if room.is_some() {

@@ -42,8 +42,8 @@ fn arrival(number: u64, usable: bool) -> Arrival {
     Arrival { key, record, gap: u64::from(number.is_multiple_of(7)) }
 }
 
-fn inlet(policy: StreamPolicy, spill: Option<Spill>) -> Arc<Inlet> {
-    let options = InletOptions {
+fn ingest(policy: StreamPolicy, spill: Option<Spill>) -> Arc<IngestQueue> {
+    let options = IngestOptions {
         policy,
         seed: 1,
         most_bytes: 1000,
@@ -54,7 +54,7 @@ fn inlet(policy: StreamPolicy, spill: Option<Spill>) -> Arc<Inlet> {
         notices: Notices::default(),
     };
     let source = ("s".to_owned(), Replay::Ordered, SourcePosition::default());
-    Inlet::new(options, vec![source], StreamAccount::default())
+    IngestQueue::new(options, vec![source], StreamCounters::default())
 }
 
 proptest! {
@@ -70,7 +70,7 @@ proptest! {
             let options = SpillOptions { directory: folder.path().join("spill"), bytes: 8 << 20 };
             Spill::open(&options, RankShare::default(), &Notices::default()).unwrap()
         });
-        let inlet = inlet(policy, spill);
+        let ingest = ingest(policy, spill);
         let (mut next, mut taken) = (0, Vec::<WaitingSample>::new());
         for happening in happenings {
             match happening {
@@ -78,32 +78,32 @@ proptest! {
                     let first = if again { next.max(1) - 1 } else { next };
                     let end = first + u64::from(samples);
                     let arrivals = (first..end).map(|number| arrival(number, !unusable || number % 3 > 0));
-                    inlet.arrive(0, arrivals).unwrap();
+                    ingest.arrive(0, arrivals).unwrap();
                     next = end;
                 }
-                Happening::Take(count) => taken.extend(inlet.take(count.into())),
-                Happening::PutBack => inlet.put_back(taken.drain(..)),
+                Happening::Take(count) => taken.extend(ingest.take(count.into())),
+                Happening::PutBack => ingest.put_back(taken.drain(..)),
                 Happening::Settle { failed } => {
                     let fate = if failed { Fate::Failed } else { Fate::Delivered };
-                    inlet.settle(taken.drain(..).map(|sample| (sample.record.id, fate)));
+                    ingest.settle(taken.drain(..).map(|sample| (sample.record.id, fate)));
                 }
                 Happening::Withdraw(part) => {
                     let keys = (0..next + 5).filter(|number| number % 5 == u64::from(part) % 5);
                     let ids = keys.map(|number| crate::sample_id("s", &number.to_string())).collect();
-                    inlet.withdraw(&ids).unwrap();
+                    ingest.withdraw(&ids).unwrap();
                 }
             }
-            let account = inlet.account();
-            prop_assert!(account.balances(), "{account:?}");
-            prop_assert!(account.queued >= taken.len() as u64);
+            let counters = ingest.counters();
+            prop_assert!(counters.balances(), "{counters:?}");
+            prop_assert!(counters.queued >= taken.len() as u64);
         }
         // The remaining samples can be used up.
-        inlet.settle(taken.drain(..).map(|sample| (sample.record.id, Fate::Delivered)));
-        let rest = inlet.take(usize::MAX);
-        inlet.settle(rest.into_iter().map(|sample| (sample.record.id, Fate::Delivered)));
-        let account = inlet.account();
-        prop_assert_eq!(account.queued, 0);
-        let unsettled: u64 = inlet.positions().sources.iter().map(|(_, unsettled)| unsettled).sum();
-        prop_assert_eq!(unsettled, account.spilled);
+        ingest.settle(taken.drain(..).map(|sample| (sample.record.id, Fate::Delivered)));
+        let rest = ingest.take(usize::MAX);
+        ingest.settle(rest.into_iter().map(|sample| (sample.record.id, Fate::Delivered)));
+        let counters = ingest.counters();
+        prop_assert_eq!(counters.queued, 0);
+        let unsettled: u64 = ingest.positions().sources.iter().map(|(_, unsettled)| unsettled).sum();
+        prop_assert_eq!(unsettled, counters.spilled);
     }
 }

@@ -1,4 +1,4 @@
-//! The interface between a node's server and its cache: the trait [`Shelf`].
+//! The interface between a node's server and its cache: the trait [`ServedCache`].
 
 use bytes::Bytes;
 use data::dataset::FileVersion;
@@ -8,8 +8,8 @@ use std::sync::Arc;
 /// The samples of one dataset that a node keeps.
 ///
 /// The server's only thread calls these methods. They look up copies and copy bytes, and must not wait. Only
-/// [`Shelf::accept`] runs on another thread if it has to free space first.
-pub trait Shelf: Send + Sync {
+/// [`ServedCache::accept`] runs on another thread if it has to free space first.
+pub trait ServedCache: Send + Sync {
     /// Finds the copy of `sample`, if one may be used. `version` is the current version of the sample's file, as the
     /// requesting peer knows it. Without it, a copy may be used only if this run has confirmed that it is of the
     /// current version.
@@ -22,7 +22,7 @@ pub trait Shelf: Send + Sync {
     /// Reports that the copy of `sample` with this `crc` has other bytes.
     fn damaged(&self, sample: u64, crc: u32);
 
-    /// Returns whether [`Shelf::accept`] takes or refuses this sample without freeing space first, which takes a while.
+    /// Returns whether [`ServedCache::accept`] takes or refuses this sample without freeing space first, which takes a while.
     fn accepts_at_once(&self, _sample: u64) -> bool {
         true
     }
