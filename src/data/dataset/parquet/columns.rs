@@ -118,7 +118,7 @@ impl ChunkReader<'_, '_> {
         }
         let held = body.held.as_deref().and_then(|held| held.get(body.values as usize..));
         let (Some(held), Some(dictionary)) = (held, dictionary) else {
-            return Err(damaged(page.offset, "a page refers to a dictionary that is not there").into());
+            return Err(damaged(page.offset, "a page refers to a dictionary that does not exist").into());
         };
         self.reader(page, count).by_dictionary(held, dictionary)
     }
@@ -161,13 +161,13 @@ impl ChunkReader<'_, '_> {
         let mut packed = PackedNumbers { rest: levels };
         let levels = packed.runs(width, page.values as usize);
         let levels =
-            levels.map_err(|_| damaged(page.offset, "it is not clear which values of a page are there"))?;
+            levels.map_err(|_| damaged(page.offset, "the definition levels of a page are damaged"))?;
         // The header has the number of bytes of the levels, but no checksum covers it.
         if matches!(page.kind, PageKind::DataV2 { .. }) && !packed.rest.is_empty() {
-            return Err(damaged(page.offset, "a page has more bytes of levels than it needs").into());
+            return Err(damaged(page.offset, "the levels of a page have more bytes than they need").into());
         }
         if levels.iter().any(|&level| level > most) {
-            return Err(damaged(page.offset, "a page has levels that its column has not").into());
+            return Err(damaged(page.offset, "a page has levels above the maximum of its column").into());
         }
         Ok(Some(levels.into_iter().map(|level| level == most).collect()))
     }
@@ -176,15 +176,17 @@ impl ChunkReader<'_, '_> {
     fn body(&mut self, page: &DataPage) -> Result<PageBody, ColumnFault> {
         let (packed_levels, codec) = match page.kind {
             PageKind::DataV2 { repetition: 1.., .. } => {
-                return Err(
-                    damaged(page.offset, "a page has several values for a row of a column without").into()
-                );
+                return Err(damaged(
+                    page.offset,
+                    "a page has repetition levels, but its column is not repeated",
+                )
+                .into());
             }
             PageKind::DataV2 { levels, is_packed, .. } => (levels, self.codec.filter(|_| is_packed)),
             _ => (0, self.codec),
         };
         if packed_levels > page.packed || codec.is_some() && packed_levels > page.unpacked {
-            return Err(damaged(page.offset, "a page has more levels than bytes").into());
+            return Err(damaged(page.offset, "the levels of a page extend beyond its end").into());
         }
         let is_array = matches!(self.content, LeafContent::Bytes | LeafContent::Json | LeafContent::Text);
         let long = page.packed > page.values.saturating_mul(STEPPED_OVER) || page.packed > LARGEST_BLOCK;
@@ -195,7 +197,7 @@ impl ChunkReader<'_, '_> {
         if largest > LARGEST_BLOCK {
             let (bytes, most) = (largest, LARGEST_BLOCK >> 20);
             return Err(ColumnFault::Refused(format!(
-                "one of its pages has {bytes} bytes: {most} MiB are the most, so write smaller pages"
+                "one of its pages has {bytes} bytes, the limit is {most} MiB: write smaller pages"
             )));
         }
         self.limits.take_bytes(page.packed, page.offset)?;
@@ -217,7 +219,7 @@ impl ChunkReader<'_, '_> {
             (lies, values) = (None, 0);
         }
         if page.kind == PageKind::DataV1 && self.leaf.present > 0 {
-            let beyond = || damaged(page.offset, "a page has more levels than bytes");
+            let beyond = || damaged(page.offset, "the levels of a page extend beyond its end");
             let (length, rest) = bytes.split_at_checked(4).ok_or_else(beyond)?;
             let length = little_endian(length) as usize;
             levels = rest.get(..length).ok_or_else(beyond)?.to_vec();
@@ -230,7 +232,7 @@ impl ChunkReader<'_, '_> {
     fn body_in_file(&mut self, page: &DataPage, stated: u64) -> Result<PageBody, ColumnFault> {
         let (mut offset, mut length) = (page.offset, stated);
         if page.kind == PageKind::DataV1 && self.leaf.present > 0 {
-            let beyond = || damaged(page.offset, "a page has more levels than bytes");
+            let beyond = || damaged(page.offset, "the levels of a page extend beyond its end");
             let rest = page.packed.checked_sub(4).ok_or_else(beyond)?;
             length = little_endian(&self.file.read(offset, 4)?);
             if length > rest {
@@ -239,7 +241,7 @@ impl ChunkReader<'_, '_> {
             offset += 4;
         }
         if length > LARGEST_BLOCK {
-            return Err(damaged(page.offset, "a page has more levels than there can be").into());
+            return Err(damaged(page.offset, "the levels of a page exceed the limit").into());
         }
         self.limits.take_bytes(length, page.offset)?;
         let levels = self.file.read(offset, length)?;
@@ -254,7 +256,7 @@ fn append(cells: &mut GatheredCells, values: PageValues, present: Option<Vec<boo
         (GatheredCells::Integers(cells), PageValues::Integers(values)) => spread(cells, values, present),
         (GatheredCells::Floats(cells), PageValues::Floats(values)) => spread(cells, values, present),
         (GatheredCells::Bytes(cells), PageValues::Bytes(values)) => spread(cells, values, present),
-        _ => unreachable!("values and cells are both by what the column holds"),
+        _ => unreachable!("the type of the column determines both its values and its cells"),
     }
 }
 

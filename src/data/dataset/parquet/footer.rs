@@ -59,6 +59,10 @@ pub(super) struct ColumnChunk {
     pub(super) codec: Result<Option<BlockCodec>, String>,
     pub(super) physical: u64,
     pub(super) values: u64,
+    /// The number of nulls, if the statistics state it.
+    pub(super) nulls: Option<u64>,
+    /// The number of definition levels, if the statistics have a count for each.
+    pub(super) levels: Option<usize>,
     /// The offset of the first page, and the end of the last.
     pub(super) start: u64,
     pub(super) end: u64,
@@ -79,7 +83,9 @@ pub(super) fn read(file: &mut TableFile<'_>) -> Result<ParquetFooter, Malformed>
     }
     let length = u64::from(u32::from_le_bytes([tail[0], tail[1], tail[2], tail[3]]));
     if length > size - 12 || length > LARGEST {
-        return wrong(size - 8, "a Parquet footer that is larger than can be: the shard is damaged");
+        let message =
+            "the stated length of the Parquet footer exceeds the file or the limit: the shard is damaged";
+        return wrong(size - 8, message);
     }
     let at = size - 8 - length;
     let bytes = file.read(at, length)?;
@@ -113,7 +119,9 @@ fn parse(thrift: &mut Thrift<'_>, at: u64) -> Result<ParquetFooter, Malformed> {
                     }
                 }
             }
-            (8, STRUCT) => return Err(thrift.wrong("its columns are encrypted, or else")),
+            (8, STRUCT) => {
+                return Err(thrift.wrong("its columns are encrypted, which is not supported; if not"));
+            }
             (_, kind) => thrift.skip(kind)?,
         }
     }
@@ -186,7 +194,7 @@ fn row_group(thrift: &mut Thrift<'_>, footer: u64) -> Result<RowGroup, Malformed
             (_, kind) => thrift.skip(kind)?,
         }
     }
-    let rows = rows.ok_or_else(|| thrift.wrong("a row group does not say how many rows it has"))?;
+    let rows = rows.ok_or_else(|| thrift.wrong("a row group does not state its number of rows"))?;
     Ok(RowGroup { rows, chunks })
 }
 
@@ -196,20 +204,22 @@ fn column_chunk(thrift: &mut Thrift<'_>, footer: u64) -> Result<ColumnChunk, Mal
         match (field.id, field.kind) {
             (1, BINARY) => {
                 if !thrift.binary()?.is_empty() {
-                    return Err(thrift.wrong("its columns lie in other files, or else"));
+                    return Err(thrift.wrong("its columns are in other files, which is unsupported; if not"));
                 }
             }
             (3, STRUCT) => chunk = Some(chunk_metadata(thrift, footer)?),
-            (8 | 9, _) => return Err(thrift.wrong("its columns are encrypted, or else")),
+            (8 | 9, _) => {
+                return Err(thrift.wrong("its columns are encrypted, which is not supported; if not"));
+            }
             (_, kind) => thrift.skip(kind)?,
         }
     }
-    chunk.ok_or_else(|| thrift.wrong("a column does not say where it lies"))
+    chunk.ok_or_else(|| thrift.wrong("a column has no metadata"))
 }
 
 fn chunk_metadata(thrift: &mut Thrift<'_>, footer: u64) -> Result<ColumnChunk, Malformed> {
     let (mut physical, mut codec, mut values, mut packed, mut data) = (None, None, None, None, None);
-    let (mut dictionary, mut last) = (None, 0);
+    let (mut dictionary, mut nulls, mut levels, mut last) = (None, None, None, 0);
     while let Some(field) = thrift.field(&mut last)? {
         match (field.id, field.kind) {
             (1, I32) => physical = Some(thrift.count()?),
@@ -218,13 +228,15 @@ fn chunk_metadata(thrift: &mut Thrift<'_>, footer: u64) -> Result<ColumnChunk, M
             (7, I64) => packed = Some(thrift.count()?),
             (9, I64) => data = Some(thrift.count()?),
             (11, I64) => dictionary = Some(thrift.count()?),
+            (12, STRUCT) => nulls = null_count(thrift)?,
+            (16, STRUCT) => levels = definition_levels(thrift)?,
             (_, kind) => thrift.skip(kind)?,
         }
     }
     let (Some(physical), Some(codec), Some(values), Some(packed), Some(data)) =
         (physical, codec, values, packed, data)
     else {
-        return Err(thrift.wrong("a column does not say where it lies or how"));
+        return Err(thrift.wrong("the metadata of a column lacks its place, codec or type"));
     };
     let codec = match codec {
         0 => Ok(None),
@@ -245,6 +257,30 @@ fn chunk_metadata(thrift: &mut Thrift<'_>, footer: u64) -> Result<ColumnChunk, M
     } else {
         start.checked_add(packed).filter(|&end| start >= 4 && end <= footer)
     };
-    let end = end.ok_or_else(|| thrift.wrong("a column lies where no pages can be"))?;
-    Ok(ColumnChunk { codec, physical, values, start, end })
+    let end = end.ok_or_else(|| thrift.wrong("a column states an invalid place"))?;
+    Ok(ColumnChunk { codec, physical, values, nulls, levels, start, end })
+}
+
+/// Reads a column's `Statistics`.
+fn null_count(thrift: &mut Thrift<'_>) -> Result<Option<u64>, Malformed> {
+    let (mut nulls, mut last) = (None, 0);
+    while let Some(field) = thrift.field(&mut last)? {
+        match (field.id, field.kind) {
+            (3, I64) => nulls = Some(thrift.count()?),
+            (_, kind) => thrift.skip(kind)?,
+        }
+    }
+    Ok(nulls)
+}
+
+/// Reads the length of the histogram of definition levels in a column's `SizeStatistics`.
+fn definition_levels(thrift: &mut Thrift<'_>) -> Result<Option<usize>, Malformed> {
+    let (mut levels, mut last) = (None, 0);
+    while let Some(field) = thrift.field(&mut last)? {
+        match (field.id, field.kind) {
+            (3, LIST) => levels = Some(thrift.numbers()?).filter(|&count| count > 0),
+            (_, kind) => thrift.skip(kind)?,
+        }
+    }
+    Ok(levels)
 }

@@ -71,8 +71,19 @@ fn check_groups(footer: &ParquetFooter, leaves: &[SchemaLeaf]) -> Result<(), Mal
                     "column {name:?} is of another type than the schema says: the shard is damaged"
                 ));
             }
+            // Checksums cover pages only. A damaged schema could shift a column's values, because pages of a column
+            // that may have nulls begin with definition levels.
+            let has_other_levels = chunk.levels.is_some_and(|levels| levels != leaf.present as usize + 1);
+            let has_forbidden_nulls = leaf.present == 0 && chunk.nulls.is_some_and(|nulls| nulls > 0);
+            if leaf.content.is_ok() && (has_other_levels || has_forbidden_nulls) {
+                return wrong(format!(
+                    "the statistics of column {name:?} contradict its schema: the shard is damaged"
+                ));
+            }
             if leaf.content.is_ok() && chunk.values != group.rows {
-                return wrong(format!("column {name:?} has not a value for each row: the shard is damaged"));
+                return wrong(format!(
+                    "column {name:?} does not have one value for each row: the shard is damaged"
+                ));
             }
         }
     }

@@ -68,7 +68,7 @@ impl ChunkPages {
             let offset = at + length;
             let Some(end) = offset.checked_add(page.packed).filter(|&end| end <= self.end) else {
                 return Err(wrong(
-                    "a page goes on beyond the end of its column: the shard is damaged".to_owned(),
+                    "a page extends beyond the end of its column: the shard is damaged".to_owned(),
                 ));
             };
             self.at = end;
@@ -138,10 +138,10 @@ impl PageHead {
             }
         }
         let (Some(kind), Some(packed), Some(unpacked)) = (kind, packed, unpacked) else {
-            return Err(thrift.wrong("a page does not say how large it is"));
+            return Err(thrift.wrong("a page header lacks the type or the size of the page"));
         };
         if matches!(kind, 0 | 2 | 3) && page.kind.is_none() {
-            return Err(thrift.wrong("a page does not say what is in it"));
+            return Err(thrift.wrong("a page header lacks the description of its values"));
         }
         (page.packed, page.unpacked) = (packed, unpacked);
         Ok(page)
@@ -158,9 +158,7 @@ impl PageHead {
             }
         }
         let (Some(values), Some(encoding), 3) = (values, encoding, levels) else {
-            return Err(
-                thrift.wrong("a page does not say how its values and levels are encoded, or how many")
-            );
+            return Err(thrift.wrong("a page header lacks the number of its values, or a valid encoding"));
         };
         (self.values, self.encoding, self.kind) = (values, encoding, Some(kind));
         Ok(())
@@ -182,9 +180,7 @@ impl PageHead {
         let (Some(values), Some(encoding), Some(levels), Some(repetition)) =
             (values, encoding, levels, repetition)
         else {
-            return Err(
-                thrift.wrong("a page does not say how its values and levels are encoded, or how many")
-            );
+            return Err(thrift.wrong("a page header lacks the number of its values, or a valid encoding"));
         };
         (self.values, self.encoding) = (values, encoding);
         self.kind = Some(PageKind::DataV2 { levels, repetition, is_packed });

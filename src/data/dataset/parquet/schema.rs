@@ -69,13 +69,13 @@ pub(super) fn leaves(schema: &[SchemaElement], offset: u64) -> Result<Vec<Schema
             }
         }
         let Some(group) = open.last_mut() else {
-            return Err(wrong("its schema has columns beside its root"));
+            return Err(wrong("its schema has more than one root"));
         };
         group.left -= 1;
         let level = match element.repetition {
             Some(0) => 0,
             Some(1 | 2) => 1,
-            _ => return Err(wrong("its schema does not say whether a column has a value for each row")),
+            _ => return Err(wrong("a column in its schema has no valid repetition type")),
         };
         let present = group.present + level;
         // A list is refused as a whole, so the path is not extended after its name.
@@ -87,7 +87,7 @@ pub(super) fn leaves(schema: &[SchemaElement], offset: u64) -> Result<Vec<Schema
         match element.physical {
             None => {
                 if open.len() >= DEEPEST {
-                    return Err(wrong("its schema has structs that lie in one another too deeply"));
+                    return Err(wrong("its schema nests structs too deeply (at most 32 levels)"));
                 }
                 open.push(OpenGroup { left: element.children, present, repeated, in_path });
             }
@@ -163,7 +163,7 @@ fn content(element: &SchemaElement, physical: u64) -> Result<LeafContent, String
         (7, Some(15), _) if element.length == 2 => LeafContent::Half,
         (7, ..) => match u32::try_from(element.length) {
             Ok(length @ 1..) => LeafContent::FixedBytes(length),
-            _ => return refused("values without bytes"),
+            _ => return refused("values of 0 bytes"),
         },
         (3, ..) => return refused("timestamps of 96 bits"),
         (other, ..) => return refused(&format!("values of type {other}")),

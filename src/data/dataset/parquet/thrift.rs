@@ -59,7 +59,7 @@ impl<'a> Thrift<'a> {
     fn take(&mut self, count: usize) -> Result<&'a [u8], Malformed> {
         let Some(taken) = self.bytes.get(self.at..).and_then(|rest| rest.get(..count)) else {
             self.ended = true;
-            return Err(self.wrong("its metadata goes on beyond its end"));
+            return Err(self.wrong("its metadata has a value that extends beyond its end"));
         };
         self.at += count;
         Ok(taken)
@@ -90,7 +90,7 @@ impl<'a> Thrift<'a> {
     /// Reads a count or a position, which must not be negative.
     pub(super) fn count(&mut self) -> Result<u64, Malformed> {
         let number = self.number()?;
-        u64::try_from(number).map_err(|_| self.wrong("its metadata has a number below zero"))
+        u64::try_from(number).map_err(|_| self.wrong("its metadata has a negative count or position"))
     }
 
     pub(super) fn binary(&mut self) -> Result<&'a [u8], Malformed> {
@@ -98,9 +98,9 @@ impl<'a> Thrift<'a> {
         self.take(length)
     }
 
-    /// Reads a text. Invalid UTF-8 is replaced, because names only serve to find columns and for messages.
     pub(super) fn text(&mut self) -> Result<String, Malformed> {
-        self.binary().map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+        let text = std::str::from_utf8(self.binary()?).map(str::to_owned);
+        text.map_err(|_| self.wrong("its metadata has a name that is not UTF-8"))
     }
 
     /// Reads the next field of a struct; `None` at its end. `last` is the number of the field before.
@@ -112,7 +112,7 @@ impl<'a> Thrift<'a> {
         }
         let id = match i16::from(head >> 4) {
             0 => i16::try_from(self.number()?)
-                .map_err(|_| self.wrong("its metadata has a field without a number"))?,
+                .map_err(|_| self.wrong("its metadata has a field with an invalid number"))?,
             step => last.checked_add(step).ok_or_else(|| self.wrong("its metadata has too many fields"))?,
         };
         *last = id;
@@ -137,8 +137,15 @@ impl<'a> Thrift<'a> {
     pub(super) fn structs(&mut self) -> Result<usize, Malformed> {
         let (kind, count) = self.items()?;
         if kind != STRUCT && count > 0 {
-            return Err(self.wrong("its metadata has a list of other items than it should have"));
+            return Err(self.wrong("its metadata has a list with items of a wrong type"));
         }
+        Ok(count)
+    }
+
+    /// Skips a list of integers, and returns their number.
+    pub(super) fn numbers(&mut self) -> Result<usize, Malformed> {
+        let (_, count) = self.items()?;
+        (0..count).try_for_each(|_| self.varint().map(drop))?;
         Ok(count)
     }
 
@@ -147,8 +154,8 @@ impl<'a> Thrift<'a> {
         let mut open = Vec::new();
         // A field stores a boolean in its type; an item of a list takes a byte for it.
         self.begin(kind, false, &mut open)?;
-        while let Some(root_cause) = open.last_mut() {
-            let next = match root_cause {
+        while let Some(innermost) = open.last_mut() {
+            let next = match innermost {
                 Open::Struct { last } => {
                     let mut known = *last;
                     let field = self.field(&mut known)?;
@@ -177,7 +184,7 @@ impl<'a> Thrift<'a> {
 
     fn begin(&mut self, kind: u8, item: bool, open: &mut Vec<Open>) -> Result<(), Malformed> {
         if open.len() >= DEEPEST {
-            return Err(self.wrong("its metadata has values that lie in one another too deeply"));
+            return Err(self.wrong("its metadata nests values too deeply"));
         }
         match kind {
             TRUE | FALSE => drop(self.take(usize::from(item))?),

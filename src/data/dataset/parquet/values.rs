@@ -73,11 +73,11 @@ impl ValueReader<'_> {
         let page = self.page;
         let beyond = |()| {
             let message =
-                "a page refers to a value that its dictionary has not: the shard is damaged".to_owned();
+                "a page refers to a value that its dictionary does not have: the shard is damaged".to_owned();
             ColumnFault::Damaged(Malformed { offset: page, message })
         };
         Ok(match dictionary {
-            PageValues::Truths(_) => return Err(self.damaged("a column of truth values has a dictionary")),
+            PageValues::Truths(_) => return Err(self.damaged("a column of booleans has a dictionary")),
             PageValues::Integers(values) => PageValues::Integers(pick(&numbers, values).map_err(beyond)?),
             PageValues::Floats(values) => PageValues::Floats(pick(&numbers, values).map_err(beyond)?),
             PageValues::Bytes(values) => {
@@ -186,7 +186,7 @@ impl ValueReader<'_> {
     ) -> Result<PageValues, ColumnFault> {
         let number = |number| of_type.contains(&number).then_some(number);
         let numbers = numbers.map(number).collect::<Option<_>>();
-        let wrong = || self.damaged("a whole number is larger than its type has them");
+        let wrong = || self.damaged("an integer is outside the range of its type");
         numbers.map(PageValues::Integers).ok_or_else(wrong)
     }
 
@@ -262,7 +262,7 @@ impl ValueReader<'_> {
     ) -> Result<Vec<ByteValue>, ColumnFault> {
         let mut values = Vec::new();
         let beyond = |offset| {
-            let message = "a value goes on beyond the end of its page: the shard is damaged".to_owned();
+            let message = "a value extends beyond the end of its page: the shard is damaged".to_owned();
             ColumnFault::Damaged(Malformed { offset, message })
         };
         for _ in 0..self.count {
@@ -292,13 +292,13 @@ fn width(content: LeafContent) -> Option<usize> {
 
 /// Reason to refuse integers above the range of an `i64`.
 fn too_large() -> ColumnFault {
-    ColumnFault::Refused("it holds whole numbers above 2^63 - 1, which cannot be given".to_owned())
+    ColumnFault::Refused("it holds integers above 2^63 - 1, which int64 cannot represent".to_owned())
 }
 
 fn unknown(encoding: u64) -> ColumnFault {
     ColumnFault::Refused(format!(
-        "its values are in Parquet's encoding {encoding}, which cannot be read for values of this type: write it with \
-         the encoding PLAIN"
+        "its values have Parquet's encoding {encoding}, which is not supported for this type: write it with the \
+         encoding PLAIN"
     ))
 }
 
