@@ -23,9 +23,9 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/target/pycache
 .DELETE_ON_ERROR:
 .PHONY: help setup program provide provide-all fetch test test-all thorough test-rust test-python test-stand-in \
 	test-inside test-module test-objects test-dali test-frameworks test-dlio test-wheel test-program stand-in check \
-	check-rest stub bindings kernels bench fuzz bench-tiers bench-nodes bench-dlio compare compare-recipes compare-packed \
-	compare-ops compare-outputs limits fidelity accuracy accuracy-recipe wheel gpu-kit gpu-kit-dali fixtures \
-	fixtures-check test-damage bench-layouts bench-outside bench-sharing bench-streams clean distclean
+	check-rest stub docs bindings kernels bench fuzz bench-tiers bench-nodes bench-dlio compare compare-recipes \
+	compare-packed compare-ops compare-outputs limits fidelity accuracy accuracy-recipe wheel gpu-kit gpu-kit-dali \
+	fixtures fixtures-check test-damage bench-layouts bench-outside bench-sharing bench-streams clean distclean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -197,6 +197,11 @@ check-rest: test-module ## lints of the program without features and of the bind
 
 stub: ## write stubs and docs/settings.md anew from the tables of settings and transforms
 	FORELOAD_WRITE_STUB=1 $(CARGO_TEST) --test load settings::
+
+# Material for MkDocs and mkdocstrings, in an environment of their own. Warnings and dead links are errors.
+docs: test-module ## build the documentation site into target/site
+	$(BIN)/python benches/harness/environments.py docs
+	FORELOAD="$(TESTED)/bin/python -m foreload" NO_MKDOCS_2_WARNING=1 .envs/docs/bin/mkdocs build --quiet
 
 bindings: $(VENV)/.tools ## write nvJPEG's bindings anew from the headers in PyPI's wheels
 	bash cuda/nvjpeg-bindings/run.sh $(BIN)/python

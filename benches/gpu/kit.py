@@ -1,8 +1,8 @@
 """Runs the parts of the GPU kit, each with a time limit, and writes their results into one folder.
 
     run.sh checks --minutes 9 --out results   install, probe, doctor, tests, parity, stress
-    run.sh bench --minutes 9 --out results    install, doctor, bench
-    run.sh tests parity --out results         some of them
+    run.sh bench --minutes 9 --out speed      install, doctor, bench
+    run.sh tests parity --out more            some of them
 
 No part stops the next one. The exit code is 0 only if all passed: skipped tests, missed limits and targets count as
 failures. `results.json`, `results.md` and `log.txt` are brought up to date after every part; the probe, parity and
@@ -327,6 +327,8 @@ def parse_arguments() -> argparse.Namespace:
     # The parts run in the kit's folder, not in the caller's.
     for name in ("out", "dali", "rehearse"):
         setattr(chosen, name, getattr(chosen, name) and getattr(chosen, name).resolve())
+    if (chosen.out / "results.json").exists():
+        parser.error(f"--out: {chosen.out} has the results of another run: name another folder")
     asked = {part for name in chosen.parts for part in GROUPS.get(name, (name,))}
     chosen.parts = [name for name in PARTS if name in asked or name in ALWAYS]
     return chosen

@@ -155,6 +155,10 @@ RECIPES: dict[str, Recipe] = {
         libraries=("libavdevice59", "libavfilter8"),
         check="import spdl.io, spdl.pipeline",
     ),
+    "docs": Recipe(
+        ("mkdocs-material==9.8.2", "mkdocs==1.6.1", "mkdocstrings-python==2.0.11", "ruff==0.17.5"),
+        check="import material, mkdocs, mkdocstrings_handlers.python",
+    ),
     "tensorflow": Recipe(("tensorflow-cpu==2.21.0",), check="import tensorflow"),
     # TensorFlow and DALI, which PyTorch's workloads do not need, are left out.
     "dlio": Recipe(

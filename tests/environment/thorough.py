@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PARTS = {
     "check": "formatting, lints, house rules",
     "check-rest": "lints of other features and of the bindings, documentation, features, bindings",
+    "docs": "the documentation site, with its links",
     "test-rust": "all tests of Rust",
     "test-python": "pytest, with DALI, launchers and DLIO",
     "test-stand-in": "the tests of GPUs on the stand-ins",

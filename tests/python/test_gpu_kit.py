@@ -62,6 +62,9 @@ def test_some_parts_alone(tmp_path: Path) -> None:
         "parity",
     ]
     assert run(KIT / "run.sh", "nonsense").returncode == 2
+    again = run(KIT / "run.sh", "parity", "--minutes", "1", "--out", tmp_path)
+    assert again.returncode == 2
+    assert "results of another run" in again.stderr
 
 
 def test_folders_are_found_from_wherever_they_were_named(
