@@ -9,10 +9,10 @@
 
 PyTorch users want `foreload.torch.ImageDataset`.
 
-When samples are left out or replaced, or loading is slower than it could be, though nothing failed, Foreload issues a
-`foreload.Warning` through Python's `warnings`, which says what to do about it. Each loader warns of a thing once: when
-it is made, before a batch is asked for, or at the end of an epoch. Where warnings are errors no batch is lost. What is
-merely good to know is logged as INFO to `logging.getLogger("foreload")`.
+If samples are skipped or replaced, or loading is slower than it could be, Foreload issues a `foreload.Warning` through
+Python's `warnings`, which says what to do. Each loader issues a warning once: when it is made, before a batch is
+requested, or at the end of an epoch. If warnings are errors, no batch is lost. Other information is logged as INFO to
+`logging.getLogger("foreload")`.
 """
 
 from foreload import fields, recipes, streams, transforms

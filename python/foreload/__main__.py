@@ -1,4 +1,4 @@
-"""The `foreload` command: `foreload`, or `python -m foreload`, is the Rust command line, which learns recipes here."""
+"""The `foreload` command, also `python -m foreload`: the command line in Rust, with recipes for `foreload show`."""
 
 import inspect
 import os
@@ -11,9 +11,9 @@ from foreload.transforms import mix_to_json
 
 
 def _with_settings(words: list[str]) -> list[str]:
-    """Return the command line with the settings of a recipe in the place of its name, for `foreload show`.
+    """Return the command line of `foreload show` with the name of a recipe replaced by its settings.
 
-    An unknown name ends the program with those there are.
+    Other commands do not change. An unknown name ends the program with a list of the known ones.
     """
     if words[:1] != ["show"]:
         return words

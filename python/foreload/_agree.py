@@ -1,7 +1,7 @@
-"""How the ranks of a stream agree, step by step: each gives a few bytes to all and gets those of all.
+"""Exchanges a few bytes among the ranks of a stream at each step.
 
-The ranks meet once, as those of `peers=` do, and learn a secret that only they know. From then on they go by the same
-engine: the user's own allgather, or a board, where rank 0 puts together what the others give.
+The ranks meet once, as for `peers=`, and get a secret that only they have. Afterwards they use the same engine: the
+user's own allgather, or a board, on which rank 0 gathers the bytes of the others.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from foreload import _engines, _exchange
 from foreload._core import UnavailableError
 
 NAPS = (0.0002, 0.005)
-"""Seconds between two looks at a board: at first, and at last."""
+"""Seconds between two reads of a board: the first pause, and the longest."""
 
 
 class Agreement:
-    """What the ranks of one loader agree by. All of them must be made, and asked, alike."""
+    """Exchanges bytes among the ranks of one loader. All ranks must create it and call it in the same order."""
 
     def __init__(
         self,
@@ -30,10 +30,10 @@ class Agreement:
         directory: str | os.PathLike[str] | None = None,
         timeout: float = 300.0,
     ) -> None:
-        """Meet the others.
+        """Meet the other ranks.
 
         Args:
-            what: What all ranks must have alike, in any form.
+            what: Settings that must be equal on all ranks, in any form.
             rank: This process's rank.
             world_size: The number of ranks.
             allgather: The user's own function.
@@ -41,7 +41,7 @@ class Agreement:
             timeout: Seconds to wait for the others, now and at each step.
 
         Raises:
-            foreload.Error: The ranks do not come together, or differ in their settings.
+            foreload.Error: The ranks cannot meet, or differ in their settings.
         """
         meeting = _exchange.meet(
             "a stream",
@@ -55,8 +55,8 @@ class Agreement:
         for other, theirs in enumerate(meeting.payloads):
             if theirs != meeting.payloads[0]:
                 message = (
-                    f"ranks 0 and {other} have other settings of a StreamLoader: {meeting.payloads[0].decode()} and "
-                    f"{theirs.decode()}; give all ranks the same"
+                    f"ranks 0 and {other} have different settings of a StreamLoader: {meeting.payloads[0].decode()} "
+                    f"and {theirs.decode()}; all ranks must have the same"
                 )
                 raise UnavailableError(message)
         engine = _engines.choose(rank, world_size, allgather, directory, timeout)
@@ -70,7 +70,7 @@ class Agreement:
         """Give `mine` to all ranks, and return what each of them gave, by rank.
 
         Raises:
-            foreload.UnavailableError: Some did not come in time.
+            foreload.UnavailableError: Some ranks did not take part in time.
         """
         deadline = time.monotonic() + self._timeout
         number, self._round = self._round, self._round + 1
@@ -85,7 +85,8 @@ class Agreement:
             return self._over_board(engine, mine, number, deadline)
         except _engines.BoardLostError as error:
             message = (
-                f"rank {self._rank} of {self._world_size} lost what the ranks of a stream agree over: {error}"
+                f"rank {self._rank} of {self._world_size} lost the store by which the ranks of a stream "
+                f"agree: {error}"
             )
             raise UnavailableError(message) from error
 
@@ -102,7 +103,7 @@ class Agreement:
             engine.drop(f"{together}-{rank}")
         engine.put(together, b"".join(gathered))
         if number > 0:
-            # All ranks have the one before, because they gave something for this one.
+            # All ranks have the previous result, because they put a value for this one.
             engine.drop(f"{self._prefix}-{number - 1}")
         return gathered
 
@@ -118,6 +119,6 @@ class Agreement:
     def _missing(self, whom: str) -> UnavailableError:
         return UnavailableError(
             f"rank {self._rank} of {self._world_size} waited {self._timeout:.0f} s for {whom} to agree on a step of a "
-            "stream: all ranks must take equally many batches, and iterate alike; where one needs longer, give "
-            'meeting={"timeout": seconds}'
+            "stream: all ranks must take the same number of batches, and iterate in the same way. If one needs longer, "
+            'pass meeting={"timeout": seconds}'
         )

@@ -1,8 +1,8 @@
-"""Several processes of one job that each find themselves rank 0 of 1: how they notice one another on a node.
+"""Detects several processes of one job on a node that each run as rank 0 of 1.
 
-Each binds a Unix socket in Linux's abstract namespace whose name is made of user, job and dataset. The second to do so
-is refused by the kernel. There is no file, and the kernel gives the name back when the process ends, however it ends.
-Processes on other nodes, or in containers with networks of their own, are not seen.
+Each process binds a Unix socket in Linux's abstract namespace. Its name is made of user, job and dataset. The kernel
+refuses the second process that binds the same name. There is no file, and the kernel frees the name when the process
+ends, however it ends. Processes on other nodes, or in containers with their own networks, are not detected.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ POD = "JOB_COMPLETION_INDEX"
 """The variable by which Kubernetes numbers the pods of an Indexed Job."""
 
 VISITORS = 1024
-"""How many later processes can learn who holds a name; the rest hear of another process."""
+"""The number of later processes that can find out which process holds a name. The others report "another process"."""
 
 _held: dict[str, socket.socket] = {}
-"""The sockets of this process, which has one for each dataset, however many loaders read it."""
+"""The sockets of this process: one for each dataset, however many loaders read it."""
 _told: dict[str, str] = {}
-"""What this process was told instead."""
+"""The sentences for datasets whose name another process holds."""
 _lock = threading.Lock()
 
 
 def others(dataset: str) -> str | None:
-    """Return a sentence on who else of this job reads the dataset alone; None if nobody is known.
+    """Return a sentence about another process of this job that reads the dataset as rank 0 of 1; None if none is known.
 
-    The first process to ask holds the name until it ends and is told of nobody: those that come later are.
+    The first process holds the name until it ends, and gets None. Later processes get a sentence about it.
     """
     job = job_of_this_process()
     if job is None:
         return None
     if os.environ.get(POD, "").isdigit() and int(os.environ[POD]) > 0:
-        return f"{POD}={os.environ[POD]} says that there are other pods, but nothing says how many ranks they make up"
+        return f"{POD}={os.environ[POD]} says that there are other pods, but no variable says how many ranks there are"
     key = hashlib.sha256("\0".join((str(os.geteuid()), job, dataset)).encode()).hexdigest()
     name = f"\0foreload/{key}".encode()
     with _lock:
@@ -67,7 +67,7 @@ def others(dataset: str) -> str | None:
             claim.close()
             if failure.errno != errno.EADDRINUSE:
                 inform(
-                    f"other processes of {job} that read this dataset alone cannot be looked for: {failure}"
+                    f"cannot check for other processes of {job} that read this dataset as rank 0 of 1: {failure}"
                 )
                 return None
         else:
@@ -80,7 +80,7 @@ def others(dataset: str) -> str | None:
 
 
 def job_of_this_process() -> str | None:
-    """Return what names the job that this process belongs to, the innermost of several; None if it is unknown."""
+    """Return a name for the job of this process, of several jobs the innermost; None if it is unknown."""
     if _places.in_ray_worker():
         return _ray_job()
     run, address, port = (
@@ -102,16 +102,16 @@ def job_of_this_process() -> str | None:
 
 
 def _ray_job() -> str:
-    """Return the job of Ray that this worker runs, and the trial of it: Tune's trials each train alone."""
+    """Return a name for the Ray job and trial of this worker. Each trial of Tune trains alone."""
     context = sys.modules["ray"].get_runtime_context()
     job = f"Ray's job {context.get_job_id()} at {context.gcs_address}"
-    # Tune's public context warns where there is no trial.
+    # Tune's public context warns if there is no trial.
     trial = getattr(_places.ray_session(), "trial_info", None)
     return job if trial is None else f"{job}, trial {trial.id}"
 
 
 def _holder(name: bytes) -> int | None:
-    """Return the process that holds a name; None if it does not show in this one's namespace, or has just ended."""
+    """Return the process that holds a name; None if it is not visible in this one's namespace, or has just ended."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as visitor:
         visitor.setblocking(False)
         try:
@@ -123,7 +123,7 @@ def _holder(name: bytes) -> int | None:
 
 
 def _forget() -> None:
-    """Close the copies of the parent's sockets in a forked process, which is another one."""
+    """Close the copies of the parent's sockets in a forked process, which is a separate process."""
     global _lock
     _lock = threading.Lock()
     for claim in _held.values():

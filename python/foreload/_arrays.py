@@ -1,4 +1,4 @@
-"""NumPy arrays of tensors, for `np.asarray(tensor)`. NumPy is imported only when it asks."""
+"""NumPy arrays of tensors, for `np.asarray(tensor)`. NumPy is imported only when it is used."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import importlib
 from typing import Any
 
 _NO_BFLOAT16 = (
-    "NumPy has no bfloat16: take the tensor by torch.from_dlpack or jax.dlpack.from_dlpack, install the package "
+    "NumPy has no bfloat16: use torch.from_dlpack or jax.dlpack.from_dlpack, install the package "
     'ml_dtypes and call np.asarray(tensor) again, or make the loader with dtype="float16" or "float32"'
 )
 
@@ -20,7 +20,7 @@ class _Memory:
 
 
 def array(tensor: Any, interface: dict[str, Any], dtype: Any, copy: bool | None) -> Any:
-    """Return an array of a tensor in host memory, which `interface` describes; of bfloat16, as uint16.
+    """Return an array of a tensor in host memory, which `interface` describes (bfloat16 as uint16).
 
     Raises:
         TypeError: The tensor is bfloat16, and the package `ml_dtypes` is not installed.

@@ -1,4 +1,4 @@
-"""The boards of clusters: torch's store, an actor of Ray, JAX's store, and a directory that all ranks share."""
+"""The boards by which ranks meet: torch's store, an actor of Ray, JAX's store, and a directory that all ranks share."""
 
 from __future__ import annotations
 
@@ -22,20 +22,21 @@ from foreload._engines import Board, BoardLostError
 from foreload._errors import config_error
 
 NO_VALUE = "there is no such key"
-"""What no rank ever puts into a store: all values are JSON objects and what follows them."""
+"""A value that no rank puts into a store, because all values begin with a JSON object."""
 
 
 class TorchStore(Board):
-    """The key-value store by which torch's processes find each other. Neither a GPU nor NCCL is touched."""
+    """The key-value store by which torch's processes find each other. It uses neither a GPU nor NCCL."""
 
     _hosted: Any = None
-    """The launcher's store, which ends when nobody in this process holds it. A process group that is made later at the
-    same address goes on with it."""
+    """The launcher's store, which ends when no object in this process refers to it. A process group that is made later
+    at the same address continues to use it."""
 
     def __init__(self, name: str, store: Any) -> None:
         self.name = name
-        # An agent counts a restart only where one of its own workers failed, so that TORCHELASTIC_RESTART_COUNT differs
-        # between the nodes of one attempt. What an earlier attempt left in the agents' store is told by its sessions.
+        # An agent counts a restart only if one of its own workers failed, so TORCHELASTIC_RESTART_COUNT differs between
+        # the nodes of one attempt. Values that an earlier attempt left in the agents' store are recognised by their
+        # sessions.
         run = os.environ.get("TORCHELASTIC_RUN_ID")
         self.generation = "" if run is None else f"TORCHELASTIC_RUN_ID={run}"
         self._store = sys.modules["torch.distributed"].PrefixStore(f"foreload/{self.generation}", store)
@@ -43,8 +44,8 @@ class TorchStore(Board):
     @classmethod
     def of_process_group(cls) -> TorchStore | None:
         """Return the store of the initialised process group; None if it has none, as with torch's backend `mpi`."""
-        # The store has no public name. What is public, all_gather_object, needs a group for the CPU, which under NCCL
-        # all ranks would have to make, with connections from each to each.
+        # The store has no public name. The public all_gather_object needs a group for the CPU. With NCCL, all ranks
+        # would have to make one, with connections between all of them.
         from torch.distributed import distributed_c10d
 
         store = distributed_c10d._get_default_store()
@@ -85,8 +86,8 @@ class TorchStore(Board):
     def get(self, key: str) -> bytes | None:
         """Return the value.
 
-        The store's own `get` waits for one, also where it goes between a `check` and a `get`. A comparison does not
-        wait: where there is no value it returns what it was told to expect.
+        The store's own `get` waits for a value, also if the value is removed between a `check` and a `get`. A
+        comparison does not wait: if there is no value, it returns the expected one.
         """
         with self._failures():
             value = self._store.compare_set(key, NO_VALUE, NO_VALUE)
@@ -99,7 +100,7 @@ class TorchStore(Board):
 
     @contextlib.contextmanager
     def _failures(self) -> Any:
-        """Turn the failures of torch, which come in several classes, into ours."""
+        """Convert torch's errors, which have several classes, to `BoardLostError`."""
         try:
             yield
         except RuntimeError as failure:
@@ -107,7 +108,7 @@ class TorchStore(Board):
 
 
 class Shelf:
-    """What the actor of Ray is: a dictionary."""
+    """The dictionary that runs as an actor of Ray."""
 
     def __init__(self) -> None:
         self._values: dict[str, bytes] = {}
@@ -126,7 +127,7 @@ class Shelf:
 
 
 class RayActor(Board):
-    """A named actor of Ray. It ends with the worker that made it, so that nothing of it outlives the training."""
+    """A named actor of Ray. It ends with the worker that made it, so nothing remains after the training."""
 
     name = "an actor of Ray"
 
@@ -165,11 +166,11 @@ class RayActor(Board):
             answer = getattr(self._actor, method).remote(*arguments)
             return self._ray.get(answer, timeout=self._timeout)
         except (ValueError, self._ray.exceptions.RayError) as failure:
-            # A ValueError says that the name is still that of an actor which has just died.
+            # A ValueError means that the name still belongs to an actor that has just died.
             raise BoardLostError(f"{self.name} does not answer: {failure}") from failure
 
     def _training(self) -> str:
-        """Return the name of Ray Train's experiment, where this is one of its workers."""
+        """Return the name of Ray Train's experiment; empty outside of its workers."""
         if _places.of_ray_train() is None:
             return ""
         return str(sys.modules["ray.train"].get_context().get_experiment_name())
@@ -178,8 +179,8 @@ class RayActor(Board):
 class JaxStore(Board):
     """The key-value store of `jax.distributed`, which ends with the coordinator.
 
-    It has no public name; checkpoint libraries use it as this does. JAX's public `process_allgather` runs on devices,
-    whose memory it takes.
+    It has no public name; checkpoint libraries use it in the same way. JAX's public `process_allgather` runs on
+    devices, and takes memory there.
     """
 
     name = "jax.distributed's store"
@@ -188,7 +189,7 @@ class JaxStore(Board):
         self._client = getattr(_places.jax_state(), "client", None)
         if not hasattr(self._client, "key_value_try_get_bytes"):
             message = (
-                "this version of JAX has no store that can be asked without waiting: take a newer one, or give "
+                "this version of JAX has no store that can be read without waiting: install a newer one, or pass "
                 "allgather"
             )
             raise UnavailableError(message)
@@ -215,7 +216,7 @@ class JaxStore(Board):
 
     @contextlib.contextmanager
     def _failures(self) -> Any:
-        """Turn JAX's error, which is a RuntimeError, into ours."""
+        """Convert JAX's error, which is a RuntimeError, to `BoardLostError`."""
         try:
             yield
         except RuntimeError as failure:
@@ -223,9 +224,10 @@ class JaxStore(Board):
 
 
 class Folder(Board):
-    """Files in a directory that all ranks share, each published by a rename, gone when the ranks have met.
+    """Files in a directory that all ranks share, each published by a rename, and removed when the ranks have met.
 
-    They lie in a folder named by job, step and attempt. What a killed attempt left behind rank 0 of the next removes.
+    They are in a folder named by job, step and attempt. Rank 0 removes the folders of earlier attempts that were
+    killed.
     """
 
     def __init__(self, directory: str | os.PathLike[str], rank: int, world_size: int) -> None:
@@ -236,7 +238,7 @@ class Folder(Board):
         self._folder = Path(directory) / f"{stem}-{attempt}"
         try:
             if self._owner() != os.geteuid():
-                raise config_error("peers", f"{self._folder} belongs to another user: name another directory")
+                raise config_error("peers", f"{self._folder} belongs to another user: use another directory")
             if rank == 0:
                 for earlier in Path(directory).glob(f"{stem}*"):
                     named = re.fullmatch(r"(?:\.\w+)?-(\d+)", earlier.name.removeprefix(stem))
@@ -247,13 +249,13 @@ class Folder(Board):
             raise config_error("peers", message) from failure
 
     def _owner(self) -> int:
-        """Return who owns the folder, which is made where it is missing.
+        """Return the owner of the folder, which is created if it does not exist.
 
-        Rank 0 of the exchange before may remove it at any moment: then it is made again.
+        Rank 0 of the previous exchange may remove it at any moment; then it is created again.
         """
         self._folder.parent.mkdir(parents=True, exist_ok=True)
         while True:
-            # With `exist_ok`, mkdir raises where the folder goes between its two looks at it.
+            # With `exist_ok`, mkdir raises if the folder is removed between its two checks.
             with contextlib.suppress(FileExistsError):
                 self._folder.mkdir(mode=0o700)
             with contextlib.suppress(FileNotFoundError):
@@ -263,7 +265,7 @@ class Folder(Board):
                 return found.st_uid
 
     def put(self, key: str, value: bytes) -> None:
-        """Write a file and rename it, so that nobody sees a part of it."""
+        """Write a file and rename it, so that no rank reads a part of it."""
         path = self._path(key)
         unfinished = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
         try:
@@ -292,7 +294,7 @@ class Folder(Board):
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def apart(self, name: str) -> Folder:
-        """Return a board in a folder of its own: this one is gone when the ranks have met."""
+        """Return a board in a separate folder, because this one is removed when the ranks have met."""
         stem, _, attempt = self._folder.name.rpartition("-")
         other = copy.copy(self)
         other._folder = self._folder.with_name(f"{stem}.{name}-{attempt}")
@@ -306,22 +308,22 @@ class Folder(Board):
         return True
 
     def _path(self, key: str) -> Path:
-        """Return where a value lies."""
+        """Return the path of a value's file."""
         return self._folder / key.replace("/", "-")
 
 
 def _job_and_attempt(world_size: int) -> tuple[str, int]:
-    """Return what names this job, and how often it was started again before.
+    """Return a name for this job, and the number of its earlier restarts.
 
     Raises:
-        foreload.ConfigError: Nothing names it, so that two jobs could not be told apart in the directory.
+        foreload.ConfigError: No variable names the job, so two jobs could not be distinguished in the directory.
     """
     if "TORCHELASTIC_RUN_ID" in os.environ:
         # Its agents do not agree on the number of an attempt.
         return f"torchrun {os.environ['TORCHELASTIC_RUN_ID']} {os.environ.get('MASTER_PORT', '')}", 0
     if "SLURM_JOB_ID" in os.environ:
         job = f"slurm {os.environ['SLURM_JOB_ID']}"
-        # Where mpirun started the ranks, some may be of its daemons' step and some of the batch script.
+        # If mpirun started the ranks, some may belong to the step of its daemons, and some to the batch script.
         if os.environ.get(_places.SLURM[1]) == str(world_size) and "SLURM_STEP_ID" in os.environ:
             job += f" {os.environ['SLURM_STEP_ID']}"
         restarts = "SLURM_RESTART_COUNT"
@@ -329,8 +331,8 @@ def _job_and_attempt(world_size: int) -> tuple[str, int]:
     job = job_of_this_process()
     if job is None:
         message = (
-            "no variable of a launcher names this job, so that two jobs could not be told apart in the shared "
-            "directory: start it by srun, mpirun or torchrun, or give allgather"
+            "no variable of a launcher names this job, so two jobs could not be distinguished in the shared "
+            "directory: start it with srun, mpirun or torchrun, or pass allgather"
         )
         raise config_error("peers", message)
     return job, 0

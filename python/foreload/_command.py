@@ -1,10 +1,10 @@
-"""How this environment's `foreload` is run in a process of its own."""
+"""Returns the command that runs this environment's `foreload` in a separate process."""
 
 import sys
 
 from foreload import _core
 
-# Only the core is loaded, which is there in a quarter of the time that the whole package takes.
+# Only the core is loaded, in a quarter of the time of the whole package.
 _PROGRAM = """
 import sys
 from importlib.machinery import ExtensionFileLoader
@@ -18,12 +18,12 @@ sys.exit(core.main(["foreload", *sys.argv[2:]]))
 
 
 def own_command() -> list[str]:
-    """Return the program and its first arguments, to which those of a command of `foreload` are added.
+    """Return the program and its first arguments. The arguments of a command of `foreload` follow them.
 
-    Raises UnavailableError where Python does not know its own program, as where it is embedded in another.
+    Raises UnavailableError if Python does not know its own program, for example if it is embedded in another one.
     """
     if not sys.executable:
         raise _core.UnavailableError(
-            "Python is part of another program here, and cannot be started by itself"
+            "Python is embedded in another program here, so it cannot be started as a separate process"
         )
     return [sys.executable, "-I", "-S", "-c", _PROGRAM, _core.__file__]

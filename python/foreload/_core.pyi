@@ -19,31 +19,31 @@ from foreload._types import ConcealedSample, LoaderState, SampleFailure
 __version__: str
 
 IMAGE_EXTENSIONS: tuple[str, ...]
-"""Extensions of the files that are images, in lower case, without the dot."""
+"""The extensions of image files, in lower case, without the dot."""
 
 LABEL_COLUMNS: tuple[str, ...]
-"""Usual names of the column with the labels in tables, the best first."""
+"""The usual names of the label column in tables, the best first."""
 
 LONE_LABEL_COLUMNS: tuple[str, ...]
-"""Names of the column with the labels if none has a usual name, and only one column has a name of these."""
+"""Names of the label column if no column has a usual name and exactly one column has one of these."""
 
 DTYPES: tuple[str, ...]
-"""Names of the images' element types."""
+"""The names of the images' element types."""
 
 TRANSFORMS: str
-"""The table of transforms as JSON, of which `foreload.transforms` makes its classes."""
+"""The table of transforms as JSON, from which `foreload.transforms` makes its classes."""
 
 class Error(Exception):
     """Any failure of Foreload."""
 
 class ConfigError(Error):
-    """A setting has a wrong value, or there is no setting of that name; the message says which and what to do."""
+    """A setting has an invalid value, or no setting has this name; the message says which and what to do."""
 
 class DatasetError(Error):
     """The dataset or its index cannot be used."""
 
 class DatasetChangedError(DatasetError):
-    """The dataset is not what it was when it was indexed."""
+    """The dataset has changed since it was indexed."""
 
 class IoError(Error):
     """An operation on a file failed."""
@@ -52,7 +52,7 @@ class DecodeError(Error):
     """An image cannot be decoded."""
 
 class SampleError(Error):
-    """A sample failed; `__cause__` says why."""
+    """A sample failed; `__cause__` is the reason."""
 
     sample_id: int
     key: str | None
@@ -65,32 +65,32 @@ class TooManyErrorsError(Error):
     """More samples failed than `max_errors` allows; `__cause__` is the last failure."""
 
 class UnavailableError(Error):
-    """Something this build or machine does not have."""
+    """Something that this build or machine does not have was requested."""
 
 class GpuError(Error):
-    """A call of the GPU's driver or of a library on it failed."""
+    """A call of the GPU's driver, or of a library on it, failed."""
 
 class InternalError(Error):
     """A defect in Foreload."""
 
 class Warning(UserWarning):
-    """Something is left out, replaced or slower than it could be, though nothing failed."""
+    """Something was skipped, replaced or slowed down, although nothing failed; the message says what to do."""
 
 def release_gpus() -> None:
     """Free what this process keeps on GPUs for its next loader: nvJPEG's decoders with their memory, and kernels.
 
-    Loaders that are in use keep what they need. At the end of the process this happens by itself.
+    Loaders in use keep the objects that they need. At the end of the process, all are freed automatically.
     """
 
 @disjoint_base
 class Loader:
-    """The base of `ImageLoader` and `FileLoader`. Make one of these.
+    """The base of `ImageLoader` and `FileLoader`. Use one of these.
 
-    Every iteration is the epoch after the previous one, whether that came to its end or not; the first is epoch 0.
-    `set_epoch` or a loaded state chooses another epoch for one iteration. An iteration that was never asked for a batch
-    does not count. The order depends on (dataset, selection, seed, epoch) alone. A loader runs one epoch at a time: a
-    new iteration ends the former one. A child of `os.fork` can read the batches that its parent holds, but needs a
-    loader of its own for others.
+    Every iteration runs the epoch after the previous one, whether that was completed or not; the first is epoch 0.
+    `set_epoch` or a loaded state chooses another epoch for one iteration. An iteration from which no batch was
+    requested does not count. The order depends on (dataset, selection, seed, epoch) alone. A loader runs one epoch at a
+    time: a new iteration ends the previous one. A child of `os.fork` can read the batches that its parent holds, but
+    needs its own loader for others.
     """
 
     def __iter__(self) -> Batches:
@@ -99,46 +99,47 @@ class Loader:
         Raises (also while iterating):
             SampleError: A sample failed and `on_error` is `raise`.
             TooManyErrorsError: More samples failed than `max_errors`.
-            ConfigError: Every batch the `memory` setting allows is kept by the consumer.
+            ConfigError: The consumer keeps all batches that the `memory` setting allows.
             IoError: There is no memory, or the reader failed.
             GpuError: The GPU's driver or a library on it failed.
         """
     def batches(self, epoch: int | None = None, first_step: int = 0) -> Batches:
-        """Begin an epoch (None: the one that `epoch` says) at `first_step`.
+        """Begin an epoch (None: that of the property `epoch`) at `first_step`.
 
-        A `first_step` at or past the end gives no batch. The iteration has a state of its own; the loader's state and
-        its next epoch do not change. It raises the same errors as iterating.
+        A `first_step` at or past the end yields no batch. The iteration has its own state; the loader's state and its
+        next epoch do not change. It raises the same errors as iterating.
         """
     def __len__(self) -> int:
-        """The number of batches of this rank in one epoch."""
+        """Return the number of batches of this rank in one epoch."""
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch of the next iteration. An epoch that was run before is the same again.
+        """Choose the epoch of the next iteration. An epoch that was run before has the same batches again.
 
-        A loaded state of that epoch still says where it begins.
+        A loaded state of that epoch still decides where it begins.
         """
     def state_dict(self, *, at_step: int | None = None) -> LoaderState:
-        """Return where the latest iteration stands: at `position` in the order of `epoch`, counting all ranks.
+        """Return the state of the latest iteration: its `position` in the order of `epoch`, counting all ranks.
 
-        It counts batches that were yielded, not those that were read ahead. When all samples of an epoch were yielded
+        It counts batches that were yielded, not those that were read ahead. When all samples of an epoch were yielded,
         the state still belongs to that epoch.
 
         Args:
-            at_step: The number of steps of the epoch after which the state is wanted, for frameworks that take batches
-                from the loader before they are used. None: after the last batch that was yielded.
+            at_step: The number of steps of the epoch that the state includes, for frameworks that take batches from the
+                loader before they are used. None: all batches that were yielded.
 
         Raises:
-            ConfigError: `at_step` is no step that this iteration yielded.
+            ConfigError: `at_step` is not a step that this iteration yielded.
         """
     def load_state_dict(self, state: LoaderState) -> None:
         """Resume where `state` was saved.
 
-        The next iteration is the rest of the state's epoch, or the next epoch if nothing is left. So a training has
-        `range(loader.epoch, epochs)` left, also with `set_epoch` in the loop. Choosing a finished epoch, before or
-        after loading its state, gives an iteration without batches, and a warning.
+        The next iteration is the rest of the state's epoch, or the next epoch if nothing is left. So the remaining
+        epochs of a training are `range(loader.epoch, epochs)`, also with `set_epoch` in the loop. Choosing a finished
+        epoch, before or after loading its state, gives an iteration without batches, and a warning.
 
-        Resuming reads nothing of what was yielded before, and takes equally long at any position. The number of ranks
-        may change if all together take as many samples in a step; in the middle of an epoch iterating refuses numbers
-        that do not fit. Settings of the images may change; the random numbers stay the same.
+        Resuming reads nothing of what was yielded before, and takes the same time at any position. The number of ranks
+        may change if all ranks together still take the same number of samples in a step. In the middle of an epoch,
+        iterating raises an error for numbers that do not fit. Settings of the images may change; the random numbers
+        stay the same.
 
         Raises:
             ConfigError: The state is of another dataset, seed, order or version; the message names what differs.
@@ -147,7 +148,7 @@ class Loader:
     def epoch(self) -> int:
         """The current epoch, or between iterations the one that the next iteration runs.
 
-        An epoch is current from the iteration's beginning until it has no more batches, fails or is dropped.
+        An epoch is current from the beginning of its iteration until that has no more batches, fails or is dropped.
         """
     @property
     def samples(self) -> int:
@@ -160,12 +161,12 @@ class Loader:
         """The number of samples per step and rank."""
     @property
     def last_batch(self) -> Literal["drop", "pad", "partial"]:
-        """What happens to the samples that do not fill the last global batch, where it was left open too."""
+        """What happens to the samples that do not fill the last global batch; by default, the chosen value."""
     @property
     def labeled(self) -> bool:
-        """Whether samples have labels: class directories, or a class number beside each image in a shard.
+        """Whether samples have labels: class directories, or a class number with each image in a shard.
 
-        Without them batches have no `labels`, and settings that need classes are refused.
+        Without labels, batches have no `labels`, and settings that need classes are refused.
         """
     def _check_labeled(self) -> None: ...
     @property
@@ -173,7 +174,7 @@ class Loader:
     def _place_in_world(self) -> tuple[int, int]: ...
     @property
     def classes(self) -> list[str]:
-        """Class names by number; empty when the dataset has only numbers, or no labels."""
+        """Class names by number; empty if the dataset has only numbers, or no labels."""
     @property
     def targets(self) -> np.ndarray:
         """Class numbers of all samples, drawn or not, by their number in the index: int64 [samples].
@@ -187,65 +188,65 @@ class Loader:
         """SHA-256 of the dataset's layout, names, extents and labels, in hex."""
     @property
     def io(self) -> str:
-        """How bytes are read, in words; empty before the first iteration."""
+        """A description of how bytes are read; empty before the first iteration."""
     @property
     def errors(self) -> list[SampleFailure]:
         """Failures of the latest iteration that were skipped or replaced by zeros (the first 1000)."""
     @property
     def concealed(self) -> list[ConcealedSample]:
-        """Damaged images of the latest iteration that were decoded all the same (the first 1000), by sample.
+        """Damaged images of the latest iteration that were decoded anyway (the first 1000), by sample.
 
-        Images that were read ahead are among them. They do not count against `max_errors`.
+        They include images that were read ahead, and do not count against `max_errors`.
         """
     def locate(self, sample_id: int) -> tuple[os.PathLike[str], int, int]:
-        """Return the file of a sample (for shards, the shard), where its bytes begin, and their number."""
+        """Return the file of a sample (for shards, the shard), the offset of its bytes, and their number."""
 
 def without_secrets(place: str) -> os.PathLike[str]:
     """Return a path, URL or command as messages may show it: without user, password and query."""
 
 def is_for_evaluation(split: str) -> bool:
-    """Return whether a split is for evaluation, by its name."""
+    """Return whether the name of a split means that it is for evaluation."""
 
 def is_random(transforms: str) -> bool:
-    """Return whether any of a list of transforms draws random numbers, given by `foreload.transforms.to_json`.
+    """Return whether a list of transforms, as JSON of `foreload.transforms.to_json`, draws random numbers.
 
     Raises:
-        ConfigError: Foreload cannot do the list.
+        ConfigError: Foreload does not support the list.
     """
 
 def compiled_size(transforms: str) -> tuple[int, int] | None:
-    """Return height and width of the images that a list of transforms makes, given by `foreload.transforms.to_json`.
+    """Return height and width of the images that a list of transforms, as JSON of `foreload.transforms.to_json`, makes.
 
-    The result is None where each image has a size of its own.
+    The result is None if each image has its own size.
 
     Raises:
-        ConfigError: The list cannot be compiled: one pass cannot do it in this order.
+        ConfigError: The list cannot be compiled to one pass in this order.
     """
 
 def drawn_operations(transforms: str, width: int, height: int, samples: int, seed: int = 0) -> str:
-    """Return what a list of transforms, as JSON, draws in epoch 0 for samples of this width and height.
+    """Return the operations that a list of transforms, as JSON, draws in epoch 0 for samples of this width and height.
 
-    The result is a JSON list with a pair for each sample: its operations and its erasures, as `ImageLoader.view` says.
+    The result is a JSON list with a pair for each sample: its operations and its erasures, as in `ImageLoader.view`.
 
     Raises:
-        ConfigError: The list cannot be compiled, or one of its transforms cannot be done to such images.
+        ConfigError: The list cannot be compiled, or one of its transforms cannot be applied to such images.
     """
 
 def replay_operations(ops: str, levels: bytes, width: int, height: int) -> bytes:
-    """Return what operations make of the grey levels of an image, planes of R, G and B: uint8 [3, height, width].
+    """Return an image, planes of R, G and B as uint8 [3, height, width], after some operations.
 
-    `ops` is a JSON list as `ImageLoader.view` gives it. Levels come and go in C order.
+    `ops` is a JSON list as `ImageLoader.view` returns it. `levels` and the result are in C order.
 
     Raises:
-        ConfigError: There are other operations than the core's, they cannot be done to an image of that size, or there
-            are not as many levels as it has.
+        ConfigError: An operation is unknown, or cannot be applied to an image of that size, or the number of levels is
+            not that of the image.
     """
 
 def same_transforms(one: str, other: str) -> bool:
-    """Return whether two lists of transforms, as JSON, say the same, with the core's defaults of what they leave out.
+    """Return whether two lists of transforms, as JSON, are the same, with the core's defaults for omitted parameters.
 
     Raises:
-        ConfigError: One of them is no list of transforms.
+        ConfigError: One of them is not a list of transforms.
     """
 
 def main(arguments: Sequence[str | os.PathLike[str]]) -> int:

@@ -1,4 +1,4 @@
-"""What the sources of `foreload.dali` have in common: which outputs DALI gets of a batch, and how."""
+"""The common part of the sources of `foreload.dali`: the outputs of a batch, and how DALI gets them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Made(Protocol):
-    """What makes the batches, and says what is in them."""
+    """An object that makes the batches and describes them."""
 
     @property
     def memory_format(self) -> str:
@@ -35,16 +35,16 @@ def checked_depth(prefetch_queue_depth: Any, settings: dict[str, Any]) -> int:
     """Return the depth of a pipeline's queue.
 
     Raises:
-        ConfigError: It is no depth, or `settings` say how many batches are kept.
+        ConfigError: It is not a depth, or `settings` has `keep`.
     """
     is_number = isinstance(prefetch_queue_depth, int | np.integer) and not isinstance(
         prefetch_queue_depth, bool
     )
     if not is_number or prefetch_queue_depth < 1:
-        message = f"is {prefetch_queue_depth!r}, must be a whole number from 1 on"
+        message = f"is {prefetch_queue_depth!r}, must be a whole number of at least 1"
         raise config_error("prefetch_queue_depth", message)
     if "keep" in settings:
-        message = "is this source's own to say: give prefetch_queue_depth, the pipeline's"
+        message = "is set by this source: pass prefetch_queue_depth, that of the pipeline"
         raise config_error("keep", message)
     return int(prefetch_queue_depth)
 
@@ -53,10 +53,10 @@ class DaliSource:
     """A source for `fn.external_source`.
 
     Args:
-        made: What makes the batches.
+        made: The object that makes the batches.
         loader: The loader.
         depth: The depth of the pipeline's queue.
-        decoded: Whether the first output are images, not the files themselves.
+        decoded: Whether the first output has images and not files.
         fields: Whether the outputs are fields.
         with_labels: Whether there are labels, without fields.
         with_present: Whether there are outputs that say which samples have a field.
@@ -67,7 +67,7 @@ class DaliSource:
     """
 
     _batch_info: bool
-    """Whether DALI says which batch it wants."""
+    """Whether DALI passes the number of the batch that it wants."""
 
     def __init__(
         self,
@@ -87,11 +87,11 @@ class DaliSource:
         if not fields:
             self._tensors = [tensor for tensor in self._tensors if with_labels or tensor[0] != "label"]
         if any(tensor[1] == "bfloat16" for tensor in self._tensors):
-            raise config_error("dtype", "is bfloat16, which DALI does not know; use float16 or float32")
+            raise config_error("dtype", "is bfloat16, which DALI does not support; use float16 or float32")
         if decoded and made._mixes_hard_labels:
-            message = "has no num_classes, so that labels would go unmixed: give MixUp and CutMix num_classes"
+            message = "has no num_classes, so labels would not be mixed: pass num_classes to MixUp and CutMix"
             raise config_error("mix", message)
-        # The fields of which an output says which samples have them.
+        # The fields with an output that says which samples have them.
         self._present: list[str] = made._optional if with_present else []
         self._with_mask = with_mask
         self.num_outputs = len(self._tensors) + len(self._present) + bool(with_mask)
@@ -107,23 +107,23 @@ class DaliSource:
         """Return DALI's data nodes of the outputs, for use inside of a pipeline definition.
 
         It is `fn.external_source` with all arguments that belong to this source: types, dimensions, layout (`CHW` or
-        `HWC`), and no copy where the memory is on `device` already.
+        `HWC`), and no copy if the memory is on `device` already.
 
         Args:
-            device: `cpu` or `gpu`, for all outputs; None: where the loader puts the images.
+            device: `cpu` or `gpu`, for all outputs. None: the device of the loader's images.
 
         Raises:
             ConfigError: The pipeline's queue is deeper than this source was made for, its batch size is smaller, or
-                encoded files are asked for on the GPU.
+                encoded files are requested on the GPU.
         """
         from nvidia.dali.pipeline import Pipeline, do_not_convert
 
         self._check(Pipeline.current())
-        # A pipeline with enable_conditionals rewrites what is called in its definition, but not this.
+        # A pipeline with enable_conditionals rewrites the functions that its definition calls, but not this one.
         return do_not_convert(self._data_nodes)(device)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Refuse to be sent to another process, with the reason."""
+        """Raise an error: the source cannot be sent to another process."""
         raise self._one_process()
 
     @property
@@ -131,30 +131,30 @@ class DaliSource:
         return self._decoded and self.loader.device.startswith("cuda")
 
     def _check_process(self) -> None:
-        """Refuse to work in a process of `parallel=True`."""
+        """Raise an error in a process of `parallel=True`."""
         if os.getpid() != self._process:
             raise self._one_process()
 
     def _one_process(self) -> UnavailableError:
         return UnavailableError(
-            f"{type(self).__name__} works in the pipeline's own process, with threads of its own, not in DALI's worker "
-            "processes: leave parallel=False"
+            f"{type(self).__name__} works in the pipeline's own process, with its own threads, not in DALI's worker "
+            "processes: use parallel=False"
         )
 
     def _outputs(self, batch: Batch) -> tuple[Any, ...]:
-        """Return what DALI gets of a batch."""
+        """Return the outputs of a batch for DALI."""
         outputs: list[Tensor | list[Tensor]] = []
         for field in dict.fromkeys(tensor[0] for tensor in self._tensors):
             output = batch.files if field == "" else batch.labels if not self._decoded else batch[field]
             outputs += output if isinstance(output, tuple) else [output]
-        # Truth values go as bytes: DALI takes the array interface's bool for int8.
+        # Truth values are passed as bytes: DALI reads bool of the array interface as int8.
         outputs += [batch._present_bytes(name) for name in self._present]
         if self._with_mask:
             outputs.append(batch._mask_bytes)
         return tuple(self._for_dali(output) for output in outputs)
 
     def _for_dali(self, output: Tensor | list[Tensor]) -> Any:
-        """Convert to what DALI takes without a copy and keeps alive: NumPy arrays, or CUDA array interfaces."""
+        """Convert to objects that DALI takes without a copy and keeps alive: NumPy arrays, or CUDA array interfaces."""
         if isinstance(output, list):
             return [np.from_dlpack(tensor) for tensor in output]
         return output if self._on_gpu else np.from_dlpack(output)
@@ -198,9 +198,7 @@ class DaliSource:
             message = f"is {self._depth}, but the pipeline's is {depth}: make the source with {depth} too"
             raise config_error("prefetch_queue_depth", message)
         if pipeline.max_batch_size < self.loader.batch_size:
-            message = (
-                f"is {self.loader.batch_size}, but the pipeline's is {pipeline.max_batch_size}: raise that"
-            )
+            message = f"is {self.loader.batch_size}, but the pipeline's is {pipeline.max_batch_size}: raise that one"
             raise config_error("batch_size", message)
 
 

@@ -1,4 +1,4 @@
-"""Docstrings of classes that hand settings on to a loader: their own arguments, then those of the loader."""
+"""Docstrings of classes that pass settings on to a loader: their own arguments, then those of the loader."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Class = TypeVar("Class", bound=type)
 
 
 def arguments(documented: type) -> dict[str, str]:
-    """Return the paragraph of each argument in the docstring of a class, by name, as it stands there."""
+    """Return the paragraph of each argument in the docstring of a class by name, unchanged."""
     doc = inspect.cleandoc(documented.__doc__ or "")
     section = doc.partition("\nArgs:\n")[2].partition("\n\n")[0]
     # An argument begins with an indent of four; the rest of its paragraph is indented by more.
@@ -20,7 +20,7 @@ def arguments(documented: type) -> dict[str, str]:
 
 
 def hands_on_settings(loader: type) -> Callable[[Class], Class]:
-    """Add the paragraphs of a loader on the settings that a class takes as `**settings` to the class's docstring."""
+    """Return a decorator that adds a loader's paragraphs about the settings that a class takes as `**settings`."""
 
     def add(made: Class) -> Class:
         own = arguments(made)

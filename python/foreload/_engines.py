@@ -1,7 +1,7 @@
-"""What carries an exchange between ranks: the cluster's own means, of which the first that is there is taken.
+"""The engines of a cluster by which ranks exchange bytes. The first one that is available is used.
 
-A `Gather` gathers by itself. A `Board` keeps values under keys, which one rank puts and another gets; the keys of a
-board lie apart from all others, under the job's generation.
+A `Gather` gathers the bytes of all ranks in one call. A `Board` keeps values under keys, which one rank puts and
+another one gets. The keys of a board are separate from all others, under the job's generation.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from foreload._errors import config_error
 
 
 class BoardLostError(Exception):
-    """What kept a board has died, and its values with it."""
+    """The process or store that kept a board has ended, and its values are lost."""
 
 
 class RanksMissingError(Exception):
-    """Not all ranks came in time."""
+    """Not all ranks took part in time."""
 
 
 class Engine(ABC):
-    """What carries an exchange."""
+    """The base of all engines."""
 
     name: str
-    """As a user knows it."""
+    """Its name in messages."""
     generation: str = ""
-    """The job's attempt; empty where the engine ends with it."""
+    """The job's attempt; empty if the engine ends with the attempt."""
     life: str = ""
-    """What of this process takes part, where it may take part in several trainings one after another."""
+    """The actor or task of this process that takes part, if the process may run several trainings one after another."""
 
 
 class Gather(Engine):
@@ -45,7 +45,7 @@ class Gather(Engine):
         """Return the bytes of all ranks, by rank.
 
         Raises:
-            RanksMissingError: Some did not come until `deadline`, of `time.monotonic`.
+            RanksMissingError: Some ranks did not take part before `deadline`, a time of `time.monotonic`.
         """
 
 
@@ -54,7 +54,7 @@ class Board(Engine):
 
     @abstractmethod
     def put(self, key: str, value: bytes) -> None:
-        """Keep a value, in the place of an earlier one of that key."""
+        """Keep a value, which replaces an earlier one with the same key."""
 
     @abstractmethod
     def get(self, key: str) -> bytes | None:
@@ -62,17 +62,17 @@ class Board(Engine):
 
     @abstractmethod
     def drop(self, key: str) -> None:
-        """Forget a value, if there is one."""
+        """Remove a value, if there is one."""
 
     def close(self) -> None:
-        """Remove the board itself, which rank 0 asks for when all have left it; most end with the job."""
+        """Remove the board. Rank 0 calls this when all ranks are done with it; most boards end with the job."""
 
     def apart(self, name: str) -> Board:
-        """Return a board that others do not close, under the same keys; `name` has letters and digits."""
+        """Return a board with the same keys that other users do not close; `name` has letters and digits."""
         return self
 
     def reopen(self) -> bool:
-        """Open what takes the place of a board that was lost; return whether there can be such a thing."""
+        """Open a replacement for a board that was lost, and return whether there can be one."""
         return False
 
 
@@ -86,8 +86,8 @@ def choose(
     """Return the engine of this process's job: the user's own function, torch, Ray, MPI, JAX, or a shared directory.
 
     Raises:
-        foreload.ConfigError: There is none.
-        foreload.UnavailableError: There is one whose package is missing here.
+        foreload.ConfigError: There is no engine. foreload.UnavailableError: There is an engine, but its package is not
+        installed here.
     """
     from foreload import _boards
 
@@ -111,14 +111,14 @@ def choose(
         return _boards.Folder(directory, rank, world_size)
     if torch_missing is not None:
         message = (
-            "this job has MASTER_ADDR and MASTER_PORT, where torch's store is, but torch cannot be imported "
-            f"({torch_missing}): install torch, or name a directory that all ranks share, or give allgather"
+            "torch's store is at MASTER_ADDR and MASTER_PORT of this job, but torch cannot be imported "
+            f"({torch_missing}): install torch, or pass a directory that all ranks share, or allgather"
         )
         raise UnavailableError(message)
     message = (
-        f"rank {rank} of {world_size} has nothing to find the others over: start the job by torchrun, initialise "
-        "torch.distributed, jax.distributed or mpi4py before, run it in a worker of Ray, name a directory that all "
-        "ranks share, or give allgather"
+        f"rank {rank} of {world_size} has no way to find the other ranks: start the job with torchrun, initialise "
+        "torch.distributed, jax.distributed or mpi4py before, run it in a worker of Ray, or pass a directory that all "
+        "ranks share, or allgather"
     )
     raise config_error("peers", message)
 
@@ -132,19 +132,19 @@ class UsersOwn(Gather):
         self._allgather = allgather
 
     def gather(self, mine: bytes, deadline: float) -> list[bytes]:
-        """Call it; how long it waits is its own affair."""
+        """Call it. Its own timeout applies."""
         return self._allgather(mine)
 
 
 class Mpi(Gather):
-    """MPI's collectives, on a communicator of our own, so that the user's messages and ours never meet."""
+    """MPI's collectives, on a separate communicator, so that the user's messages and Foreload's never mix."""
 
     name = "MPI"
     _communicator: Any = None
     """The duplicate of the world that all exchanges of this process use."""
 
     def gather(self, mine: bytes, deadline: float) -> list[bytes]:
-        """Gather the lengths, then the bytes. A request that was given up stays as it is: MPI cannot take it back."""
+        """Gather the lengths, then the bytes. A request that timed out stays pending, because MPI cannot cancel it."""
         mpi = sys.modules["mpi4py.MPI"]
         if Mpi._communicator is None:
             communicator, request = mpi.COMM_WORLD.Idup()
@@ -165,7 +165,7 @@ def _complete(request: Any, deadline: float) -> None:
     """Wait until a request of MPI is complete.
 
     Raises:
-        RanksMissingError: It is not in time.
+        RanksMissingError: It is not complete before `deadline`.
     """
     while not request.Test():
         if time.monotonic() >= deadline:

@@ -1,7 +1,7 @@
-"""How the ranks of a job meet: each gives some bytes and gets those of all, over the cluster's own engine.
+"""Lets the ranks of a job meet: each gives some bytes and gets those of all, by an engine of the cluster.
 
-Which engine that is `_engines.py` says. This file says what is sent, so that ranks which ask for different things, come
-twice, or died in an earlier attempt of the job are told apart from those that are meant.
+`_engines.py` chooses the engine. This file defines the messages. By them, ranks are detected that ask for different
+things, take part twice, or died in an earlier attempt of the job.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from foreload._core import Error
 from foreload._engines import Board, BoardLostError, Gather, RanksMissingError
 
 LONGEST_PAUSE = 0.5
-"""Seconds between two looks at a board, where the ranks are few; the first looks come sooner."""
+"""The longest pause between two reads of a board in seconds, if there are few ranks. The first pauses are shorter."""
 
 MOST_LOOKS = 2000
-"""Looks of all ranks together in a second, of which a board answers some ten thousand."""
+"""The most reads of a board in a second by all ranks together. A board answers about ten thousand."""
 
 SAME_LOADERS = (
     "make the same loaders in the same order, all with peers= or none, or run the same command with --peers"
@@ -31,54 +31,54 @@ SAME_LOADERS = (
 """What ranks must do to meet."""
 
 VERDICT = 5.0
-"""Seconds that the others wait for what rank 0 says when its time is over, too."""
+"""Seconds after the deadline in which the other ranks wait for the result of rank 0."""
 
 LONGEST_PARTING = 30.0
-"""Seconds that rank 0 waits until the others have seen the result; they look every `LONGEST_PAUSE`."""
+"""The most seconds that rank 0 waits until the others have read the result. They read every `LONGEST_PAUSE`."""
 
 
 class ExchangeError(Error):
-    """The ranks of a job did not come together; the message says which are missing or differ, and what to do."""
+    """The ranks of a job could not meet; the message says which are missing or differ, and what to do."""
 
 
 @dataclass(frozen=True)
 class Meeting:
-    """What all ranks of a job know after an exchange."""
+    """The result of an exchange among all ranks of a job."""
 
     rank: int
     world_size: int
     payloads: list[bytes]
-    """What each rank gave, by rank."""
+    """The payload of each rank, by rank."""
     nodes: list[list[int]]
     """The ranks of each node, ascending; nodes in the order of their first ranks. Network namespaces on one machine are
     several nodes."""
     node: int
-    """Which of `nodes` this rank is on."""
+    """The index of this rank's node in `nodes`."""
     token: bytes
-    """32 random bytes that rank 0 drew for this meeting, known to the ranks of this job alone."""
+    """32 random bytes that rank 0 drew for this meeting. Only the ranks of this job have them."""
     engine: str
-    """What carried the exchange, as a user knows it."""
+    """The engine's name in messages."""
     generation: str
-    """The job's attempt, as its launcher numbers them; empty where what carries the exchange ends with the attempt."""
+    """The job's attempt, as its launcher numbers attempts; empty if the engine ends with the attempt."""
 
 
 @dataclass(frozen=True)
 class Card:
-    """What a rank says of itself."""
+    """The message with which a rank takes part."""
 
     rank: int
     world_size: int
     purpose: str
-    """What the exchange is for."""
+    """The purpose of the exchange."""
     call: int
-    """How many exchanges this process had before."""
+    """The number of earlier exchanges of this process."""
     host: str
     pid: int
     node: str
     nonce: str
     """Random, so that a rank recognises its own card among those of processes that died."""
     token: str = ""
-    """Rank 0's, in hexadecimal digits."""
+    """The token of rank 0, in hexadecimal digits."""
     payload: bytes = b""
 
     def pack(self) -> bytes:
@@ -89,15 +89,15 @@ class Card:
 
     @classmethod
     def unpack(cls, packed: bytes) -> Card:
-        """Return what `pack` has packed.
+        """Return the card that `pack` has packed.
 
         Raises:
-            ValueError: It is something else.
+            ValueError: The bytes are not a card.
         """
         line, _, payload = packed.partition(b"\n")
         document = json.loads(line)
         if not isinstance(document, dict) or document.keys() | {"payload"} != cls.__dataclass_fields__.keys():
-            raise ValueError("these bytes are no card of a rank")
+            raise ValueError("these bytes are not the card of a rank")
         return cls(**document, payload=payload)
 
     def __str__(self) -> str:
@@ -105,7 +105,7 @@ class Card:
 
 
 _calls: Counter[str] = Counter()
-"""How many exchanges each life of this process has begun, so that those of several loaders do not mix."""
+"""The number of exchanges that each `life` of this process has begun, so that those of several loaders do not mix."""
 
 
 def meet(
@@ -118,21 +118,21 @@ def meet(
     directory: str | os.PathLike[str] | None = None,
     timeout: float = 300.0,
 ) -> Meeting:
-    """Wait for all ranks of the job and return what each of them gave. All ranks must call it in the same order.
+    """Wait for all ranks of the job and return the payload of each. All ranks must call it in the same order.
 
     Args:
-        purpose: What the exchange is for. All ranks must name the same.
-        payload: What this rank gives to all.
+        purpose: The purpose of the exchange, which must be the same on all ranks.
+        payload: The bytes that this rank gives to all.
         rank: This process's rank.
         world_size: The number of ranks.
         allgather: The user's own function, which gives this rank's bytes to all ranks and returns those of all ranks,
-            by rank. It has its own idea of how long it waits.
-        directory: A directory that all ranks share, for jobs that have nothing better.
+            by rank. Its own timeout applies.
+        directory: A directory that all ranks share, for jobs without an engine.
         timeout: Seconds to wait for the others.
 
     Raises:
-        foreload.ConfigError: There is nothing to exchange bytes over, or what was named cannot be used.
-        foreload.UnavailableError: What the job has for it lacks a package here, or does not answer.
+        foreload.ConfigError: There is no engine, or the given one cannot be used. foreload.UnavailableError: The
+        package of the job's engine is not installed here, or the engine does not answer.
         ExchangeError: Ranks are missing after `timeout`, or differ in what they ask for.
     """
     deadline = time.monotonic() + timeout
@@ -161,19 +161,19 @@ def meet(
 
 
 def this_node() -> str:
-    """Return what tells this node from all others: host name, boot, and network namespace."""
+    """Return an identifier of this node: host name, boot and network namespace."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
             boot = file.read().strip()
         network = os.stat("/proc/self/ns/net").st_ino
     except OSError:
-        # Without /proc the host name alone has to do.
+        # Without /proc, only the host name identifies the node.
         boot, network = "", 0
     return f"{socket.gethostname()} {boot} {network}"
 
 
 def _meeting(card: Card, cards: list[Card], engine: str, generation: str) -> Meeting:
-    """Return what follows from the cards of all ranks."""
+    """Return the result of an exchange from the cards of all ranks."""
     nodes: dict[str, list[int]] = {}
     for other in cards:
         nodes.setdefault(other.node, []).append(other.rank)
@@ -190,7 +190,7 @@ def _meeting(card: Card, cards: list[Card], engine: str, generation: str) -> Mee
 
 
 def _difference(cards: list[Card]) -> str | None:
-    """Return in which way the cards, one of each rank, cannot belong together; None if they do."""
+    """Return why the cards, one of each rank, do not belong together; None if they do."""
     first = cards[0]
     for number, card in enumerate(cards):
         if card.rank != number:
@@ -211,7 +211,7 @@ def _meet_by(engine: Gather, card: Card, deadline: float, timeout: float) -> lis
         packed = engine.gather(card.pack(), deadline)
     except RanksMissingError as late:
         message = (
-            f"not all {card.world_size} ranks came to the exchange for {card.purpose!r} within {timeout:g} s; "
+            f"not all {card.world_size} ranks joined the exchange for {card.purpose!r} within {timeout:g} s; "
             f"{engine.name} does not say which are missing"
         )
         raise ExchangeError(message) from late
@@ -228,7 +228,7 @@ def _meet_by(engine: Gather, card: Card, deadline: float, timeout: float) -> lis
     try:
         cards = [Card.unpack(bytes(one)) for one in packed]
     except (TypeError, ValueError) as failure:
-        raise ExchangeError(f"{engine.name} returned what no rank gave: {failure}") from failure
+        raise ExchangeError(f"{engine.name} returned bytes that no rank gave: {failure}") from failure
     difference = _difference(cards)
     if difference is None and cards[card.rank] != card:
         difference = (
@@ -240,12 +240,12 @@ def _meet_by(engine: Gather, card: Card, deadline: float, timeout: float) -> lis
 
 
 def _meet_at_board(board: Board, card: Card, deadline: float, timeout: float) -> list[Card]:
-    """Return the cards of all ranks, which they leave on a board.
+    """Return the cards of all ranks, exchanged by a board.
 
-    Rank 0 opens a session of a random name. The others put their cards under that name. Rank 0 gathers them and puts
-    the result there. So rank 0 never sees the card of a process that died before, and the others take a result for
-    theirs only if their own card is in it; else they wait for the next session. Who has the result takes its card away,
-    and rank 0 leaves last, since the board may end with it.
+    Rank 0 opens a session with a random name. The others put their cards under that name. Rank 0 gathers them and puts
+    the result there. So rank 0 never reads the card of a process that died earlier. The others accept a result only if
+    their own card is in it; otherwise they wait for the next session. A rank that has the result removes its card. Rank
+    0 leaves last, because the board may end with it.
     """
     while True:
         try:
@@ -255,7 +255,7 @@ def _meet_at_board(board: Board, card: Card, deadline: float, timeout: float) ->
         except BoardLostError as lost:
             if time.monotonic() >= deadline or not board.reopen():
                 raise ExchangeError(f"the exchange for {card.purpose!r} failed: {lost}") from lost
-            # What kept the board has died, with an earlier attempt of the job perhaps. The next one starts empty.
+            # The board has ended, perhaps with an earlier attempt of the job. The next one starts empty.
             time.sleep(LONGEST_PAUSE)
 
 
@@ -277,8 +277,8 @@ def _lead(board: Board, card: Card, deadline: float, timeout: float) -> list[Car
     missing = [rank for rank in range(card.world_size) if rank not in cards]
     if missing:
         failure: str | None = (
-            f"{_names(missing)} of {card.world_size} did not come to the exchange for {card.purpose!r} within "
-            f"{timeout:g} s of rank 0: look for their errors, or whether they {SAME_LOADERS}"
+            f"{_names(missing)} of {card.world_size} did not join the exchange for {card.purpose!r} within "
+            f"{timeout:g} s of rank 0: look for their errors, and check that they {SAME_LOADERS}"
         )
     else:
         failure = _difference([cards[rank] for rank in range(card.world_size)])
@@ -296,8 +296,8 @@ def _lead(board: Board, card: Card, deadline: float, timeout: float) -> list[Car
 
 
 def _part(board: Board, call: int, session: str, ranks: list[int]) -> None:
-    """Wait until these ranks have the result, and leave nothing behind but the session's name."""
-    # Only rank 0 looks, one after another, and most have left when it comes to them.
+    """Wait until these ranks have the result, and remove everything but the session's name."""
+    # Only rank 0 reads, one rank after another, and most ranks have left by then.
     looks = Looks(time.monotonic() + LONGEST_PARTING, 1)
     try:
         for rank in ranks:
@@ -306,12 +306,12 @@ def _part(board: Board, call: int, session: str, ranks: list[int]) -> None:
         board.drop(f"{call}/{session}/all")
         board.close()
     except BoardLostError:
-        # Rank 0 has what it came for; those that have not will say so.
+        # Rank 0 has its result; ranks without one report that.
         return
 
 
 def _follow(board: Board, card: Card, deadline: float, timeout: float) -> list[Card]:
-    """Gather the cards as another rank than 0."""
+    """Gather the cards as a rank other than 0."""
     opened: bytes | None = None
     session = strange = ""
     last = False
@@ -324,7 +324,9 @@ def _follow(board: Board, card: Card, deadline: float, timeout: float) -> list[C
         elif opened is not None:
             mine = board.get(f"{card.call}/{session}/{card.rank}")
             if mine is None:
-                strange = strange or "the others met without it, since another process took part as this rank"
+                strange = (
+                    strange or "the others met without it, because another process took part as this rank"
+                )
             elif (other := Card.unpack(mine)).nonce != card.nonce:
                 strange = (
                     f"process {other.pid} on {other.host} took part as this rank: give each its own rank="
@@ -338,31 +340,31 @@ def _follow(board: Board, card: Card, deadline: float, timeout: float) -> list[C
                 if head["failure"] is not None:
                     raise ExchangeError(head["failure"])
                 return _cards_of(packed, head["sizes"])
-            # This is an earlier attempt's, or another process took this rank, or rank 0 did not wait so long.
+            # The result is of an earlier attempt, or another process took this rank, or rank 0 did not wait that long.
             strange = strange or head["failure"] or "another process took part as this rank"
         if not looks.again():
             if opened is None or last:
                 break
-            # Rank 0 knows who is missing, and says so when its own time is over.
+            # Rank 0 reports the missing ranks when its own time is over.
             looks, last = Looks(deadline + VERDICT, card.world_size), True
     if opened is None:
-        reason = f"rank 0 did not come: look for its error, or whether all ranks {SAME_LOADERS}"
+        reason = f"rank 0 did not join: look for its error, and check that all ranks {SAME_LOADERS}"
     else:
         ranks = range(1, card.world_size)
         missing = [rank for rank in ranks if board.get(f"{card.call}/{session}/{rank}") is None]
-        absent = f"rank 0 was there, {_names(missing)} not" if missing else "rank 0 was there, and has died"
+        absent = f"rank 0 joined, {_names(missing)} did not" if missing else "rank 0 joined, and has died"
         reason = strange or absent
-        # Rank 0 may wait longer, and must not take this rank for one that is there.
+        # Rank 0 may wait longer, and must not count this rank as present.
         board.drop(f"{card.call}/{session}/{card.rank}")
     message = (
-        f"{card} found no end of the exchange for {card.purpose!r}, its number {card.call}, within {timeout:g} s over "
-        f"{board.name}: {reason}"
+        f"{card} could not complete the exchange for {card.purpose!r}, its number {card.call}, within {timeout:g} s "
+        f"over {board.name}: {reason}"
     )
     raise ExchangeError(message)
 
 
 def _cards_of(packed: bytes, sizes: list[int]) -> list[Card]:
-    """Return the cards that lie one after another, those sizes long."""
+    """Return the cards in `packed`, which follow one another and have these sizes."""
     cards, start = [], 0
     for size in sizes:
         cards.append(Card.unpack(packed[start : start + size]))
@@ -371,7 +373,7 @@ def _cards_of(packed: bytes, sizes: list[int]) -> list[Card]:
 
 
 class Looks:
-    """The pauses between looks at a board, longer and longer until the deadline."""
+    """The pauses between reads of a board, which become longer until the deadline."""
 
     def __init__(self, deadline: float, ranks: int) -> None:
         self._deadline = deadline
@@ -379,7 +381,7 @@ class Looks:
         self._longest = max(LONGEST_PAUSE, ranks / MOST_LOOKS)
 
     def again(self) -> bool:
-        """Sleep, and return whether there is time for another look."""
+        """Sleep, and return whether there is time for another read."""
         left = self._deadline - time.monotonic()
         if left <= 0:
             return False

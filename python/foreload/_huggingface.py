@@ -15,20 +15,20 @@ from foreload._errors import config_error
 from foreload._taken import called, one_name
 from foreload._transform_reader import is_a
 
-_SAVE = "save it by save_to_disk(DIRECTORY), and load that by load_from_disk"
+_SAVE = "save it with save_to_disk(DIRECTORY), and load that with load_from_disk"
 _HARMLESS = ("replace_schema_metadata", "drop", "select")
-"""What a table may have gone through without having other rows or values."""
+"""Operations on a table that change neither its rows nor its values."""
 
 
 def settings_of(dataset: Any, given: dict[str, Any]) -> dict[str, Any]:
-    """The settings of `foreload.torch.ImageDataset` that mean what `dataset` does.
+    """Return the settings of `foreload.torch.ImageDataset` that are equivalent to `dataset`.
 
     Args:
-        dataset: A `datasets.Dataset` whose rows lie in Arrow files.
+        dataset: A `datasets.Dataset` with its rows in Arrow files.
         given: The caller's own settings.
 
     Raises:
-        ConfigError: It does something that Foreload does not do; the message says what, and what to do.
+        ConfigError: It does something that Foreload does not support; the message says what, and what to do.
     """
     _check(dataset)
     paths, rows = _rows(dataset)
@@ -42,7 +42,7 @@ def settings_of(dataset: Any, given: dict[str, Any]) -> dict[str, Any]:
         parts.append(np.arange(firsts[path] + start, firsts[path] + end))
     numbers = np.concatenate(parts) if parts else np.zeros(0, np.int64)
     if len(numbers) != dataset.data.num_rows:
-        raise config_error("dataset", f"has other rows than its files say: {_SAVE}")
+        raise config_error("dataset", f"has other rows than its files: {_SAVE}")
     if dataset._indices is not None:
         numbers = numbers[dataset._indices.column(0).to_numpy()]
     stored = {name: rank for file in files.values() for name, rank in file.ranks.items()}
@@ -50,10 +50,12 @@ def settings_of(dataset: Any, given: dict[str, Any]) -> dict[str, Any]:
     _check_dropped(dataset, given, stored)
     if not np.array_equal(numbers, np.arange(sum(totals))):
         if len(np.unique(numbers)) < len(numbers):
-            raise config_error("dataset", f"has rows several times: {_SAVE}, or use weights= or repeats=")
+            raise config_error(
+                "dataset", f"has some rows several times: {_SAVE}, or use weights= or repeats="
+            )
         settings["indices"] = numbers.tolist()
     if "orientation" not in given:
-        # That library turns images by their EXIF orientation.
+        # That library rotates images by their EXIF orientation.
         settings["orientation"] = "warn"
     split = str(dataset.split or "").partition("[")[0]
     if is_for_evaluation(split) and "train" not in given:
@@ -66,21 +68,22 @@ def check_same_samples(
 ) -> None:
     """Check that the files of `loader` have the rows and classes of the dataset, whose label is the column `label`.
 
-    Where classes `are_numbered` by `class_names=`, they are those that the user asked for.
+    If classes `are_numbered` by `class_names=`, the user chose them, and they are not compared.
 
     Raises:
-        ConfigError: They have not.
+        ConfigError: They differ.
     """
     paths, _ = _rows(dataset)
     total = sum(_stored(path).rows for path in paths)
     if loader.samples != total:
         raise config_error(
-            "dataset", f"has files of {total} rows, {loader.samples} as indexed: say rebuild_index=True"
+            "dataset",
+            f"has files of {total} rows, but the index has {loader.samples}: pass rebuild_index=True",
         )
     label = label or _label_column(_ranks(dataset.data.schema))
     names = getattr(dataset.features.get(label), "names", None)
     if not are_numbered and names is not None and loader.classes and list(names) != loader.classes:
-        message = f"has the classes {list(names)[:5]}..., its files say {loader.classes[:5]}...: {_SAVE}"
+        message = f"has the classes {list(names)[:5]}..., but its files have {loader.classes[:5]}...: {_SAVE}"
         raise config_error("dataset", message)
 
 
@@ -88,22 +91,24 @@ def _check(dataset: Any) -> None:
     kind = type(dataset)
     if is_a(dataset, "datasets", "DatasetDict"):
         raise config_error(
-            "dataset", f"has the splits {', '.join(dataset)}: give one, such as dataset['train']"
+            "dataset", f"has the splits {', '.join(dataset)}: pass one, such as dataset['train']"
         )
     if not is_a(dataset, "datasets", "Dataset"):
         streams = " (without streaming=True)" if "Iterable" in kind.__name__ else ""
         raise config_error("dataset", f"is a {called(kind)}, must be a datasets.Dataset{streams}")
     if dataset.format["type"] == "custom":
-        message = "is a function of yours, which cannot be taken over: leave with_transform out, and give transforms="
+        message = (
+            "is your own function, which cannot be taken over: remove with_transform, and pass transforms="
+        )
         raise config_error("transform", message)
 
 
 def _rows(dataset: Any) -> tuple[list[str], list[tuple[str, int, int | None]]]:
-    """The Arrow files of a dataset, each once, and which of their rows it has, in order, without its indices."""
+    """Return the Arrow files of a dataset, each once, and its rows of them, in order, without its indices."""
     rows = []
     for beside in _blocks(dataset):
         if len(beside) != 1 or not is_a(beside[0], "datasets", "MemoryMappedTable"):
-            raise config_error("dataset", f"lies in memory, all or some columns of it: {_SAVE}")
+            raise config_error("dataset", f"is in memory, at least some of its columns: {_SAVE}")
         path, start, length = os.path.abspath(beside[0].path), 0, None
         for name, arguments, _ in beside[0].replays or []:
             if name == "slice":
@@ -113,15 +118,15 @@ def _rows(dataset: Any) -> tuple[list[str], list[tuple[str, int, int | None]]]:
                 length = min((of for of in (left, count) if of is not None), default=None)
             elif name not in _HARMLESS:
                 what = name.replace("_", " ")
-                raise config_error("dataset", f"has columns that its files have not ({what}): {_SAVE}")
+                raise config_error("dataset", f"has columns that its files do not have ({what}): {_SAVE}")
         if os.path.basename(path).startswith("cache-"):
-            raise config_error("dataset", f"was computed, and lies in a cache ({path}): {_SAVE}")
+            raise config_error("dataset", f"was computed, and is in a cache ({path}): {_SAVE}")
         rows.append((path, start, length))
     return list(dict.fromkeys(path for path, _, _ in rows)), rows
 
 
 def _blocks(dataset: Any) -> list[list[Any]]:
-    """The tables that the rows come from, one after another, each in pieces that lie beside each other."""
+    """Return the tables of the rows, one after another, each as a list of tables with some of the columns."""
     table = dataset.data
     blocks = getattr(table, "blocks", None)
     if not is_a(table, "datasets", "ConcatenationTable") or blocks is None:
@@ -130,23 +135,23 @@ def _blocks(dataset: Any) -> list[list[Any]]:
 
 
 class _Stored(NamedTuple):
-    """What an Arrow file has by now."""
+    """The content that an Arrow file has now."""
 
     rows: int
     ranks: dict[str, int | None]
-    """What `_ranks` says of its columns."""
+    """The result of `_ranks` for its columns."""
     places: set[tuple[int, int]]
     """The offsets and sizes of its buffers."""
 
 
 def _stored(path: str) -> _Stored:
-    """Look at an Arrow file or stream, without reading its values."""
-    import pyarrow as pa  # Whoever has `datasets` has it.
+    """Read the structure of an Arrow file or stream, without its values."""
+    import pyarrow as pa  # `datasets` requires it.
 
     try:
         source = pa.memory_map(path)
     except OSError as error:
-        raise config_error("dataset", f"had a file that cannot be read any more: {error}") from error
+        raise config_error("dataset", f"has a file that can no longer be read: {error}") from error
     with source:
         try:
             base = source.read_buffer(1).address
@@ -170,12 +175,12 @@ def _stored(path: str) -> _Stored:
 
 
 def _buffers(array: Any) -> list[Any]:
-    """The buffers of an array that hold something."""
+    """Return the buffers of an array that are not empty."""
     return [buffer for buffer in array.buffers() if buffer is not None and buffer.size]
 
 
 def _mappings() -> list[tuple[int, int, int, str]]:
-    """The files that are mapped into memory: first address, end, offset in the file, and path, by address."""
+    """Return the files that are mapped into memory: first address, end, offset in the file, and path, by address."""
     found = []
     with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as lines:
         for line in lines:
@@ -187,7 +192,7 @@ def _mappings() -> list[tuple[int, int, int, str]]:
 
 
 def _check_unchanged(dataset: Any, files: dict[str, _Stored]) -> None:
-    """Check that the files are those that the dataset was loaded from, whose bytes it sees through a mapping."""
+    """Check that the files are those that the dataset has mapped into memory."""
     mappings = _mappings()
     starts = [start for start, *_ in mappings]
     for beside in _blocks(dataset):
@@ -200,20 +205,20 @@ def _check_unchanged(dataset: Any, files: dict[str, _Stored]) -> None:
                     continue
                 place = (buffer.address - start + offset, buffer.size)
                 if _is_other(name, path) or place not in files[path].places:
-                    message = f"was loaded from a file that was replaced since ({path}): load it anew"
+                    message = f"was loaded from a file that has been replaced ({path}): load it again"
                     raise config_error("dataset", message)
 
 
 def _is_other(mapped: str, path: str) -> bool:
-    """Whether a mapping is of another file than is at a path by now; where that cannot be told, it is not."""
-    # Memory that is shared has names of files that were deleted, too.
+    """Return whether a mapping is of another file than the one at a path now; False if that is unknown."""
+    # Shared memory also has names of deleted files.
     if mapped.endswith(" (deleted)"):
         return mapped.removesuffix(" (deleted)") in (path, os.path.realpath(path))
     return os.path.exists(mapped) and not os.path.samefile(mapped, path)
 
 
 def _ranks(schema: Any) -> dict[str, int | None]:
-    """How well the types of Arrow columns suit a label; the best is 0, and None is for types that labels never have."""
+    """Return how well the types of Arrow columns suit a label: 0 is best, None is for types that labels never have."""
     import pyarrow as pa
 
     def rank(kind: Any) -> int | None:
@@ -229,10 +234,10 @@ def _ranks(schema: Any) -> dict[str, int | None]:
 
 
 def _label_column(ranks: dict[str, int | None]) -> str | None:
-    """Find the column that is the label, by the rule of the core (`src/data/dataset/label_column.rs`).
+    """Return the column that is the label, by the rule of the core (`src/data/dataset/label_column.rs`).
 
     The core also looks at the values. If columns with usual names all have types that labels never have, it is the
-    first of them: the core then says why it has no labels.
+    first of them: the core then reports why there are no labels.
     """
     usual = [name for name in LABEL_COLUMNS if name in ranks]
     suited = [(rank, name) for name in usual if (rank := ranks[name]) is not None]
@@ -245,9 +250,9 @@ def _label_column(ranks: dict[str, int | None]) -> str | None:
 
 
 def _check_dropped(dataset: Any, given: dict[str, Any], stored: dict[str, int | None]) -> None:
-    """Check that batches hold no column which was dropped from the dataset, and which its files still have.
+    """Check that batches have no column that was dropped from the dataset but is still in its files.
 
-    `stored` is what `_ranks` says of the columns of the files.
+    `stored` is the result of `_ranks` for the columns of the files.
     """
     dropped = {name for name in stored if name not in dataset.features}
     label = given.get("label") or _label_column(stored)
@@ -267,15 +272,15 @@ def _check_dropped(dataset: Any, given: dict[str, Any], stored: dict[str, int | 
         if column not in dropped:
             column = next((of for of in dropped if name.startswith(f"{of}.")), None)
         if column is not None:
-            told = "leave it out, or give the dataset with it" if fields else f"say fields=[...], or {_SAVE}"
+            told = "remove it, or pass the dataset with it" if fields else f"pass fields=[...], or {_SAVE}"
             message = (
-                f"would have {column!r}, which was dropped from the dataset and is in its files still: {told}"
+                f"would have {column!r}, which was dropped from the dataset but is still in its files: {told}"
             )
             raise config_error("fields", message)
 
 
 def _root(paths: list[str]) -> str | list[str]:
-    """One dataset of all these files, in this order."""
+    """Return the path of one dataset with all these files, in this order."""
     directories = {os.path.dirname(path) for path in paths}
     names = [os.path.basename(path) for path in paths]
     if len(directories) != 1 or names != sorted(names):
@@ -291,28 +296,26 @@ def _root(paths: list[str]) -> str | list[str]:
 
 
 def _labels(dataset: Any, given: dict[str, Any], stored: dict[str, int | None]) -> dict[str, Any]:
-    """The settings that say whether batches have labels. `stored` is what `_ranks` says of the columns of the files."""
+    """Return the settings for labels of batches. `stored` is the result of `_ranks` for the columns of the files."""
     images = [name for name, of in dataset.features.items() if is_a(of, "datasets", "Image")]
     if not images:
         raise config_error("features", f"have no Image among {', '.join(dataset.features)}")
     first = dataset.data.column(images[0])[0].as_py() if dataset.data.num_rows else None
     if isinstance(first, dict) and first.get("bytes") is None and first.get("path"):
         path = first["path"]
-        message = (
-            f"has paths of images and not their bytes ({path}): give ImageDataset the directory of the images"
-        )
+        message = f"has paths of images and not their bytes ({path}): pass the directory of the images to ImageDataset"
         raise config_error("dataset", message)
     if given.keys() & {"fields", "with_labels", "labels", "label"}:
         return {}
     label = _label_column(_ranks(dataset.data.schema))
     if label is not None:
-        # A column that was dropped may hide from the core which one is the label.
+        # Because of a dropped column, the core may not find the label.
         return {} if _label_column(stored) is not None else {"label": label}
     classes = [name for name, of in dataset.features.items() if is_a(of, "datasets", "ClassLabel")]
     if classes:
         message = (
             f"has classes in {classes[0]!r}, but labels are read from {', '.join(LABEL_COLUMNS)}, or from "
-            f"{' or '.join(LONE_LABEL_COLUMNS)} if it has one of these alone: give label={classes[0]!r}, or "
+            f"{' or '.join(LONE_LABEL_COLUMNS)} if it has only one of these: pass label={classes[0]!r}, or "
             "with_labels=False"
         )
         raise config_error("dataset", message)

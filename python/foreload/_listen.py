@@ -1,5 +1,4 @@
-"""The address at which this node can be reached by the others of its job: the given one, the launcher's side, or the
-address of its name."""
+"""Finds the address at which the other nodes of a job can reach this one."""
 
 from __future__ import annotations
 
@@ -17,19 +16,19 @@ REMEDY = 'give the address of this node: peers={"listen": "address:port"}, or --
 
 @dataclass(frozen=True)
 class Listening:
-    """An address of this node, and why this one."""
+    """An address of this node, and the reason for it."""
 
     address: str
     """Numeric, IPv4 or IPv6."""
     port: int
-    """0: any that is free."""
+    """0 means any free port."""
     reason: str
 
     def refuse_if_unreachable(self, nodes: int) -> None:
-        """Refuse an address that only this node itself can reach, where there are others.
+        """Raise an error if only this node itself can reach the address, and there are others.
 
         Raises:
-            foreload.ConfigError: It is such a one, and there are several nodes.
+            foreload.ConfigError: It is a loopback address, and there are several nodes.
         """
         if nodes > 1 and ipaddress.ip_address(self.address).is_loopback:
             message = f"{self.address}, {self.reason}, cannot be reached by other nodes: {REMEDY}"
@@ -37,17 +36,17 @@ class Listening:
 
 
 def listen_address(given: str | None = None) -> Listening:
-    """Return where this node should listen: as given, else on the interface by which it reaches its launcher.
+    """Return the address at which this node should listen: as given, else of the interface that reaches its launcher.
 
-    A launcher that tells nothing of itself, as mpirun, leaves the address of this node's name. It is never every
-    interface: what listens there is for this job alone.
+    If the launcher's address is unknown, as with mpirun, it is the address of this node's name. It never means all
+    interfaces, because the server is for this job alone.
 
     Args:
         given: `address:port`, `[address]:port` for IPv6, or an address alone. Names are looked up.
 
     Raises:
-        foreload.ConfigError: The given one is no address of this node, or none is given, no launcher says where it is,
-            and this node's name cannot be looked up.
+        foreload.ConfigError: The given address is not one of this node. Or none is given, the launcher's address is
+        unknown, and this node's name cannot be looked up.
     """
     if given is not None:
         return _given(given)
@@ -69,10 +68,10 @@ def listen_address(given: str | None = None) -> Listening:
     if node:
         return Listening(_numeric(node, "SLURMD_NODENAME"), 0, f"the address of SLURMD_NODENAME={node}")
     host = socket.gethostname()
-    address = _numeric(
-        host, "no launcher says by which network the nodes reach one another, and the host name"
+    address = _numeric(host, "the launcher's network is unknown, and the host name")
+    return Listening(
+        address, 0, f"the address of this node's name {host}, because the launcher's network is unknown"
     )
-    return Listening(address, 0, f"the address of this node's name {host}, since no launcher says more")
 
 
 def _given(text: str) -> Listening:
@@ -83,20 +82,21 @@ def _given(text: str) -> Listening:
     address = _numeric(host, "listen")
     if ipaddress.ip_address(address).is_unspecified:
         message = (
-            f"listen is {text!r}, every interface, must be the address by which other nodes reach this one"
+            f"listen is {text!r}, which means all interfaces; must be the address at which other nodes reach "
+            "this one"
         )
         raise config_error("peers", message)
     with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM) as trial:
         try:
             trial.bind((address, 0))
         except OSError as failure:
-            message = f"listen is {text!r}, which is no address of this node: {failure}"
+            message = f"listen is {text!r}, which is not an address of this node: {failure}"
             raise config_error("peers", message) from failure
     return Listening(address, int(port), "as given")
 
 
 def _host_and_port(text: str) -> tuple[str, str]:
-    """Return the two parts; without a port it is 0."""
+    """Return the two parts; without a port, the second is 0."""
     if text.startswith("["):
         host, _, rest = text[1:].partition("]")
         return host, rest.removeprefix(":") or "0"

@@ -23,220 +23,224 @@ class ImageLoader(Loader):
     Args:
         path: `path/class/.../image.jpg` (classes as torchvision's ImageFolder sorts them), or a directory of
             WebDataset-style `.tar` shards, or one such shard. Members of a shard that share a stem are a sample,
-            wherever they lie in it: an image, known by its extension, and its class number in `.cls` or in `.json` (key
-            `label` or `cls`). Either all samples have a class number or none has: then batches have no `labels`.
-            Several datasets, in a list, are one: their samples follow one another, and classes of one name are one
-            class. It may be a URL of http:// or https://, as a string: of a shard, of a list of shards (`.txt`), of a
-            packed dataset, or of a directory with an index page.
+            wherever they are in the shard: an image, recognised by its extension, and its class number in `.cls` or in
+            `.json` (key `label` or `cls`). Either all samples have a class number, or none has and batches have no
+            `labels`. A list of several datasets is one dataset: their samples follow one another, and classes with the
+            same name are one class. A URL of http:// or https:// is accepted as a string: of a shard, of a list of
+            shards (`.txt`), of a packed dataset, or of a directory with an index page.
         batch_size: Samples per step and rank.
-        seed: Seed of order and augmentation.
-        train: True: random crops and flips, in shuffled order. False: Resize and CenterCrop, in the dataset's order.
-            With `transforms` it says only what `shuffle` and `last_batch` are by default. None: False where `split`
-            names an evaluation (`validation`, `val`, `dev`, `test`, `eval`, also as a word of a longer name), else
-            True. The loader's `repr` shows what was decided.
-        shuffle: Whether the order is shuffled. True: at random over the whole epoch. `"blocks"`: at random, but that
-            samples which lie beside one another come near one another, and are read together: each compressed block is
-            unpacked once, and each 4 MiB of a shard on a server are one request. None: as `train` says.
-        shuffle_ranks: With `shuffle="blocks"`: the number of ranks that blocks are divided among, each of which reads
-            its own. A training that goes on within an epoch with another number of ranks sets the number that it began
-            with. None: as many as there are.
-        last_batch: What happens to the samples that do not fill the last global batch. `drop` leaves them out, `pad`
-            fills the batch from the epoch's beginning (`mask` says which), `partial` makes a smaller batch. None: drop
-            in training, else partial. With `partial` too, no rank has an empty batch: where fewer samples than ranks
-            are left, each rank without one has one sample from the epoch's beginning, and a warning says so.
-        keep: How many batches you keep at a time, including the latest. The pools are sized for it.
-        split: The split that is read, of a dataset that has several: by the names of Parquet and Arrow files, by a
-            README.md as the Hugging Face hub has it, or by directories: those of `save_to_disk` and of MosaicML
-            Streaming, and those that are named like splits (`train`, `val`, `test` and so on) and hold a dataset. A
-            split that is a directory must be named, even if it is the only one. None: a dataset without splits, or the
-            only split of Parquet or Arrow files.
-        indices: Numbers of the samples to draw from, each once. The order of a shuffled epoch does not depend on how
-            they are listed; a sequential epoch takes them as they stand. None: all.
-        classes: Names or numbers of the classes to draw from. Labels stay what they are, see `class_names`. None: all.
-        class_names: The names of all classes, in the order of their numbers, if they must differ from the dataset's
-            own: a list, a text file with a name on each line, or an object with the list as `classes`, such as the
-            loader of the training data. A validation set that lacks a class then numbers its classes as training does.
-            A class of the dataset that the list lacks is an error, unless `classes` leaves it out. The order of the
-            samples does not depend on it. None: the classes of the dataset, numbered by it.
-        files: A text file that lists what to draw from, one path a line, relative to the dataset: files (with or
-            without extension), or shards for all their samples. Where several of `indices`, `classes` and `files` are
-            given, all must hold. None: everything.
-        weights: How often samples are drawn compared with one another: `"balanced"`, every class as often as every
-            other; a dict of classes, others weigh 1; or one number for each sample of the dataset. A weight is 0, or
-            from 1e-50 to 1e50. In every epoch, samples of equal weight are drawn equally often, or once more, and each
-            weight's share of the draws is kept to within two. A sample that comes up again in an epoch is augmented
-            differently. None: every sample alike.
-        ratios: The share of each of several datasets in an epoch, in any unit. None: by their numbers of samples.
-        epoch_size: The number of samples that an epoch draws, for all ranks together. None: as many as there are to
+        seed: Seed of the sample order and of the augmentation.
+        train: Whether the loader is for training or for evaluation. True: random crops and flips, in shuffled order.
+            False: Resize and CenterCrop, in the dataset's order. With `transforms`, it only sets the defaults of
+            `shuffle` and `last_batch`. None: False if `split` names an evaluation split (`validation`, `val`, `dev`,
+            `test`, `eval`, also as a word of a longer name), else True. The loader's `repr` shows the value in use.
+        shuffle: Whether the order is shuffled. True: at random over the whole epoch. `"blocks"`: at random, but samples
+            that are stored next to each other stay close in the order and are read together. Each compressed block is
+            then decompressed once, and each 4 MiB of a shard on a server is one request. None: True for training, else
+            False (see `train`).
+        shuffle_ranks: The number of ranks among which `shuffle="blocks"` divides the blocks. Each rank reads its own
+            blocks. A training that resumes within an epoch with another number of ranks sets the number that it began
+            with. None: the current number of ranks.
+        last_batch: What happens to the samples that do not fill the last global batch. `drop` leaves them out. `pad`
+            fills the batch with samples from the epoch's beginning, for which `mask` is False. `partial` makes a
+            smaller batch, but never an empty one: if fewer samples than ranks are left, each rank without a sample gets
+            one from the epoch's beginning, and a warning reports it. None: `drop` for training, else `partial`.
+        keep: The number of batches that you keep at a time, including the latest. The memory pools are sized for it.
+        split: The split to read from a dataset that has several. Splits are found by the names of Parquet and Arrow
+            files, by a README.md as on the Hugging Face hub, or by directories. Such directories are those of
+            `save_to_disk` and of MosaicML Streaming, and those that contain a dataset and have the name of a split
+            (`train`, `val`, `test` and so on). A split that is a directory must be named, even if it is the only one.
+            None: a dataset without splits, or the only split of Parquet or Arrow files.
+        indices: The numbers of the samples to draw from, without duplicates. The order of the list does not affect a
+            shuffled epoch; a sequential epoch takes the samples in this order. None: all samples.
+        classes: The names or numbers of the classes to draw from. Labels do not change, see `class_names`. None: all
+            classes.
+        class_names: The names of all classes in the order of their numbers, if they must differ from the dataset's own.
+            It may be a list, a text file with a name on each line, or an object with the list as `classes`, such as the
+            loader of the training data. A validation set that lacks a class then has the class numbers of training. A
+            class of the dataset that the list lacks is an error, unless `classes` leaves it out. The order of the
+            samples does not depend on it. None: the dataset's own classes and numbers.
+        files: A text file that lists what to draw from, one path a line, relative to the dataset. A path is that of a
+            file (with or without extension), or of a shard for all its samples. If several of `indices`, `classes` and
+            `files` are given, a sample must match all of them. None: all samples.
+        weights: How often samples are drawn, relative to each other. `"balanced"` draws every class equally often. A
+            dict has the weights of classes; other classes have weight 1. A list has one number for each sample of the
+            dataset. A weight is 0, or from 1e-50 to 1e50. In every epoch, the numbers of draws of two samples of equal
+            weight differ by at most one, and each weight gets its share of the draws to within two. A sample that is
+            drawn again in an epoch is augmented differently. None: all samples equally often.
+        ratios: The share of each dataset in an epoch, if there are several, in any unit. None: in proportion to their
+            numbers of samples.
+        epoch_size: The number of samples that an epoch draws, for all ranks together. None: the number of samples to
             draw from.
-        repeats: How many times each sample comes in a global batch, each time augmented anew: 3 in DeiT's repeated
-            augmentation. An epoch has as many draws as without, so it shows one in so many of the samples. The repeats
-            of a sample are spread over the ranks, as torchvision's `RASampler` does.
-        fields: What the batches hold of each sample: a list of names, or of objects of `foreload.fields` that say more.
-            A name is `image`, `label`, or the key of a member in a shard, which is what follows the first dot of its
-            name: `["jpg", "seg.png", "txt"]`. `batch["txt"]` gives it. A command line has names parted by commas, or a
-            JSON list in which an object says more: `["jpg", {"Mask": {"name": "seg.png", "dtype": "int64"}}]`. None:
-            image and label.
-        label: The column of a table, or in tar shards the end of a member's name or a key of `.json` members, that is
-            the label: `label="fine_label"`. Whole numbers are class numbers, and texts names of classes. Each choice
-            has an index and a fingerprint of its own. None: `label` and other usual names.
-        labels: Columns of your own: a table in a file, whose column `file_name` (a path below the dataset, with or
-            without extension) or `sample_id` says which sample a row is of, and whose others are fields by their names;
-            or a number or truth value, or a list of as many of them, for each sample in the index's order: the field
-            `label`. Whole numbers are int64, others float32, truth values uint8, `[n]` or `[n, length]`; anything else
-            text. A number that its type cannot hold is an error. `foreload.fields.Integer`, `Float` and `Text` choose a
-            column's type. A sample without a row is an error. `classes` and `weights` go by the dataset's own classes.
-            None: the dataset's labels.
-        transforms: What is done to images: a list of `foreload.transforms`, or `Views` of one. Where samples have
-            several images, the first leads and the others follow its geometry; or a dict has for each image field what
-            is done to it. It takes the place of `image_size`, `scale`, `ratio`, `flip`, `resize`, `dtype`, `mean` and
-            `std`, the one-line way to the usual lists. None: the list that these mean.
-        mix: What mixes finished images: `[transforms.MixUp(...)]`, `[transforms.CutMix(...)]`, or
-            `[transforms.RandomChoice([...])]` of these, drawn for each batch. Of each four places of a batch, every
-            image is mixed with the one before it, the first with the last, so `batch_size` must be a multiple of 4.
-            With `num_classes` of these transforms labels are mixed, too: float32, `[n, num_classes]`; vectors that
-            `labels` gives are mixed as they are. Otherwise `mixed` of a batch has the class numbers, those of the
-            partners, and the shares. Padding and failed samples are left out. A command line has JSON: `[{"MixUp":
-            {"alpha": 0.2, "num_classes": 1000}}]`. None: nothing.
-        image_size: Side of the square output in pixels, or (height, width).
-        image_size_from: Sizes of the output from later epochs on, by the first epoch of each, as `image_size` has them:
-            `image_size=160, image_size_from={16: 192, 35: 224}` begins a training with small images (progressive
-            resizing). The epoch alone decides, also when a training goes on. None: one size for all epochs.
-        scale: Training: lower and upper bound of the random crop's share of the image's area.
+        repeats: How many times each sample comes in a global batch, each time with its own augmentation: 3 in DeiT's
+            repeated augmentation. An epoch keeps its number of draws, so it shows only one in `repeats` of the samples.
+            The repeats of a sample are spread over the ranks, as by torchvision's `RASampler`.
+        fields: The fields of each sample in the batches: a list of names, or of objects of `foreload.fields`, which can
+            set more. A name is `image`, `label`, or the key of a member in a shard, which is the part of its name after
+            the first dot: `["jpg", "seg.png", "txt"]`. `batch["txt"]` returns this field. The command line takes names
+            separated by commas, or a JSON list in which objects can set more: `["jpg", {"Mask": {"name": "seg.png",
+            "dtype": "int64"}}]`. None: image and label.
+        label: The column of a table that is the label: `label="fine_label"`. In tar shards, it is the end of a member's
+            name, or a key of `.json` members. Whole numbers are class numbers, and texts are names of classes. Each
+            choice has its own index and fingerprint. None: `label` and other usual names.
+        labels: Columns of your own: a table file, or a list of values. The table's column `file_name` (a path below the
+            dataset, with or without extension) or `sample_id` identifies the sample of each row; other columns are
+            fields with their names. A list has a number or truth value, or equally many of them, for each sample in the
+            index's order; it is the field `label`. Whole numbers are int64, others float32, truth values uint8, `[n]`
+            or `[n, length]`; anything else is text. A number that does not fit its type is an error, and so is a sample
+            without a row. `foreload.fields.Integer`, `Float` and `Text` choose a column's type. `classes` and `weights`
+            use the dataset's own classes. None: the dataset's labels.
+        transforms: The transforms of images: a list of `foreload.transforms`, or `Views` of one. If samples have
+            several images, the list is for the first, and the others follow its geometry; a dict has the transforms of
+            each image field instead. `transforms` replaces `image_size`, `scale`, `ratio`, `flip`, `resize`, `dtype`,
+            `mean` and `std`, which are short forms of the usual lists. None: the list that these settings mean.
+        mix: Mixes finished images: `[transforms.MixUp(...)]`, `[transforms.CutMix(...)]`, or
+            `[transforms.RandomChoice([...])]` of these, drawn for each batch. In each group of four neighbouring images
+            of a batch, every image is mixed with the one before it, and the first with the last, so `batch_size` must
+            be a multiple of 4. If these transforms have `num_classes`, labels are mixed, too: float32, `[n,
+            num_classes]`. Vectors from `labels` are mixed as they are. Otherwise `mixed` of a batch has the class
+            numbers, those of the partners, and the shares. Padding and failed samples are not mixed. A command line has
+            JSON: `[{"MixUp": {"alpha": 0.2, "num_classes": 1000}}]`. None: no mixing.
+        image_size: The size of the output in pixels: the side of a square, or (height, width).
+        image_size_from: Output sizes of later epochs, each with the first epoch that has it, in the form of
+            `image_size`: `image_size=160, image_size_from={16: 192, 35: 224}` starts a training with small images
+            (progressive resizing). The size depends on the epoch alone, also when a training resumes. None: one size
+            for all epochs.
+        scale: Training: lower and upper bound of the random crop's area, as a fraction of the image's area.
         ratio: Training: lower and upper bound of the random crop's width divided by its height.
         flip: Training: probability of a horizontal flip.
-        resize: Evaluation: length in pixels of the shorter side after Resize. None: 8/7 of the image size (256 for
+        resize: Evaluation: length of the shorter side after Resize, in pixels. None: 8/7 of the image size (256 for
             224).
-        mean: Mean of each channel, of values scaled to 0..1; ImageNet's by default. Numbers above 1, which other
-            loaders take for values in 0..255, get a warning.
-        std: Standard deviation of each channel, of values scaled to 0..1; ImageNet's by default.
+        mean: Mean of each channel, for values scaled to 0..1; ImageNet's by default. Numbers above 1 cause a warning,
+            because other loaders have means for values in 0..255.
+        std: Standard deviation of each channel, for values scaled to 0..1; ImageNet's by default.
         dtype: Element type of the images: `float32`, `float16`, `bfloat16`, or `uint8` (grey levels 0..255, not
             normalised).
         memory_format: Order of the images' dimensions: `nchw` or `nhwc`.
-        decode: `fast` resizes the decoded planes and converts colours at output size; `exact` is what PIL and
-            torchvision compute.
-        orientation: What happens where EXIF or XMP says that an image is stored turned or mirrored. It is decoded as it
-            is stored in any case, as torchvision does by default. With `warn` the first such image is reported, as
-            `ImageDataset.from_huggingface` asks for, because `datasets` turns such images.
-        decoded: False: batches hold the files' bytes (`files` instead of `images`) for a decoder of your own; packed
-            images are rebuilt into the files that they were made of. Order, `labels`, `sample_ids` and `mask` stay the
-            same, and the settings of images have no effect. `on_error` deals with files that cannot be read, or that
-            are no images by their first bytes.
-        device: Where batches end: `cpu`, `cuda` (the GPU of this process's local rank, which its launcher sets, else
-            the first), `cuda:N`, or `auto`: a GPU where one serves (see `foreload doctor`), else the CPU. On a GPU,
-            batches are the same as on the CPU but for the decoders' rounding.
-        decoder: Who decodes images on a GPU. With `auto` packed images and the indexed copies of caches are decoded by
-            kernels of Foreload's own, with the CPU's samples, and JPEGs by nvJPEG. With `own` nvJPEG is neither needed
-            nor used: the CPU decodes what is neither packed nor indexed, so that all batches have the bytes that they
-            have with `device="cpu"`. With `nvjpeg` the CPU decodes packed images, and nvJPEG the JPEG in an indexed
-            one.
-        cpu_decode: What the CPU decodes when batches end on a GPU. With `fallback` it decodes what the GPU's decoders
-            do not know (PNG, CMYK; see `decoder`), or would have the host half decode (progressive images; batches of
-            fewer than 51 where there is no decoding engine). With `auto` it also decodes as many more JPEGs as makes
-            the whole fastest. With `never`, what the GPU's decoders do not know is an error of its sample; a substitute
-            for it (`on_error="skip"`) is decoded by the CPU in any case.
+        decode: How images are decoded and resized. `fast` resizes the decoded planes and converts colours at output
+            size. `exact` gives the values that PIL and torchvision compute.
+        orientation: What happens if EXIF or XMP says that an image is stored rotated or mirrored. In any case it is
+            decoded as it is stored, as torchvision does by default. With `warn`, the first such image is reported;
+            `ImageDataset.from_huggingface` sets this, because `datasets` rotates such images.
+        decoded: Whether images are decoded. False: batches hold the bytes of the files (`files` instead of `images`)
+            for a decoder of your own, and packed images are converted back to their original files. Order, `labels`,
+            `sample_ids` and `mask` stay the same, and the settings of images have no effect. `on_error` applies to
+            files that cannot be read, or whose first bytes are not those of an image.
+        device: The device of the batches: `cpu`, `cuda`, `cuda:N` or `auto`. `cuda` is the GPU of this process's local
+            rank, which its launcher sets, else the first GPU. `auto` is a GPU if one can be used (see `foreload
+            doctor`), else the CPU. On a GPU, batches differ from those on the CPU only by the decoders' rounding.
+        decoder: The decoders on a GPU. With `auto`, Foreload's own kernels decode packed images and the indexed copies
+            of caches to the same values as the CPU, and nvJPEG decodes JPEGs. With `own`, nvJPEG is neither needed nor
+            used. The CPU then decodes images that are neither packed nor indexed, so all batches have the bytes that
+            they have with `device="cpu"`. With `nvjpeg`, the CPU decodes packed images, and nvJPEG decodes the JPEG in
+            an indexed one.
+        cpu_decode: Which images the CPU decodes if batches are on a GPU. With `fallback`, it decodes images that the
+            GPU's decoders do not support (PNG, CMYK; see `decoder`). It also decodes images that nvJPEG would decode
+            half on the host: progressive ones, and batches of fewer than 51 on a GPU without a decoding engine. With
+            `auto`, it also decodes as many more JPEGs as gives the highest total speed. With `never`, an image that the
+            GPU's decoders do not support is an error of its sample; the CPU still decodes its substitute
+            (`on_error="skip"`).
         damaged: What happens to JPEGs with damage inside their coded data (wrong bits, lost or stray bytes or restart
-            markers). With `conceal` they give, sample by sample, what PIL and torchvision make of them;
-            `stats()["concealed"]`, `concealed` and a warning tell of it. What PIL refuses is a failure here, too, above
-            all files that were cut short; so are damaged headers. With `refuse` all damage that is found is a failure
-            (see `on_error`); damage below the crop is not looked for. On a GPU, the CPU decodes what nvJPEG refuses in
-            its strict mode; nvJPEG does not report the damage that it passes over.
-        on_error: What happens when a sample cannot be read or decoded. `raise` raises the first failure of a batch.
-            With `skip` another sample, chosen by (dataset, seed, epoch, position) alone, takes its place, so batches
-            stay full and equal on every rank. With `zero` its image is zeros, or its file has no bytes, and its mask is
-            False. Of the other fields, those that are read of the sample are zero in tensors, None in lists, and
-            without rows in ragged arrays; what is known without reading it stays: its class number in the index, and
-            `labels=`.
-        max_errors: The number of failures that an epoch of this rank survives with `skip` and `zero`, including those
-            before it was resumed (of the rank whose state was loaded). None: no limit.
-        max_pixels: Images of more pixels are refused, because they may be decompression bombs. By default 2**27.
-        resources: `threads`, `memory` and others of these settings in one object, a `foreload.Resources`, or in a dict;
-            what it says cannot be said beside it. None: each by itself.
-        threads: Decoding threads. None: the processors this process may use, or its share where the other ranks of the
-            node (see `local_world_size`) may use the same ones; one with `decoded=False`.
-        cpu: The share of this node's processors that loading may take, above 0 and at most 1. As many decoding threads
-            are started, rounded up and at most `threads`, and they rest when they and the reading thread take more time
-            than that. The node's loaders to which a share was given have it together, in equal parts while they run;
-            `stats()["cores"]` says how many processors this loader may take now. A quota of a container or control
-            group counts as that many processors. None: no bound but `threads`.
-        memory: Cap of all pools together: bytes, or a text such as `"300MB"`. None: what the settings need, and more
-            while batches are kept, up to a quarter of the machine's memory for all ranks of the node together. What
-            differs in size from sample to sample comes on top: images and masks of their own sizes, texts, arrays. With
-            a cap, two batches of such images are made ahead, and a warning says so; a transform that fixes the size
-            brings them under it. What is remembered of JPEGs, half a KB for a photograph, comes on top, up to a
-            sixteenth of the cap, or without one a thirty-second of the rank's part of the machine's memory. On a GPU
-            some page-locked tables come on top, and where slots run short 4 MB for each of three lanes, more for larger
-            images.
-        io: How files are read: `auto` (io_uring where it works, else threads), `io_uring` or `pread`.
+            markers). With `conceal`, each pixel value is the one that PIL and torchvision give, and
+            `stats()["concealed"]`, `concealed` and a warning report it. Files that PIL refuses are failures here, too:
+            mainly files that were cut short, and those with damaged headers. With `refuse`, all damage that is found is
+            a failure (see `on_error`); damage below the crop is not looked for. On a GPU, the CPU decodes images that
+            nvJPEG refuses in its strict mode. nvJPEG does not report the damage that it ignores.
+        on_error: What happens if a sample cannot be read or decoded. `raise` raises the first failure of a batch. With
+            `skip`, another sample takes its place, chosen by (dataset, seed, epoch, position) alone, so batches stay
+            full and equally large on every rank. With `zero`, its image is zeros, or its file has no bytes, and its
+            mask is False. Its other fields that are read from the sample are zero in tensors, None in lists, and
+            without rows in ragged arrays. Values that are known without reading it stay: its class number in the index,
+            and `labels=`.
+        max_errors: The largest number of failures in an epoch of this rank with `skip` and `zero`. It includes the
+            failures before the epoch was resumed (of the rank whose state was loaded). None: no limit.
+        max_pixels: The largest number of pixels of an image. Larger ones are refused, because they may be decompression
+            bombs. By default 2**27.
+        resources: `threads`, `memory` and others of these settings in one object: a `foreload.Resources` or a dict. A
+            setting in it must not also be given as a keyword. None: use the keywords.
+        threads: The number of decoding threads. None: the processors that this process may use, or its share of them if
+            the other ranks of the node (see `local_world_size`) may use the same ones; one with `decoded=False`.
+        cpu: The share of this node's processors that loading may use, above 0 and at most 1. As many decoding threads
+            are started, rounded up and at most `threads`. They rest when they and the reading thread have used more
+            than the share. If several loaders of the node have a share, they divide it equally while they run;
+            `stats()["cores"]` is the number of processors that this loader may use now. A quota of a container or
+            control group counts as that many processors. None: limited only by `threads`.
+        memory: The limit of all memory pools: bytes, or a text such as `"300MB"`. None: what the settings need, and
+            more while batches are kept, up to a quarter of the machine's memory for all ranks of the node. Images and
+            masks of their own sizes, texts and arrays are extra. With a limit, two batches of such images are made
+            ahead, with a warning; a transform to a fixed size includes them. Row positions of JPEGs (half a KB for a
+            photograph) are extra: up to 1/16 of the limit, else 1/32 of the rank's part of memory. On a GPU,
+            page-locked tables are extra, and if slots run short, 4 MB or more for each of three lanes.
+        io: How files are read: `auto` (io_uring if it works, else threads), `io_uring` or `pread`.
         direct: Whether reads bypass the page cache: `auto` (by file system and size), `on` or `off`.
-        queue_depth: The number of reads in flight. None: 32. Where a dataset is on a server, to which there are as many
-            connections, 256, or as many as 96 MiB of slots (or `memory`) have room for, but at least 64; and 64 with
-            `peers`. With `pread` each read takes a thread of its own, of which there are up to 256, with about 30 KB of
-            memory each; network file systems are faster the more of them there are.
-        device_memory: Cap of the memory on the GPU, beside what nvJPEG takes: bytes, or a text such as `"8GB"`. None: a
-            quarter of it.
+        queue_depth: The number of reads in flight. None: 32. For a dataset on a server, the default is 256, or as many
+            as fit into 96 MiB of slots (or `memory`), but at least 64; with `peers` it is 64. Each read from a server
+            has its own connection. With `pread`, each read has its own thread, up to 256, with about 30 KB of memory
+            each; network file systems are faster with more of them.
+        device_memory: The limit of the memory on the GPU, without that of nvJPEG: bytes, or a text such as `"8GB"`.
+            None: a quarter of the GPU's memory.
         shared: Whether batches are shared with other processes of this user on this node, such as the trials of a
-            search or several members of an ensemble: those that ask for the same samples (dataset, order, rank) attach
-            to one process that makes each batch once, and are lent it without a copy; those with other recipes have
-            batches of their own from the same read and decode. True, or a name: only loaders with the same name share.
-            The process is started by the first and ends after the last of them, or is `foreload serve`; what it takes
-            of the machine (`threads`, `memory` ...) is said by the loader that starts it.
-        shared_window: With `shared`: how many batches back the process keeps for those that are behind the fastest.
-        shared_policy: With `shared`: what happens to a loader that falls behind the window. With `leave` the others go
-            on, and it goes on by itself, or with others that are where it is. With `wait` the others wait for it.
-        shared_consumers: With `shared`: the number of loaders that begin together; the first batch comes when they are
-            there, or after a minute.
-        local_world_size: How many ranks this node has, numbered one after another: they share the cache, processors and
-            memory. None: what the launcher (see `rank`) says, else all share the cache, and this process has processors
-            and memory alone.
-        cache: Where samples are kept near: a `foreload.Directory` on local NVMe or a dict of its arguments, a
-            `foreload.Ram`, or a list of both, from the fastest to the slowest. Samples are read from the dataset's
-            storage once and not in every epoch. None: nowhere.
-        verify: How a cached copy of an earlier run or another process is known to be the dataset's before this run uses
-            it. `stamp`: its file has the size, times and inode it had when it was copied. `checksum`: the dataset is
-            read once a run and compared. What has changed is copied again, what changes after the check is seen by the
-            next run. Only a write within the same tick of the file system's clock leaves the stamp as it was.
-        immutable: The dataset never changes, so cached copies are used without checking its files.
-        peers: Whether the nodes of a job read from one another what each keeps in its `cache`: then all of them
-            together keep each sample once, and what fits into their caches together is read from the dataset's storage
-            once and not in every epoch. `off`: each node has its own. `auto`: the ranks meet on the cluster's engine
-            (torch.distributed, torchrun, Ray, MPI, JAX), and each node listens on its side of the launcher, for this
-            job alone. A dict says more: `listen`, the address and port of this node; `allgather`, a function that gives
-            this rank's bytes to all and returns a list of those of all; `directory`, which all nodes share, for ranks
-            that have nothing better to meet by; `tls`, whether what travels is encrypted. All ranks must give it alike,
+            search or the members of an ensemble. Loaders that ask for the same samples (dataset, order, rank) attach to
+            one process, which makes each batch once and leases it to them without a copy. Loaders with other recipes
+            get their own batches from the same read and decode. True, or a name: only loaders with the same name share.
+            The first loader starts the process, which ends after the last one; or it is `foreload serve`. The loader
+            that starts it sets its resources (`threads`, `memory` ...).
+        shared_window: With `shared`: the number of past batches that are kept for loaders that are slower than the
+            fastest.
+        shared_policy: With `shared`: what happens to a loader that falls behind the window. With `leave`, the others
+            continue, and it continues alone, or with others at the same position. With `wait`, the others wait for it.
+        shared_consumers: With `shared`: the number of loaders that begin together. The first batch comes when all of
+            them have attached, or after a minute.
+        local_world_size: The number of ranks on this node, which have consecutive numbers and share the cache,
+            processors and memory. None: the launcher's number (see `rank`), else all ranks share the cache, and this
+            process alone uses processors and memory.
+        cache: Where copies of samples are kept: a `foreload.Directory` on local NVMe or a dict of its arguments, a
+            `foreload.Ram`, or a list of both, from the fastest to the slowest. Samples are then read from the dataset's
+            storage once and not in every epoch. None: no copies.
+        verify: How a cached copy of an earlier run or another process is compared with the dataset before this run uses
+            it. `stamp`: the file must have the size, times and inode that it had when it was copied. `checksum`: the
+            dataset is read once a run and compared. Samples that have changed are copied again. A change after the
+            check is noticed by the next run. Only a write within the same tick of the file system's clock leaves the
+            stamp unchanged.
+        immutable: Whether the dataset never changes, so that cached copies are used without checking its files.
+        peers: Whether nodes of a job read samples from each other's `cache`. Data that fits into all caches together is
+            kept once and read from storage once. `off`: no. `auto`: ranks meet by torch.distributed, the store at
+            MASTER_ADDR and MASTER_PORT (with RANK), Ray, MPI or JAX. Each node listens, for this job alone, at the
+            address by which it reaches the launcher. A dict can set `listen`, this node's address and port, and `tls`,
+            which encrypts traffic. If ranks cannot meet otherwise, it sets `directory`, shared by all nodes, or
+            `allgather`, a function that returns a list of all ranks' bytes, given this rank's. Ranks must set it alike
             and begin their first epochs together. On one node it does nothing.
-        index_dir: Where index files are kept. None: `$FORELOAD_INDEX_DIR`, else the user's cache directory; where that
-            cannot be written, a directory of the user's own among the temporary files, with a warning.
-        rebuild_index: Index the dataset again.
-        changed: What happens when the dataset is not what its index says, which is checked at every start: `rebuild`
-            indexes it again, with a warning; `warn` goes on with the old index and order, and refuses what cannot be
-            right when it is read; `refuse` raises DatasetChangedError. Files that only look changed (after `touch`) do
-            not count.
+        index_dir: The directory of index files. None: `$FORELOAD_INDEX_DIR`, else the user's cache directory; if that
+            is not writable, a private directory among the temporary files, with a warning.
+        rebuild_index: Whether the dataset is indexed again.
+        changed: What happens if the dataset differs from its index, which is checked at every start. `rebuild` indexes
+            it again, with a warning. `warn` continues with the old index and order, and refuses samples that cannot be
+            right when they are read. `refuse` raises DatasetChangedError. Files that only look changed (after `touch`)
+            do not count.
         bad_shards: What happens to shards that cannot be read when the dataset is indexed, because they are damaged,
-            cut short or missing. `error` names them all; where `files` names only other shards, it is no error. `skip`
-            leaves them out, with a warning that names them: the dataset is then another one, with an order of its own.
-            A shard that is repaired is noticed at the next start (see `changed`). A read that fails, for example of a
-            server that does not answer, is always an error.
-        progress: Show a progress bar while indexing, when stderr is a terminal.
-        rank: This process's rank. None: of an initialised `torch.distributed`, else of Ray Train in its workers, else
-            of an initialised `jax.distributed`, else of an initialised mpi4py, else of the launcher: torchrun, MPI's
-            mpirun or Slurm's srun, by their variables; else 0. Asked again at each iteration.
-        world_size: The number of ranks. None: found like `rank`.
-        assignment: Which rank takes which sample of a global batch. `order`: each rank takes its slice. `locality`: the
-            ranks of the node whose cache keeps a sample take it, as far as their number allows, so that little goes
-            from node to node; needs `peers`. Every global batch has the same samples, augmented and mixed in the same
-            way, and states are the same, too. What differs is a rank's own batch: which samples it has, their order,
-            and so what is computed of it alone, such as the statistics of batch normalisation that is not synchronised.
-            The repeats of a sample (`repeats`) come to one node. The ranks of an incomplete last global batch take
-            slices. `even_locality`: the same, and ranks get about as many bytes each, and so about as much to decode,
-            as far as no more samples go from node to node for it.
+            cut short or missing. `error` raises an error that names them all, unless `files` names only other shards.
+            `skip` leaves them out, with a warning that names them: the remaining shards are then another dataset with
+            its own order. A shard that is repaired is noticed at the next start (see `changed`). A failed read, for
+            example because a server does not answer, is always an error.
+        progress: Whether a progress bar is shown while indexing, if stderr is a terminal.
+        rank: The rank of this process. None: from the first that is available of an initialised `torch.distributed`,
+            Ray Train in its workers, an initialised `jax.distributed`, an initialised mpi4py, and the variables of a
+            launcher (torchrun, MPI's mpirun or Slurm's srun), else 0. It is determined again at each iteration.
+        world_size: The number of ranks. None: determined like `rank`.
+        assignment: Which rank gets which sample of a global batch. `order`: each rank gets its slice. `locality`: ranks
+            of the node that caches a sample get it, until their batches are full, so little data goes between nodes;
+            needs `peers`. `even_locality`: the same, and ranks get about equal numbers of bytes to decode, if no more
+            samples go between nodes for it. Every global batch has the same samples, augmented and mixed in the same
+            way, and states are the same. Only a rank's own batch differs: its samples, their order, and results of it
+            alone, such as unsynchronised batch normalisation. The repeats of a sample (`repeats`) go to one node. An
+            incomplete last global batch is divided into slices.
 
     Raises:
-        ConfigError: A setting cannot work, or there is none of that name.
-        DatasetError: There is no dataset at `path`, or its index cannot be read; images lie both in class directories
-            and in shards beside them; a sample of a shard has two members of one kind, or a label that is no class
+        ConfigError: A setting has an invalid value, or no setting has this name.
+        DatasetError: There is no dataset at `path`, or its index cannot be read; images are both in class directories
+            and in shards next to them; a sample of a shard has two members of one kind, or a label that is not a class
             number.
-        UnavailableError: The device is not there or cannot serve.
+        UnavailableError: The device does not exist or cannot be used.
     """
 
     def __new__(
@@ -313,32 +317,33 @@ class ImageLoader(Loader):
     # What it writes ends here.
     @property
     def device(self) -> str:
-        """Where batches end: `cpu` or `cuda:N`."""
+        """The device of the batches: `cpu` or `cuda:N`."""
     @property
     def device_reason(self) -> str:
-        """Why there: the GPU's name, or why none serves."""
+        """The reason for the device: the GPU's name, or why no GPU can be used."""
     @property
     def dtype(self) -> Literal["float32", "float16", "bfloat16", "uint8"]:
-        """Element type of the images; of several image fields or views, that of the first."""
+        """The element type of the images; for several image fields or views, that of the first."""
     @property
     def memory_format(self) -> Literal["nchw", "nhwc"]:
-        """Order of the images' dimensions."""
+        """The order of the images' dimensions."""
     @property
     def fields(self) -> dict[str, str]:
-        """What the batches' fields hold, by name: `image`, `mask`, `text`, `json`, `array`, `integer`, ..."""
+        """The kinds of the batches' fields, by name: `image`, `mask`, `text`, `json`, `array`, `integer`, ..."""
     @property
     def _optional(self) -> list[str]: ...
     @property
     def _mixes_hard_labels(self) -> bool: ...
     def _dense(self) -> list[tuple[str, str, int]]: ...
     def mix(self, position: int, epoch: int | None = None) -> BatchMix | None:
-        """What an epoch (None: the one that `epoch` says) makes of the images of the batch that has this position.
+        """Return how the images of the batch with this position are mixed in an epoch; None without `mix=`.
 
-        Position p is place p - step * global_batch - rank * batch_size of the batch of its step. All images of a global
-        batch have the same draw. Each becomes lam * image + (1 - lam) * partner with MixUp; with CutMix it shows its
-        partner in the box (left, top, right, bottom), in pixels, and lam is the share of the rest. The partner is the
-        image before it among positions 4k to 4k + 3, the last one for the first, where places that do not count (see
-        `Batch.mask`) are left out. An image that is alone there is not mixed. None without `mix=`.
+        `epoch` is by default the property `epoch`. Position p is place p - step * global_batch - rank * batch_size of
+        the batch of its step. All images of a global batch have the same draw. With MixUp, each becomes lam * image +
+        (1 - lam) * partner. With CutMix, it shows its partner in the box (left, top, right, bottom), in pixels, and lam
+        is the fraction of the rest. The partner is the image before it among positions 4k to 4k + 3, and the last one
+        for the first. Places that do not count (see `Batch.mask`) are left out. An image that is alone there is not
+        mixed.
         """
     def view(
         self,
@@ -349,22 +354,22 @@ class ImageLoader(Loader):
         view: int = 0,
         field: str | None = None,
     ) -> View:
-        """What an epoch (None: the one that `epoch` says) makes of a sample, in the draw number `occurrence` of it.
+        """Return how a sample is cropped and changed in an epoch, in its draw number `occurrence`.
 
-        Source pixels x..x+width, y..y+height, with `padding` added to them at the left, top, right and bottom, are
-        resized to resized_width x resized_height, of which the output, of output_width x output_height, shows the
-        window that begins at (left, top), and padding outside of it; flip and vertical_flip mirror that. `ops` is what
-        is done to the grey levels then, in order: each a dict of the name of a function of
-        `torchvision.transforms.v2.functional` ("op") and its parameters; `erasures` are rectangles of the finished
-        image that are overwritten. With `mix=`, `mix` has what becomes of it and its partner then.
+        Source pixels x..x+width, y..y+height, with `padding` added at the left, top, right and bottom, are resized to
+        resized_width x resized_height. The output, of output_width x output_height, shows the window of it that begins
+        at (left, top), and padding outside of it. flip and vertical_flip mirror that. `ops` are the operations that are
+        then applied to the grey levels, in order. Each is a dict of the name of a function of
+        `torchvision.transforms.v2.functional` ("op") and its parameters. `erasures` are rectangles of the finished
+        image that are overwritten. The method `mix` returns how the image is then mixed with its partner.
 
         Args:
             sample_id: The sample's number.
-            epoch: Which epoch.
-            occurrence: Which of its draws, where the epoch has several of a sample: they are numbered from 0, but come
-                in any order. `batch.occurrences` has the numbers of what a batch holds.
-            view: Which view of the image, where there are several.
-            field: Which image of the sample, where there are several. None: the first.
+            epoch: The epoch. None: that of the property `epoch`.
+            occurrence: The number of the draw, if the epoch draws a sample several times. Draws are numbered from 0,
+                and come in any order. `batch.occurrences` has the numbers for a batch.
+            view: The number of the view, if there are several.
+            field: The image field, if there are several. None: the first.
 
         Raises:
             ConfigError: There is no such sample, no such view or no such image.
@@ -380,19 +385,19 @@ class ImageLoader(Loader):
         epochs: int = 1,
         field: str | None = None,
     ) -> Sheet:
-        """A contact sheet of what the network sees of some samples, which notebooks show.
+        """Return a contact sheet of some samples as the network sees them, which notebooks display.
 
-        Each row is a sample: the whole image, then each view of it, with what was drawn below. Values that were
-        normalised are turned back into grey levels. With `mix=` the images are mixed with the partners that they have
-        in that epoch, which are named below with lam; a sample that the epoch does not draw stays as it is. The CPU
-        makes it, beside any iteration.
+        Each row is a sample: the whole image, then each view of it, with the drawn values below. Normalised values are
+        converted back to grey levels. With `mix=`, the images are mixed with the partners that they have in that epoch,
+        which are named below with lam. A sample that the epoch does not draw is not mixed. The CPU makes the sheet,
+        independently of any iteration.
 
         Args:
             samples: The samples' numbers. None: the first `rows` that the epoch draws.
-            rows: How many samples, where they are not given.
-            epoch: The first epoch to show. None: the one that `epoch` says.
-            epochs: How many epochs to show side by side: each draws anew.
-            field: Which image of the sample, where there are several. None: the first.
+            rows: The number of samples, if they are not given.
+            epoch: The first epoch to show. None: that of the property `epoch`.
+            epochs: The number of epochs to show side by side, each with its own draws.
+            field: The image field, if there are several. None: the first.
 
         Raises:
             ConfigError: There is no such sample or image, or the sheet would have too many pictures.

@@ -1,4 +1,4 @@
-"""How Foreload notifies its user when nothing failed: through Python's `warnings` and `logging`."""
+"""Issues warnings and log messages of Foreload through Python's `warnings` and `logging`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
 def warn(message: str) -> None:
-    """Issue `message` as a warning of the line that made or iterates the loader: the innermost outside this package."""
+    """Issue a warning at the line that made or iterates the loader: the innermost one outside of this package."""
     level, frame = 2, sys._getframe(1)
     while frame.f_back is not None and os.path.abspath(frame.f_code.co_filename).startswith(_PACKAGE):
         level, frame = level + 1, frame.f_back
@@ -21,5 +21,5 @@ def warn(message: str) -> None:
 
 
 def inform(message: str) -> None:
-    """Log what is merely good to know."""
+    """Log a message that needs no action."""
     logging.getLogger("foreload").info("%s", message)

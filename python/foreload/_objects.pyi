@@ -11,16 +11,17 @@ from typing_extensions import Self
 class Ram:
     """A cache in memory, for `cache=` of a loader.
 
-    Memory suits datasets on slow storage, alone or before a `Directory`: each sample is kept once, so that their sizes
-    add up. It is gone with the process. Each rank keeps what it reads itself.
+    Memory suits datasets on slow storage, alone or in front of a `Directory`. Each sample is kept once, so the sizes
+    add up. The copies end with the process. Each rank keeps the samples that it reads itself.
 
     Args:
-        size: Bytes of this node's memory that copies may take, or a text such as `"20GB"`. Each of the node's ranks has
-            an equal part, beside `memory`, and takes it as it fills. It must be free when the first epoch begins.
-        form: The form in which copies are kept in memory, as in a directory.
+        size: The bytes of this node's memory that copies may take, or a text such as `"20GB"`. Each of the node's ranks
+            has an equal part, in addition to `memory`, and allocates it as it fills. It must be free when the first
+            epoch begins.
+        form: The storage format of copies in memory, as for a `Directory`.
 
     Raises:
-        ConfigError: A setting cannot work, or there is none of that name.
+        ConfigError: A setting has an invalid value, or no setting has this name.
     """
 
     def __new__(
@@ -40,26 +41,27 @@ class Ram:
 class Directory:
     """A cache in a directory on local NVMe, for `cache=` of a loader.
 
-    What is there is used again by the next run, and other loaders, ranks, jobs and datasets may share it. The dataset
-    itself is never touched.
+    The next run uses the copies again, and other loaders, ranks, jobs and datasets may share the directory. The dataset
+    itself is never changed.
 
     Args:
-        path: A directory on local NVMe, made where it is missing.
-        size: Bytes the directory may take, or a text such as `"800GB"`.
-        fill: How the cache is filled. `use`: with what is read anyway. `ahead`: also by whole shards in large
-            sequential reads beside training, in the order of their next use (where all ranks share one cache). `auto`:
-            by rates measured at the start.
-        stage_bandwidth: Bytes per second that filling ahead may take of the dataset's storage, of all ranks that share
-            the cache together, or a text such as `"500MB"`. None: whatever the reads that training waits for leave.
-        form: The form in which copies are kept. `packed`: JPEGs without their entropy coder, which take half to two
-            thirds of the CPU time for the same pixels and 1.2 times the room. `indexed`: JPEGs with an index of their
-            rows, 1.01 times. `as-is`: as they are read. `auto`: packed where there is room for all samples in that
-            form, else indexed where there is room for that. Samples are kept as they are read and brought to the form
-            during training, by a thread of low priority; what is no JPEG, is one of more than about 15 megapixels, or
-            has several members, stays as it is.
+        path: The directory, on local NVMe. It is created if it does not exist.
+        size: The bytes that the directory may take, or a text such as `"800GB"`.
+        fill: How the cache is filled. `use`: with the samples that training reads. `ahead`: also with whole shards, in
+            large sequential reads during training, in the order of their next use (if all ranks share one cache).
+            `auto`: chosen by rates that are measured at the start.
+        stage_bandwidth: The bytes per second that filling ahead may read from the dataset's storage, for all ranks that
+            share the cache together, or a text such as `"500MB"`. None: the bandwidth that is left by reads that
+            training waits for.
+        form: The storage format of copies. `packed`: JPEGs without their entropy coding, which take half to two thirds
+            of the CPU time for the same pixels, and 1.2 times the space. `indexed`: JPEGs with an index of their rows,
+            1.01 times the space. `as-is`: as they are read. `auto`: packed if there is room for all samples in that
+            format, else indexed if there is room for that. Samples are kept as they are read, and a thread of low
+            priority converts them during training. Samples that are not JPEGs, have more than about 15 megapixels, or
+            have several members stay as they are.
 
     Raises:
-        ConfigError: A setting cannot work, or there is none of that name.
+        ConfigError: A setting has an invalid value, or no setting has this name.
     """
 
     def __new__(
@@ -86,40 +88,39 @@ class Directory:
 
 @final
 class Resources:
-    """What of the machine a loader takes, for `resources=` of a loader.
+    """The threads, memory and reads of a loader, for `resources=` of a loader.
 
-    The same settings are keywords of the loaders; each may be said in one place only. What is not given is chosen.
+    The same settings are keywords of the loaders; each may be given in one place only. Settings that are not given are
+    chosen for you.
 
     Args:
-        threads: Decoding threads. None: the processors this process may use, or its share where the other ranks of the
-            node (see `local_world_size`) may use the same ones; one with `decoded=False`.
-        cpu: The share of this node's processors that loading may take, above 0 and at most 1. As many decoding threads
-            are started, rounded up and at most `threads`, and they rest when they and the reading thread take more time
-            than that. The node's loaders to which a share was given have it together, in equal parts while they run;
-            `stats()["cores"]` says how many processors this loader may take now. A quota of a container or control
-            group counts as that many processors. None: no bound but `threads`.
-        memory: Cap of all pools together: bytes, or a text such as `"300MB"`. None: what the settings need, and more
-            while batches are kept, up to a quarter of the machine's memory for all ranks of the node together. What
-            differs in size from sample to sample comes on top: images and masks of their own sizes, texts, arrays. With
-            a cap, two batches of such images are made ahead, and a warning says so; a transform that fixes the size
-            brings them under it. What is remembered of JPEGs, half a KB for a photograph, comes on top, up to a
-            sixteenth of the cap, or without one a thirty-second of the rank's part of the machine's memory. On a GPU
-            some page-locked tables come on top, and where slots run short 4 MB for each of three lanes, more for larger
-            images.
-        io: How files are read: `auto` (io_uring where it works, else threads), `io_uring` or `pread`.
+        threads: The number of decoding threads. None: the processors that this process may use, or its share of them if
+            the other ranks of the node (see `local_world_size`) may use the same ones; one with `decoded=False`.
+        cpu: The share of this node's processors that loading may use, above 0 and at most 1. As many decoding threads
+            are started, rounded up and at most `threads`. They rest when they and the reading thread have used more
+            than the share. If several loaders of the node have a share, they divide it equally while they run;
+            `stats()["cores"]` is the number of processors that this loader may use now. A quota of a container or
+            control group counts as that many processors. None: limited only by `threads`.
+        memory: The limit of all memory pools: bytes, or a text such as `"300MB"`. None: what the settings need, and
+            more while batches are kept, up to a quarter of the machine's memory for all ranks of the node. Images and
+            masks of their own sizes, texts and arrays are extra. With a limit, two batches of such images are made
+            ahead, with a warning; a transform to a fixed size includes them. Row positions of JPEGs (half a KB for a
+            photograph) are extra: up to 1/16 of the limit, else 1/32 of the rank's part of memory. On a GPU,
+            page-locked tables are extra, and if slots run short, 4 MB or more for each of three lanes.
+        io: How files are read: `auto` (io_uring if it works, else threads), `io_uring` or `pread`.
         direct: Whether reads bypass the page cache: `auto` (by file system and size), `on` or `off`.
-        queue_depth: The number of reads in flight. None: 32. Where a dataset is on a server, to which there are as many
-            connections, 256, or as many as 96 MiB of slots (or `memory`) have room for, but at least 64; and 64 with
-            `peers`. With `pread` each read takes a thread of its own, of which there are up to 256, with about 30 KB of
-            memory each; network file systems are faster the more of them there are.
-        device_memory: Cap of the memory on the GPU, beside what nvJPEG takes: bytes, or a text such as `"8GB"`. None: a
-            quarter of it.
-        local_world_size: How many ranks this node has, numbered one after another: they share the cache, processors and
-            memory. None: what the launcher (see `rank`) says, else all share the cache, and this process has processors
-            and memory alone.
+        queue_depth: The number of reads in flight. None: 32. For a dataset on a server, the default is 256, or as many
+            as fit into 96 MiB of slots (or `memory`), but at least 64; with `peers` it is 64. Each read from a server
+            has its own connection. With `pread`, each read has its own thread, up to 256, with about 30 KB of memory
+            each; network file systems are faster with more of them.
+        device_memory: The limit of the memory on the GPU, without that of nvJPEG: bytes, or a text such as `"8GB"`.
+            None: a quarter of the GPU's memory.
+        local_world_size: The number of ranks on this node, which have consecutive numbers and share the cache,
+            processors and memory. None: the launcher's number (see `rank`), else all ranks share the cache, and this
+            process alone uses processors and memory.
 
     Raises:
-        ConfigError: A setting cannot work, or there is none of that name.
+        ConfigError: A setting has an invalid value, or no setting has this name.
     """
 
     def __new__(

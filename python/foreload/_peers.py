@@ -1,6 +1,6 @@
-"""How the processes of a job come together: for `peers=` of a loader, and for `--peers` of the command line.
+"""Lets the processes of a job meet, for `peers=` of a loader and for `--peers` of the command line.
 
-The core asks for it, a loader's once.
+The core calls it, once for each loader.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ PATIENCE = 300.0
 def find(
     directory: str | os.PathLike[str] | None, listen: str | None, patience: float
 ) -> tuple[int, int, int | None, Meetings]:
-    """Find the job of this process for the command line, which no framework has begun for it.
+    """Find the job of this process for the command line, for which no framework was initialised.
 
     Returns:
-        The rank, the number of ranks, that of this node's ranks where it is known, and how the ranks meet.
+        The rank, the number of ranks, the number of this node's ranks if it is known, and the meetings of the ranks.
 
     Raises:
-        foreload.ConfigError: What the launcher says cannot be used.
-        foreload.UnavailableError: MPI's launcher has started the job, and mpi4py is missing.
+        foreload.ConfigError: The variables of the launcher cannot be used. foreload.UnavailableError: MPI's launcher
+        has started the job, and mpi4py is not installed.
     """
     if directory is None:
         _begin_mpi()
@@ -37,10 +37,10 @@ def find(
 
 
 def _begin_mpi() -> None:
-    """Initialise MPI where its launcher has started several processes, and no store of torch's is there.
+    """Initialise MPI if its launcher has started several processes, and there is no store of torch.
 
     Raises:
-        foreload.UnavailableError: mpi4py is missing.
+        foreload.UnavailableError: mpi4py is not installed.
     """
     if {"MASTER_ADDR", "MASTER_PORT", "RANK"} <= os.environ.keys() or "mpi4py.MPI" in sys.modules:
         return
@@ -51,14 +51,14 @@ def _begin_mpi() -> None:
         importlib.import_module("mpi4py.MPI")
     except ImportError as error:
         message = (
-            f"peers: {by_mpi[0]} says that MPI's launcher has started this, but mpi4py cannot be imported ({error}): "
-            "install mpi4py, or name a directory that all nodes share: --peers=DIRECTORY"
+            f"peers: {by_mpi[0]} says that MPI's launcher started this job, but mpi4py cannot be imported ({error}): "
+            "install mpi4py, or pass a directory that all nodes share: --peers=DIRECTORY"
         )
         raise UnavailableError(message) from error
 
 
 class Meetings:
-    """Meets the other ranks as `peers=` says, and knows where this node listens."""
+    """Meets the other ranks as `peers=` says, and finds the address at which this node listens."""
 
     def __init__(self, peers: Any, patience: float = PATIENCE) -> None:
         choices = peers if isinstance(peers, dict) else {}
@@ -73,10 +73,10 @@ class Meetings:
         """Give `payload` to all ranks.
 
         Returns:
-            What each rank gave, the ranks of each node, and 32 bytes that only these ranks know.
+            The payload of each rank, the ranks of each node, and 32 bytes that only these ranks have.
 
         Raises:
-            foreload.Error: The ranks do not come together; see `_exchange.meet`.
+            foreload.Error: The ranks cannot meet; see `_exchange.meet`.
         """
         meeting = _exchange.meet(
             f"peers: {purpose}",
@@ -90,10 +90,10 @@ class Meetings:
         return meeting.payloads, meeting.nodes, meeting.token
 
     def listen(self, nodes: int) -> tuple[str, int]:
-        """Return the address and the port to listen on, where this is one of so many nodes.
+        """Return the address and the port to listen on, in a job with this number of nodes.
 
         Raises:
-            foreload.ConfigError: Nothing says which, or other nodes cannot reach it.
+            foreload.ConfigError: No address is known, or other nodes cannot reach it.
         """
         listening = _listen.listen_address(self._listen)
         listening.refuse_if_unreachable(nodes)

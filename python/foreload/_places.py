@@ -1,6 +1,6 @@
-"""Who says which rank this process is: frameworks that are live in it, and launchers by their variables.
+"""The sources of this process's rank: frameworks that are initialised in it, and the variables of launchers.
 
-No framework is imported, initialised or made to use a device by asking it. Each answers from what it knows already.
+Reading the rank never imports or initialises a framework, and never makes it use a device.
 """
 
 from __future__ import annotations
@@ -24,42 +24,44 @@ LAUNCHERS = (
     ("RANK", "WORLD_SIZE"),  # torchrun, accelerate launch, ...
     *MPI_LAUNCHERS,
 )
-"""Variables of rank and world size; the first launcher of which one variable is set counts."""
+"""Variables of rank and world size. The first launcher that has one of its variables set counts."""
 
 SLURM = ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS")
 """Variables of an srun step. The second decides: a batch script, which is one process, has a SLURM_PROCID too, and the
-SLURM_NTASKS of the whole job. They are read last, since mpirun's daemons pass their own step's variables to ranks."""
+SLURM_NTASKS of the whole job. They are read last, because mpirun's daemons pass the variables of their own step to
+ranks."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """This process's rank among how many, and who says so."""
+    """This process's rank, the number of ranks, and their source."""
 
     rank: int
     world_size: int
     source: str
-    """As an error names it: `torch.distributed`, or the names of two variables."""
+    """Its name in errors: `torch.distributed`, or the names of two variables."""
     local_world_size: int | None = None
-    """How many ranks this node has, where the source knows."""
+    """The number of ranks on this node, if the source has it."""
 
     def __str__(self) -> str:
         return f"{self.source} says rank {self.rank} of {self.world_size}"
 
 
 def live() -> list[Place]:
-    """Return what the frameworks say that are initialised in this process, the one that counts first."""
+    """Return the places by the frameworks that are initialised in this process. The first one counts."""
     answers = (of_torch(), of_ray_train(), of_jax(), of_mpi())
     return [place for place in answers if place is not None]
 
 
 def launched() -> Iterator[Place]:
-    """Yield what launchers' variables say, the one that counts first.
+    """Yield the places by the variables of launchers. The first one counts.
 
-    Ray's workers inherit the variables of whoever ran `ray start`, so there only RANK and WORLD_SIZE are the worker's.
+    Ray's workers inherit the variables of the shell that ran `ray start`, so only RANK and WORLD_SIZE are the worker's
+    own.
 
     Raises:
-        foreload.ConfigError: Only one of a pair is set, a variable is no number, or the rank is not below the world
-            size.
+        foreload.ConfigError: Only one of a pair is set, a variable is not a number, or the rank is not below the world
+        size.
     """
     for names in LAUNCHERS[:1] if in_ray_worker() else LAUNCHERS:
         if any(name in os.environ for name in names):
@@ -69,7 +71,7 @@ def launched() -> Iterator[Place]:
 
 
 def of_torch() -> Place | None:
-    """Return what an initialised process group says."""
+    """Return the place by an initialised process group."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or not (distributed.is_available() and distributed.is_initialized()):
         return None
@@ -77,11 +79,11 @@ def of_torch() -> Place | None:
 
 
 def of_ray_train() -> Place | None:
-    """Return what Ray Train says in one of its workers."""
+    """Return the place by Ray Train, in one of its workers."""
     train = sys.modules.get("ray.train")
     if train is None:
         return None
-    # Outside of a worker the first version's context answers 0 and 1 with a warning of Ray's, so its session is asked.
+    # Outside of a worker, the first version's context returns 0 and 1, and Ray warns. So its session is used.
     session = ray_session()
     if getattr(session, "world_rank", None) is not None:
         return Place(session.world_rank, session.world_size, "Ray Train", session.local_world_size)
@@ -96,23 +98,23 @@ def of_ray_train() -> Place | None:
             context.get_local_world_size(),
         )
     except RuntimeError:
-        # This is how the second version says that it is in no worker.
+        # The second version raises this outside of a worker.
         return None
     return Place(*place)
 
 
 def ray_session() -> Any:
-    """Return the session of Ray Train's first version, or of a trial of Ray Tune; None where there is none."""
+    """Return the session of Ray Train's first version, or of a trial of Ray Tune; None if there is none."""
     sessions = sys.modules.get("ray.train._internal.session")
     return sessions.get_session() if sessions is not None else None
 
 
 def of_jax() -> Place | None:
-    """Return what `jax.distributed` says where it is initialised.
+    """Return the place by `jax.distributed`, if it is initialised.
 
-    `jax.process_index()` would initialise the backend, which takes most of a GPU's memory. Before there is a backend
-    only the state that `jax.distributed.initialize` filled knows the answer, and it has no public name. It is asked
-    always, so that the answer is the same before and after.
+    `jax.process_index()` would initialise the backend, which takes most of a GPU's memory. Before that, only the state
+    that `jax.distributed.initialize` filled has the rank. It has no public name. It is always used, so that the result
+    is the same before and after.
     """
     jax, distributed = sys.modules.get("jax"), sys.modules.get("jax.distributed")
     state = jax_state()
@@ -125,18 +127,18 @@ def of_jax() -> Place | None:
 
 
 def jax_state() -> Any:
-    """Return what `jax.distributed.initialize` filled; None without JAX, or with one that keeps it elsewhere."""
+    """Return the state that `jax.distributed.initialize` filled; None without JAX, or if JAX keeps it elsewhere."""
     return getattr(sys.modules.get("jax._src.distributed"), "global_state", None)
 
 
 def of_mpi() -> Place | None:
-    """Return what MPI says where mpi4py has initialised it for several processes."""
+    """Return the place by MPI, if mpi4py has initialised it for several processes."""
     mpi = mpi_of_several()
     return None if mpi is None else Place(mpi.COMM_WORLD.Get_rank(), mpi.COMM_WORLD.Get_size(), "MPI")
 
 
 def mpi_of_several() -> Any:
-    """Return the module `mpi4py.MPI` where it is imported and several processes are up, else None."""
+    """Return the module `mpi4py.MPI` if it is imported and initialised for several processes, else None."""
     mpi = sys.modules.get("mpi4py.MPI")
     if mpi is None or not mpi.Is_initialized() or mpi.Is_finalized() or mpi.COMM_WORLD.Get_size() == 1:
         return None
@@ -156,7 +158,7 @@ def number(setting: str, name: str, *, least: int) -> int:
     """Return the number in a variable of the environment.
 
     Raises:
-        foreload.ConfigError: It is none, or less than `least`.
+        foreload.ConfigError: It is not a number, or less than `least`.
     """
     text = os.environ[name].strip()
     if not (text.isascii() and text.isdigit()) or int(text) < least:
@@ -165,7 +167,7 @@ def number(setting: str, name: str, *, least: int) -> int:
 
 
 def _pair(rank_name: str, world_name: str) -> Place:
-    """Return what a launcher's two variables say."""
+    """Return the place by the two variables of a launcher."""
     for name, other in ((rank_name, world_name), (world_name, rank_name)):
         if name not in os.environ:
             message = f"{other} is set in the environment, but {name} is not: set both or none"

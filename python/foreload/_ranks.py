@@ -1,6 +1,6 @@
-"""Which part of each global batch belongs to this process: its rank and the number of ranks.
+"""Finds the rank of this process and the number of ranks, which decide its part of each global batch.
 
-It is found when an iteration begins, not when a loader is made, because the process group may be initialised in
+They are determined when an iteration begins, not when a loader is made, because the process group may be initialised in
 between.
 """
 
@@ -24,28 +24,28 @@ LOCAL_WORLD_SIZES = (
 
 SLURM_TASKS_PER_NODE = "SLURM_STEP_TASKS_PER_NODE"
 
-REMEDY = "give rank= and world_size=, which come before all others"
+REMEDY = "pass rank= and world_size=, which override all other sources"
 
 _said: set[str] = set()
-"""The warnings of this process, which asks for its rank again at every iteration."""
+"""The warnings that this process has issued. It determines its rank again at every iteration."""
 
 
 def resolve(rank: int | None, world_size: int | None, dataset: str | None = None) -> tuple[int, int]:
-    """Return (rank, world size): as given, else from a framework that is live in this process, else from a launcher.
+    """Return (rank, world size): as given, else from a framework of this process, else from a launcher.
 
-    Frameworks are torch.distributed, Ray Train, jax.distributed and MPI where they are initialised. Launchers are
-    torchrun, MPI's mpirun and Slurm's srun, by their variables. The first that says something counts, in this order;
-    without any of them the result is (0, 1). A warning tells where another of them contradicts it, and where another
-    process of the same job reads the same dataset and finds itself alone, too.
+    Frameworks are torch.distributed, Ray Train, jax.distributed and MPI, if they are initialised. Launchers are
+    torchrun, MPI's mpirun and Slurm's srun, by their variables. The first one that is available counts, in this order;
+    without any of them, the result is (0, 1). A warning is issued if another one contradicts it, or if another process
+    of the same job also reads the same dataset as rank 0 of 1.
 
     Args:
-        rank: As the user gave it.
-        world_size: As the user gave it.
-        dataset: The fingerprint of the dataset that this rank reads, by which others that read it too are found.
+        rank: The user's setting.
+        world_size: The user's setting.
+        dataset: The fingerprint of the dataset that this rank reads, by which other processes that read it are found.
 
     Raises:
-        foreload.ConfigError: Only one of a pair is given or set, a variable is no number, the rank is not below the
-            world size, or one framework says that this process is alone and another that it is not.
+        foreload.ConfigError: Only one of a pair is given or set, a variable is not a number, the rank is not below the
+        world size, or frameworks differ about whether this process is alone.
     """
     if (rank is None) != (world_size is None):
         missing = "rank" if rank is None else "world_size"
@@ -56,17 +56,18 @@ def resolve(rank: int | None, world_size: int | None, dataset: str | None = None
     place = frameworks[0] if frameworks else next(_places.launched(), None)
     if place is not None:
         _compare(place, frameworks)
-    # A framework that was told of one process was told so for this training; the others may just not know better.
+    # A framework that was initialised for one process is right about this training; the other sources may lack the
+    # information.
     if not frameworks and (place is None or place.world_size == 1):
         _ask_for_others(dataset)
     return (0, 1) if place is None else (place.rank, place.world_size)
 
 
 def local_world_size(given: int | None) -> int | None:
-    """Return how many ranks share this node: as given, else as Ray Train or the launcher says; None if nobody does.
+    """Return the number of ranks on this node: as given, else from Ray Train or the launcher; None if it is unknown.
 
-    JAX and MPI know it only by an exchange among all ranks. A loader that one rank alone makes would wait for that
-    for ever, so they are not asked; MPI's launchers mostly set a variable.
+    JAX and MPI need an exchange among all ranks for it. A loader that only one rank makes would wait for that for ever,
+    so they are not used. MPI's launchers mostly set a variable.
 
     Raises:
         foreload.ConfigError: The variable cannot be read.
@@ -85,12 +86,12 @@ def local_world_size(given: int | None) -> int | None:
 
 
 def _compare(place: Place, frameworks: list[Place]) -> None:
-    """Tell of sources that contradict the one that counts.
+    """Report sources that contradict the one that counts.
 
-    Equal world sizes are no contradiction: ranks may be numbered in another order. Nor are a launcher's processes that
-    start several ranks each, as torchrun's in a step of srun, nor a framework that this process uses by itself. A
-    process that is alone by one source and one of several by another is mostly a mistake, after which each process
-    would train on everything.
+    Equal world sizes are no contradiction, because ranks may be numbered in another order. There is none either if the
+    processes of a launcher start several ranks each, as torchrun in a step of srun, or if this process alone uses a
+    framework. If the process is alone by one source and one of several by another, this is mostly a mistake: each
+    process would train on everything.
     """
     for other in frameworks:
         if other.world_size in (1, place.world_size):
@@ -104,23 +105,23 @@ def _compare(place: Place, frameworks: list[Place]) -> None:
     try:
         others = [other for other in _places.launched() if other.world_size > 1]
     except ConfigError:
-        # Variables that are not asked for the rank may be wrong.
+        # Variables that do not determine the rank may be wrong.
         return
     for other in others[:1]:
         message = (
             f"{place}, but {other}: if these processes train one model, each of them trains on everything; {REMEDY}; "
-            "rank=0 and world_size=1 if each trains its own"
+            "pass rank=0 and world_size=1 if each trains its own"
         )
         _warn_once(message)
 
 
 def _ask_for_others(dataset: str | None) -> None:
-    """Tell where other processes of this job find themselves alone, too."""
+    """Warn if other processes of this job also run as rank 0 of 1."""
     others = _alone.others(dataset) if dataset is not None else None
     if others is not None:
         message = (
-            f"{others}: if they train one model, each of them trains on everything; {REMEDY}; rank=0 and world_size=1 "
-            "if each trains its own"
+            f"{others}: if they train one model, each of them trains on everything; {REMEDY}; pass rank=0 and "
+            "world_size=1 if each trains its own"
         )
         _warn_once(message)
 

@@ -1,4 +1,4 @@
-"""A contact sheet of what a network sees."""
+"""A contact sheet of the images that a network sees."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from foreload._errors import config_error
 
 
 class Sheet:
-    """A picture of samples: each whole image, and beside it what the transforms make of it.
+    """A picture of samples: each whole image, and next to it the results of the transforms.
 
-    Notebooks show it as it is; elsewhere, `save` it.
+    Notebooks display it; elsewhere, `save` it.
 
     Attributes:
         png: The bytes of the picture, a PNG.
@@ -25,7 +25,7 @@ class Sheet:
 
         Raises:
             ConfigError: The name has the suffix of another format.
-            OSError: It cannot be written.
+            OSError: The file cannot be written.
         """
         written = Path(path)
         if written.suffix.lower() not in ("", ".png"):

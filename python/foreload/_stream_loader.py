@@ -1,4 +1,4 @@
-"""Training on samples that arrive: `foreload.StreamLoader`."""
+"""Batches of samples that arrive while training runs: `foreload.StreamLoader`."""
 
 from __future__ import annotations
 
@@ -27,29 +27,31 @@ def _checked(setting: str, check: Callable[[Any], Any], value: Any) -> Any:
 
 
 class Rehearsal:
-    """A buffer of earlier samples, of which each batch has a share.
+    """A buffer of earlier samples, which fill a share of each batch.
 
-    Which samples are kept depends on the seed and on the samples alone, not on the order in which they arrive: each has
-    a key, drawn from (seed, stream, sample), and those with the smallest keys stay, as many as fit. Once the buffer has
-    a batch's share, every batch has exactly `share` of its places, rounded to whole samples, for samples of the buffer,
-    no two of them the same. It keeps the files' bytes, not pixels, so that each use is augmented anew.
+    Which samples stay depends only on the seed and the samples, not on the order in which they arrive. Each sample has
+    a random number, drawn from (seed, stream, sample). The samples with the smallest numbers stay, as many as fit. Once
+    the buffer has enough, every batch has exactly `share` of its places, rounded to whole samples, for samples of the
+    buffer, all different. The buffer keeps encoded files, not pixels, so each use is augmented again.
 
     Args:
-        capacity: What the buffer holds: bytes as a text such as `"20GB"`, or a number of samples.
-        share: The share of each batch. A pair (least, greatest) adapts it: the fewer new samples wait, the more are
-            rehearsed, so that training is kept busy when the stream slows down.
-        by: How likely a sample stays. `uniform`: all alike. `class`: all of a class alike, and each class has an equal
-            part of the buffer, also one that appears late. `recency`: with weights that halve with each `half_life`
-            samples that arrive later. A function: it is called with each sample, a dict of its members as bytes with
-            `__key__` and `__stream__`, and returns its weight, a positive number.
-        half_life: For `by="recency"`, a number of samples.
-        directory: A directory on local NVMe that has the bytes of all kept samples, so that the buffer may be larger
-            than memory, and that a state brings it back: a state only names what lies there. It belongs to one loader
-            of one process at a time. None: memory has them, and they are gone with the process.
-        directory_size: Bytes that the directory may take, such as `"30GB"`. None: half as much again as a capacity in
-            bytes, and 256 MiB. With a capacity in samples it has to be given.
-        memory: Bytes of kept samples that are in memory, too, where there is a directory.
-        keep_states: How many states may wait for `StreamLoader.acknowledge`. Until then what they need is kept.
+        capacity: The size of the buffer: bytes as a text such as `"20GB"`, or a number of samples.
+        share: The share of each batch. A pair (lowest, highest) adapts it: the fewer new samples wait, the more are
+            rehearsed. So training stays busy when the stream slows down.
+        by: How likely a sample stays. `uniform`: all samples equally. `class`: each class has an equal part of the
+            buffer, also one that appears late, and all samples of a class are equally likely. `recency`: the weight of
+            a sample is twice that of one that arrived `half_life` samples earlier. A function is called with each
+            sample, a dict of its members as bytes with `__key__` and `__stream__`, and returns its weight, a positive
+            number.
+        half_life: For `by="recency"`: the number of samples after which a weight halves.
+        directory: A directory on local NVMe with the bytes of all kept samples. Then the buffer may be larger than
+            memory, and a state restores it, because the state names its files. Only one loader of one process may use
+            it at a time. None: the samples are in memory, and are lost when the process exits.
+        directory_size: The bytes that the directory may take, such as `"30GB"`. None: 1.5 times a capacity in bytes,
+            plus 256 MiB. With a capacity in samples, it must be given.
+        memory: The bytes of kept samples that are also in memory, if there is a directory.
+        keep_states: The number of states that may wait for `StreamLoader.acknowledge`. Until then, the data that they
+            need is kept.
     """
 
     def __init__(
@@ -67,7 +69,7 @@ class Rehearsal:
         are_samples = isinstance(capacity, int) and not isinstance(capacity, bool) and 0 <= capacity < 1 << 60
         if not isinstance(capacity, str) and not are_samples:
             raise config_error(
-                "rehearsal.capacity", f'is {capacity!r}, must be samples or a text such as "20GB"'
+                "rehearsal.capacity", f'is {capacity!r}, must be a number of samples or a text such as "20GB"'
             )
         if not isinstance(by, str) and not callable(by):
             raise config_error("rehearsal.by", f"is {by!r}, must be a name or a function")
@@ -76,7 +78,7 @@ class Rehearsal:
             or not isinstance(keep_states, int)
             or not 0 <= keep_states < 1 << 30
         ):
-            raise config_error("rehearsal.keep_states", f"is {keep_states!r}, must be a number from 1 on")
+            raise config_error("rehearsal.keep_states", f"is {keep_states!r}, must be a number of at least 1")
         self.capacity = capacity
         pair = (share, share) if is_number(share) else share
         self.share = _checked("rehearsal.share", numbers_of(2, "a number or a pair of numbers"), pair)
@@ -106,45 +108,48 @@ class StreamLoader:
         for batch in loader:  # for ever, or until the stream ends
             ...
 
-    Batches are those of `foreload.ImageLoader`, with the same fields, transforms and devices. What is drawn for a
-    sample depends on (seed, stream, key, use) alone. `sample_ids` are 63 bits of the hash of stream and key; the field
-    `foreload.fields.Text("__key__")` gives the keys, `__stream__` the streams.
+    Batches are those of `foreload.ImageLoader`, with the same fields, transforms and devices. The augmentation of a
+    sample depends on (seed, stream, key, number of the use) alone. `sample_ids` are 63 bits of the hash of stream and
+    key. The field `foreload.fields.Text("__key__")` has the keys, and `__stream__` the streams.
 
     Args:
         source: A source of `foreload.streams`, or a list of several.
-        batch_size: Samples of a batch.
-        seed: Seed of augmentation, of rehearsal, and of what is dropped at random.
-        policy: What happens when samples arrive faster than they are used. `block`: sources wait. `drop_oldest`: those
-            that have waited longest are dropped. `drop_random`: of those that arrived and wait, a uniform choice stays.
-            `spill`: what memory has no room for waits in `spill_directory`, and when that is full, sources wait.
-        rehearsal: A `foreload.Rehearsal`. None: nothing is rehearsed.
-        samples_per_insert: The least and the greatest number of times that samples are used for each that arrives, on
-            the average; a batch more or less is allowed.
+        batch_size: The number of samples of a batch.
+        seed: Seed of augmentation, of rehearsal, and of random drops.
+        policy: What happens when samples arrive faster than they are used. `block`: sources wait. `drop_oldest`: the
+            samples that have waited longest are dropped. `drop_random`: samples are dropped at random, so a uniform
+            choice of those that arrived and wait stays. `spill`: samples that do not fit into memory wait in
+            `spill_directory`; when it is full, sources wait.
+        rehearsal: A `foreload.Rehearsal`. None: no samples are rehearsed.
+        samples_per_insert: The lowest and the highest number of uses for each sample that arrives, on average, to
+            within one batch.
         when_dry: What happens when too few new samples wait for a batch. `wait`: the batch waits. `short`: it is
-            shorter, and its share of rehearsed samples is as always. `rehearse`: rehearsed samples take their places.
-        dry_after: Seconds that a batch waits before the stream counts as dry, until a whole batch's samples wait again.
-        queue_size: Bytes of samples that may wait in memory, such as `"256MB"`; two batches always may.
-        spill_directory: For `policy="spill"`: a directory on local NVMe, of one loader at a time. What is left there by
-            a former run is removed.
-        spill_size: Bytes that it may take.
-        max_bytes: Bytes of the largest sample. What is larger counts as failed.
-        classes: The names of the classes by number. None: there are numbers alone.
-        journal: A file, which is made: which samples each step takes is written there, so that the run can be replayed.
-        replay: The journal of a run. Its steps are taken once more, byte for byte, from sources that can give samples
-            again by their keys; with the journal the stream ends. A run that began with a state is replayed with it.
-        meeting: How the ranks meet, if there are several: a dict with `allgather`, a function that gives this rank's
-            bytes to all and returns a list of those of all, with `directory`, which all ranks share, or with `timeout`
-            in seconds. None: by what the job has, as `peers=` of `foreload.ImageLoader` does.
+            smaller, with the same share of rehearsed samples. `rehearse`: rehearsed samples fill it.
+        dry_after: The seconds that a batch waits before the stream counts as dry, until the samples of a whole batch
+            wait again.
+        queue_size: The bytes of samples that may wait in memory, such as `"256MB"`. Two batches may always wait.
+        spill_directory: For `policy="spill"`: a directory on local NVMe, for one loader at a time. Files of an earlier
+            run are removed.
+        spill_size: The bytes that `spill_directory` may take.
+        max_bytes: The bytes of the largest sample. A larger sample counts as failed.
+        classes: The names of the classes by number. None: classes have only numbers.
+        journal: A new file, in which the samples of each step are recorded, so that the run can be replayed.
+        replay: The journal of a run. Its steps are repeated, byte for byte, from sources that can give samples again by
+            their keys. The stream ends with the journal. A run that began with a state is replayed with this state.
+        meeting: How the ranks meet, if there are several: a dict with `allgather`, `directory` or `timeout`.
+            `allgather` is a function that gives this rank's bytes to all ranks and returns a list of those of all. All
+            ranks share the `directory`. `timeout` is in seconds. None: by the cluster's engine, as for `peers=` of
+            `foreload.ImageLoader`.
         settings: All settings of `foreload.ImageLoader` that need no dataset: `fields`, `image_size`, `transforms`,
-            `device`, `threads`, `memory`, `on_error` and others. With `on_error="skip"` another sample of the same
+            `device`, `threads`, `memory`, `on_error` and others. With `on_error="skip"`, another sample of the same
             batch takes the place of one that fails.
 
-    Every sample that was received is accounted for: `stats()` says what became of how many. An iteration goes on behind
-    the batch that was yielded last, also if another was begun before.
+    Every received sample is counted; `stats()` has the counters. An iteration resumes after the batch that was yielded
+    last, also if another one was begun before.
 
     Raises:
-        ConfigError: A setting cannot work, or there is none of that name.
-        UnavailableError: The device is not there or cannot serve.
+        ConfigError: A setting has an invalid value, or no setting has this name.
+        UnavailableError: The device does not exist or cannot be used.
     """
 
     def __init__(
@@ -202,7 +207,7 @@ class StreamLoader:
         place = _ranks.resolve(settings.pop("rank", None), settings.pop("world_size", None))
         votes = None
         if place[1] > 1:
-            # Files of a rank alone may lie elsewhere; the buffer's directories are found by one another's names.
+            # Paths that only one rank uses may differ. Ranks find the buffer's directories of other ranks by name.
             alike = {
                 **spec,
                 "streams": [each.name for each in sources],
@@ -220,7 +225,7 @@ class StreamLoader:
         self._batches: Batches | None = None
 
     def __iter__(self) -> Iterator[Batch]:
-        """Go on behind the batch that was yielded last."""
+        """Resume after the batch that was yielded last."""
         self._batches = iter(self._engine)
         return self._batches
 
@@ -232,47 +237,46 @@ class StreamLoader:
         return json.loads(self._engine.state())
 
     def load_state_dict(self, state: StreamState | Sequence[StreamState]) -> None:
-        """Go on where a state was saved. It is called before the first iteration.
+        """Resume where a state was saved. Call it before the first iteration.
 
         Args:
-            state: The state of this rank. Or the list of the states that all ranks saved after the same step, in any
-                order, which each rank loads: then there may be more or fewer ranks than there were, and `batch_size`
-                may be another.
+            state: The state of this rank. Or a list of the states that all ranks saved after the same step, in any
+                order, which each rank loads. With a list, the number of ranks and `batch_size` may change.
 
         Raises:
-            ConfigError: The state is of another stream, or batches were taken already; or states of ranks are missing,
-                or are not of one step.
+            ConfigError: The state is of another stream, or batches were already taken; or states of ranks are missing,
+                or are of different steps.
         """
         self._engine.load(json.dumps(state))
 
     def acknowledge(self, state: StreamState) -> None:
-        """Let sources forget what was used up to a state, because it is safely written.
+        """Acknowledge a state that is safely written. Sources may then forget the samples that were used up to it.
 
-        Brokers get their acknowledgements, and files of a `streams.Folder` go as its `after` says.
+        Brokers get their acknowledgements, and files of a `streams.Folder` are handled as its `after` says.
         """
         self._engine.acknowledge(json.dumps(state))
 
     def withdraw(self, keys: Iterable[str | tuple[str, str]]) -> int:
-        """Withdraw samples, by their keys or, where there are several streams, by pairs (stream, key).
+        """Withdraw samples, by their keys or, if there are several streams, by pairs (stream, key).
 
-        No batch that is begun later has any of them, whether they wait, are in the rehearsal buffer, or arrive later.
+        No batch that begins later has any of them, whether they wait, are in the rehearsal buffer, or arrive later.
 
         Returns:
-            How many of them waited or were in the buffer.
+            The number of them that waited or were in the buffer.
         """
         streams = self._engine.streams
         pairs = []
         for key in [keys] if isinstance(keys, str) else keys:
             if isinstance(key, str):
                 if len(streams) > 1:
-                    message = f"has {key!r}, which may be of any of {streams}: give pairs (stream, key)"
+                    message = f"has {key!r}, which may be of any of {streams}: pass pairs (stream, key)"
                     raise config_error("keys", message)
                 key = (streams[0], key)
             pairs.append((str(key[0]), str(key[1])))
         return self._engine.withdraw(pairs)
 
     def stats(self) -> Mapping[str, Any]:
-        """Return the work of the stages of the latest iteration, and under `stream` what became of all samples.
+        """Return the counters of the latest iteration, and under `stream` those of all samples.
 
         received = delivered + queued + spilled + dropped + failed + withdrawn + lost, at every instant.
         """
@@ -297,12 +301,12 @@ class StreamLoader:
 
     @property
     def classes(self) -> list[str]:
-        """The class names by number; empty where there are only numbers."""
+        """The class names by number; empty if there are only numbers."""
         return self._engine.classes
 
     @property
     def io(self) -> str:
-        """How samples are read, in words; empty before the first iteration."""
+        """A description of how samples are read; empty before the first iteration."""
         return self._engine.io
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""What streams are made of: a part of `_core.pyi`, for type checkers; at run time `foreload._core` has it."""
+"""The engine of streams: a part of `_core.pyi`, for type checkers; at run time `foreload._core` has it."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,15 +10,15 @@ from foreload._types import StreamStats
 
 @disjoint_base
 class StreamEngine:
-    """What `foreload.StreamLoader` is made of; use that.
+    """The engine of `foreload.StreamLoader`; use that class.
 
-    `sources` are pairs of a source in JSON and an object of Python's or None, `spec` the stream in JSON, `score` the
-    function that says how likely a sample is kept. `place` is the rank and the number of ranks, which agree by calls of
-    `votes`: it gives a rank's bytes to all, and returns those of all.
+    `sources` are pairs of a source as JSON and a Python object or None. `spec` is the stream as JSON, and `score` the
+    function that returns the weight of a sample in the buffer. `place` is the rank and the number of ranks. Ranks agree
+    by calls of `votes`, which gives a rank's bytes to all ranks and returns those of all.
 
     Raises:
-        ConfigError: A setting cannot work, or there is none of that name.
-        UnavailableError: The device is not there or cannot serve.
+        ConfigError: A setting has an invalid value, or no setting has this name.
+        UnavailableError: The device does not exist or cannot be used.
     """
 
     def __new__(
@@ -34,13 +34,13 @@ class StreamEngine:
     def state(self) -> str:
         """Return the state after the batch that was yielded last, as JSON."""
     def load(self, states: str) -> None:
-        """Go on where a state was saved, or those of all ranks, given as JSON."""
+        """Resume where a state, or the states of all ranks, were saved, given as JSON."""
     def acknowledge(self, state: str) -> None:
-        """Let sources forget what a state has, given as JSON."""
+        """Acknowledge a state that is safely written, given as JSON."""
     def withdraw(self, samples: Sequence[tuple[str, str]]) -> int:
         """Withdraw samples by their streams and keys, and return how many waited or were kept."""
     def stream_stats(self) -> StreamStats:
-        """Return what became of all samples, and how long they took."""
+        """Return the counters of all samples, and their waiting times."""
     @property
     def streams(self) -> list[str]:
         """The names of the streams."""
@@ -58,10 +58,10 @@ class StreamEngine:
         """The order of the images' dimensions: `nchw` or `nhwc`."""
     @property
     def classes(self) -> list[str]:
-        """The class names by number; empty where there are only numbers."""
+        """The class names by number; empty if there are only numbers."""
     @property
     def io(self) -> str:
-        """How samples are read, in words; empty before the first iteration."""
+        """A description of how samples are read; empty before the first iteration."""
     @property
     def _optional(self) -> list[str]: ...
     @property

@@ -1,4 +1,4 @@
-"""What the readers of other libraries' datasets share: names of several shards, and settings that are not repeated."""
+"""The common part of the modules that translate datasets of other libraries: names of shards, and merged settings."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from foreload._core import without_secrets
 from foreload._errors import config_error
 
 _SPECIAL = frozenset("{},")
-"""Characters that mean something in a name with braces."""
+"""Characters with a meaning in a name with braces."""
 
 
 def whole(taken: dict[str, Any], given: dict[str, Any], batch_size: int | None) -> dict[str, Any]:
     """Return the settings of a dataset together with the caller's, which may not repeat them.
 
     Raises:
-        ConfigError: One is given twice, or nobody says the batch size.
+        ConfigError: A setting is given twice, or the batch size is missing.
     """
     given = dict(given) if batch_size is None else {**given, "batch_size": batch_size}
     for name in taken.keys() & given.keys():
         message = (
-            f"is {shown(given[name])!r}, and {shown(taken[name])!r} by the dataset: leave it out, or change the "
+            f"is {shown(given[name])!r}, but {shown(taken[name])!r} in the dataset: remove it, or change the "
             "dataset"
         )
         raise config_error(name, message)
     if "batch_size" not in {**taken, **given}:
-        raise config_error("batch_size", "is said neither by the dataset nor by you: give it")
+        raise config_error("batch_size", "is not set by the dataset: pass batch_size=")
     return {**taken, **given}
 
 
 def one_name(names: Sequence[str]) -> str | list[str]:
-    """Return one name with braces for these shards; where there can be none, their list."""
+    """Return one name with braces for these shards; if there can be none, their list."""
     if len(names) == 1:
         return names[0]
     if len(set(names)) < len(names):
@@ -54,21 +54,21 @@ def one_name(names: Sequence[str]) -> str | list[str]:
 
 
 def _common(names: Sequence[str]) -> str:
-    """Return what all names begin with."""
+    """Return the common beginning of all names."""
     first, last = min(names), max(names)
     same = (at for at, (one, other) in enumerate(zip(first, last, strict=False)) if one != other)
     return first[: next(same, min(len(first), len(last)))]
 
 
 def shown(value: Any) -> Any:
-    """Return a value as messages may show it: of URLs no user, password or query."""
+    """Return a value as messages may show it: URLs without user, password and query."""
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return [shown(item) for item in value]
     return os.fspath(without_secrets(value)) if isinstance(value, str) else value
 
 
 def called(thing: Any) -> str:
-    """Return what a function or an object is called, for messages."""
+    """Return the name of a function or of an object's class, for messages."""
     name = getattr(thing, "__qualname__", None) or type(thing).__qualname__
     module = getattr(thing, "__module__", None) or type(thing).__module__
     return f"{module}.{name}"

@@ -1,4 +1,4 @@
-"""Translates classes that timm's `create_transform` makes beside torchvision's; timm is never imported."""
+"""Translates the classes that timm's `create_transform` adds to torchvision's; timm is never imported."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _THREE = [[("Solarize", 5)], [("Desaturate", 10)], [("GaussianBlurRand", 10)]]
 """The policy of DeiT III's 3-Augment."""
 
 Translated = tuple[transforms.Transform, str] | tuple[None, str]
-"""A transform, or why there is none and what to do."""
+"""A transform, or None with the reason and what to do."""
 
 
 def translated(name: str, step: Any) -> Translated:
@@ -46,7 +46,7 @@ def translated(name: str, step: Any) -> Translated:
 
 def _crop(step: Any) -> Translated:
     if isinstance(step.interpolation, list | tuple):
-        return None, 'draws the interpolation: say one, create_transform(interpolation="bicubic")'
+        return None, 'draws the interpolation: set one, create_transform(interpolation="bicubic")'
     return transforms.RandomResizedCrop(step.size, step.scale, step.ratio, step.interpolation), ""
 
 
@@ -54,7 +54,7 @@ def _erasing(step: Any) -> Translated:
     if step.max_count > 1:
         return None, "may erase several rectangles, must erase one: leave re_count at 1"
     if step.num_splits > 1:
-        return None, "leaves a part of the batch as it is: leave re_num_splits at 0"
+        return None, "does not change a part of the batch: leave re_num_splits at 0"
     value = "random" if step.per_pixel else "color" if step.rand_color else 0.0
     narrow, wide = step.log_aspect_ratio
     scale, ratio = (step.min_area, step.max_area), (math.exp(narrow), math.exp(wide))
@@ -64,12 +64,12 @@ def _erasing(step: Any) -> Translated:
 def _rand_augment(step: Any) -> Translated:
     names, first = tuple(op.name for op in step.ops), step.ops[0]
     if names not in (_PLAIN, _INCREASING) or step.choice_weights is not None:
-        return None, "has a set of operations of its own: leave t... out of its spec"
+        return None, "has its own set of operations: remove t... from its spec"
     if first.hparams.get("translate_pct", 0.45) != 0.45:
-        return None, "moves images by another share than 0.45: leave translate_pct out"
+        return None, "moves images by another fraction than 0.45: remove translate_pct"
     drawn = ("prob", "magnitude", "magnitude_std", "magnitude_max")
     if len({tuple(getattr(op, name) for name in drawn) for op in step.ops}) > 1:
-        return None, "has operations of different probabilities or magnitudes, must have one of each for all"
+        return None, "has operations of different probabilities or magnitudes, must have the same for all"
     resample = first.kwargs["resample"]
     how = (
         "random" if isinstance(resample, list | tuple) else _INTERPOLATIONS.get(int(resample), str(resample))
@@ -92,16 +92,16 @@ def _rand_augment(step: Any) -> Translated:
 def _auto_augment(step: Any) -> Translated:
     policy = [[(op.name, op.magnitude) for op in ops] for ops in step.policy]
     if policy == _THREE and any(op.magnitude_std for ops in step.policy for op in ops):
-        return None, "draws the magnitudes of 3a: leave mstd out of its spec"
+        return None, "draws the magnitudes of 3a: remove mstd from its spec"
     if policy == _THREE:
         choice = [
             transforms.RandomSolarize(128, p=1.0),
             transforms.Grayscale(),
-            # A filter of this size holds all that matters of a deviation of 2 pixels.
+            # A filter of this size has all relevant weights of a deviation of 2 pixels.
             transforms.GaussianBlur(15, sigma=(0.1, 2.0)),
         ]
         return transforms.RandomChoice(choice), ""
-    return None, "is a policy of timm's own: use rand-m9-mstd0.5-inc1, or torchvision's AutoAugment"
+    return None, "is a policy that only timm has: use rand-m9-mstd0.5-inc1, or torchvision's AutoAugment"
 
 
 _TRANSLATIONS = {

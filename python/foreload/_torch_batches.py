@@ -1,4 +1,4 @@
-"""What the datasets of `foreload.torch` have in common: their settings, and batches as torch tensors."""
+"""The common part of the datasets of `foreload.torch`: their settings, and batches as torch tensors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from foreload.transforms import Transform, Views
 
 
 class Made(Protocol):
-    """What makes the batches, and says what is in them."""
+    """An object that makes the batches and describes them."""
 
     @property
     def fields(self) -> dict[str, str]:
@@ -33,10 +33,10 @@ class Made(Protocol):
 def own_settings(
     memory_format: torch.memory_format, dtype: torch.dtype | None, device: str | torch.device
 ) -> dict[str, Any]:
-    """Return what a loader is told of a memory format, a type and a device of torch's.
+    """Return a loader's settings for a memory format, a type and a device of torch.
 
     Raises:
-        ConfigError: It is no memory format for images.
+        ConfigError: The memory format is not one of images.
     """
     if not any(memory_format is known for known in (torch.contiguous_format, torch.channels_last)):
         message = f"is {memory_format!r}, must be torch.contiguous_format or torch.channels_last"
@@ -51,15 +51,15 @@ def own_settings(
 
 
 def one_process(name: str) -> str:
-    """Return why a dataset is used in the training's own process alone."""
+    """Return the message that a dataset is used only in the training's own process."""
     return (
-        f"{name} works in the training process, with threads of its own, not in worker processes: use "
+        f"{name} works in the training process, with its own threads, not in worker processes: use "
         "DataLoader(dataset, batch_size=None, num_workers=0)"
     )
 
 
 def check_process(name: str) -> None:
-    """Refuse worker processes.
+    """Raise an error in a worker process.
 
     Raises:
         UnavailableError: This is a worker process of a `DataLoader`.
@@ -69,29 +69,29 @@ def check_process(name: str) -> None:
 
 
 def check_fetcher(name: str) -> None:
-    """Refuse a `DataLoader` that would collate batches into batches of batches: it calls the caller's `__iter__`.
+    """Raise an error if a `DataLoader` that calls the caller's `__iter__` would collate batches into larger batches.
 
     Raises:
-        ConfigError: It would.
+        ConfigError: The `DataLoader` would collate them.
     """
-    # The caller's caller is torch's fetcher, which knows whether it collates what this yields.
+    # The caller's caller is torch's fetcher, whose attributes say whether it collates.
     fetcher = sys._getframe(2).f_locals.get("self")
     if getattr(fetcher, "auto_collation", False) and getattr(fetcher, "collate_fn", 0) is default_collate:
         message = (
-            f"an {name} yields whole batches, which this DataLoader would batch once more: give {name} the "
-            "batch_size, and the DataLoader, if there has to be one, batch_size=None and num_workers=0"
+            f"an {name} yields whole batches, which this DataLoader would batch again: pass batch_size to {name}, "
+            "and if there must be a DataLoader, give it batch_size=None and num_workers=0"
         )
         raise config_error("batch_size", message)
 
 
 def shown(first: Any, memory_format: torch.memory_format, device: str | torch.device, /, **given: Any) -> str:
-    """Return what a dataset was made with, as its `repr` shows it: its first argument, then the others by name."""
+    """Return the settings of a dataset for its `repr`: its first argument, then the others by name."""
     # Frameworks may number the CPU.
     is_cpu = isinstance(device, torch.device) and device.type == "cpu"
     own = {"memory_format": memory_format, "device": "cpu" if is_cpu else device}
     last = {name: given.pop(name) for name in ("with_labels", "fields") if name in given}
     settings = {**given, **own, **last}
-    # What the datasets themselves take is None where it was not given.
+    # Settings of the datasets themselves are None if they were not given.
     own_names = ("dtype", "with_labels", "fields")
     left = {name: value for name, value in settings.items() if value is not None or name not in own_names}
     return ", ".join([_repr(first), *(f"{name}={_repr(value)}" for name, value in left.items())])
@@ -117,8 +117,8 @@ class TorchBatches:
     """Batches as torch tensors that share Foreload's memory: tuples, or dicts of fields.
 
     Args:
-        made: What makes the batches.
-        settings: What `own_settings` says.
+        made: The object that makes the batches.
+        settings: The result of `own_settings`.
         fields: Whether batches are dicts of fields.
         with_labels: Whether tuples have labels.
         with_mask: Whether there is a mask.
@@ -127,7 +127,7 @@ class TorchBatches:
         decoded: Whether batches have images, not the files.
 
     Raises:
-        ConfigError: A field has the name of a key that the dict has besides.
+        ConfigError: A field has the name of another key of the dict.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class TorchBatches:
         self._decoded = decoded
         self._channels_last = settings["memory_format"] == "nhwc"
         self._kinds, self._optional = made.fields, made._optional
-        # Class numbers that are not mixed themselves come beside those of the partners.
+        # Class numbers that are not mixed themselves come with those of the partners.
         self._with_partners = made._mixes_hard_labels
         self._has_fields, self._with_labels = fields, with_labels
         self._with_mask, self._with_ids, self._with_keys = with_mask, with_ids, with_keys
@@ -153,10 +153,10 @@ class TorchBatches:
             self._check_keys()
 
     def tensors(self, batch: Batch) -> Any:
-        """Convert a batch: to a tuple, to the images alone where there is nothing else, or with fields to a dict."""
+        """Convert a batch: to a tuple, to a single tensor if it has only images, or with fields to a dict."""
         named: dict[str, torch.Tensor] = {}
         if self._with_mask:
-            # The mask goes as bytes: torch before 2.2 takes no bool by DLPack.
+            # The mask is passed as bytes, because torch before 2.2 does not take bool by DLPack.
             named["mask"] = torch.from_dlpack(batch._mask_bytes).bool()
         if self._with_ids:
             named["sample_ids"] = torch.from_dlpack(batch.sample_ids)
@@ -179,7 +179,7 @@ class TorchBatches:
         return torch.from_dlpack(batch.labels)
 
     def _field(self, field: Any, kind: str) -> Any:
-        """Convert a field's tensors to torch's, wherever they are in it; leave all else as it is."""
+        """Convert all tensors within a field to torch's; other values do not change."""
         if kind == "json":
             return field
         if isinstance(field, tuple | list):
@@ -190,7 +190,7 @@ class TorchBatches:
         return tensor.movedim(-1, -3) if kind == "image" and self._channels_last else tensor
 
     def _check_keys(self) -> None:
-        """Refuse fields with the names of keys that a batch's dict has besides them."""
+        """Raise an error if a field has the name of another key of a batch's dict."""
         keys = {
             "with_mask": ["mask"] if self._with_mask else [],
             "with_ids": ["sample_ids"] if self._with_ids else [],
@@ -202,8 +202,8 @@ class TorchBatches:
                 if key in self._kinds:
                     adds = {
                         "fields": "has an optional field, which adds",
-                        "mix": "has no num_classes, so that it adds",
+                        "mix": "has no num_classes, so it adds",
                     }.get(setting, "is True, which adds")
                     message = f"{adds} the key {key!r} to each batch, but fields= has a field of that name"
-                    remedy = "rename that member or column, or leave one of the two out"
+                    remedy = "rename that member or column, or remove one of the two"
                     raise config_error(setting, f"{message}: {remedy}")

@@ -16,17 +16,17 @@ _READ = tuple(f".{extension}" for extension in IMAGE_EXTENSIONS)
 _COMPARED_PATHS = 1000
 
 _ONLY_OURS = (".jfif", ".jpe")
-"""The ends of names of images that Foreload reads and ImageFolder does not."""
+"""The extensions of images that Foreload reads and ImageFolder does not."""
 
 
 def settings_of(dataset: Any) -> dict[str, Any]:
-    """The settings of `foreload.torch.ImageDataset` that mean what `dataset` does.
+    """Return the settings of `foreload.torch.ImageDataset` that are equivalent to `dataset`.
 
     Args:
         dataset: A `torchvision.datasets.ImageFolder` or `ImageNet`, or a `torch.utils.data.Subset` of one.
 
     Raises:
-        ConfigError: It does something that Foreload does not do; the message says what, and what to do.
+        ConfigError: It does something that Foreload does not support; the message says what, and what to do.
     """
     dataset, indices = _subset(dataset)
     _check_dataset(dataset)
@@ -37,7 +37,7 @@ def settings_of(dataset: Any) -> dict[str, Any]:
 
 
 def merged(taken: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
-    """The settings of the dataset together with the caller's, which may not repeat them.
+    """Return the settings of the dataset together with the caller's, which may not repeat them.
 
     Raises:
         ConfigError: One is given twice. Only a float type may be replaced by another float type.
@@ -50,19 +50,19 @@ def merged(taken: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
     for name in taken.keys() & given.keys():
         raise config_error(
             name,
-            f"is {given[name]!r}, and {taken[name]!r} by the dataset: leave it out, or change the "
+            f"is {given[name]!r}, but {taken[name]!r} in the dataset: remove it, or change the "
             "dataset or its transforms",
         )
     return {**taken, **given}
 
 
 def _dtype_of(steps: list[transforms.Transform]) -> str:
-    """The element type of the images that a list makes."""
+    """Return the element type of the images that a list makes."""
     return next((step.dtype for step in reversed(steps) if isinstance(step, transforms.ToDtype)), "uint8")
 
 
 def _of_dtype(step: transforms.Transform, dtype: str) -> transforms.Transform:
-    """The step, with this type in the place of another float type."""
+    """Return the step, with another float type replaced by this one."""
     if isinstance(step, transforms.ToDtype) and step.dtype in FLOATS:
         return transforms.ToDtype(dtype, scale=step.scale)
     return step
@@ -73,11 +73,11 @@ def check_same_samples(
 ) -> None:
     """Check that the samples and class numbers of `loader` are those of the whole ImageFolder.
 
-    Where classes `are_numbered` by `class_names=`, their numbers are those that the user asked for. Where samples
-    `are_labeled` by `labels=`, so are their labels.
+    If classes `are_numbered` by `class_names=`, the user chose their numbers, which are not compared. The same holds
+    for labels, if samples `are_labeled` by `labels=`.
 
-    Classes, the number of samples and their labels are compared always, paths of some 1000 samples, evenly spread: a
-    file that took the place of another of its class between two of these is not noticed.
+    Classes, the number of samples and their labels are always compared. Paths are compared for about 1000 samples,
+    evenly spread. A file that replaced another one of its class between two of these is not noticed.
 
     Raises:
         ConfigError: They differ; the message names the class or the path.
@@ -97,9 +97,9 @@ def check_same_samples(
                 "dataset",
                 f"class {name!r} has number {numbers.get(name)} in class_to_idx and "
                 f"{ours.get(name)} in Foreload, which numbers the directories in the order of their names: make the "
-                "ImageFolder without a find_classes() of your own, or give class_names=",
+                "ImageFolder without your own find_classes(), or pass class_names=",
             )
-    anew = "make the ImageFolder anew, and say rebuild_index=True"
+    anew = "make the ImageFolder again, and pass rebuild_index=True"
     step = max(1, len(dataset.samples) // _COMPARED_PATHS)
     for number in range(0, len(dataset.samples), step):
         theirs = str(dataset.samples[number][0])
@@ -113,25 +113,25 @@ def check_same_samples(
         if not own.endswith(os.sep + within):
             raise config_error(
                 "dataset",
-                f"{theirs} is sample {number} of the ImageFolder and not of the directory as "
+                f"{theirs} is sample {number} of the ImageFolder, but not of the directory as "
                 f"Foreload indexed it: {anew}",
             )
     if len(dataset.samples) != loader.samples:
-        anew = f"{anew}; of the two only Foreload reads files that end in {' and '.join(_ONLY_OURS)}"
+        anew = f"{anew}; Foreload, but not ImageFolder, reads files that end in {' and '.join(_ONLY_OURS)}"
         raise config_error(
             "dataset",
-            f"the ImageFolder has {len(dataset.samples)} samples, the directory as Foreload indexed "
-            f"it {loader.samples}: {anew}",
+            f"the ImageFolder has {len(dataset.samples)} samples, but the directory as Foreload indexed "
+            f"it has {loader.samples}: {anew}",
         )
     if not are_numbered and not are_labeled:
         _check_same_labels(dataset, loader)
 
 
 def _check_same_labels(dataset: Any, loader: Any) -> None:
-    """Check that each sample has the label of its class directory, of which a program may have made another.
+    """Check that each sample has the label of its class directory, because a program may have changed labels.
 
     Raises:
-        ConfigError: Some have others; the message names the first.
+        ConfigError: Some have other labels; the message names the first.
     """
     try:
         labels = np.asarray([label for _, label in dataset.samples])
@@ -147,19 +147,19 @@ def _check_same_labels(dataset: Any, loader: Any) -> None:
     path, label = dataset.samples[first]
     raise config_error(
         "dataset",
-        f"{path} has the label {label!r} in samples, and {ours[first]} by its directory ({differ.sum()} of {len(ours)} "
-        "samples differ so): Foreload has the labels from the directories; give labels=[label for _, label in "
+        f"{path} has the label {label!r} in samples, but {ours[first]} by its directory ({differ.sum()} of {len(ours)} "
+        "samples differ): Foreload has the labels from the directories. Pass labels=[label for _, label in "
         "dataset.samples], or write a manifest with path and label of each sample and load that",
     )
 
 
 def _folder(dataset: Any) -> str:
-    """The directory of class directories."""
+    """Return the directory of class directories."""
     return os.fspath(getattr(dataset, "split_folder", dataset.root))
 
 
 def _subset(dataset: Any) -> tuple[Any, list[int] | None]:
-    """The dataset within (subsets of) subsets, and the numbers of its samples that they have."""
+    """Return the dataset within (subsets of) subsets, and the numbers of its samples that they have."""
     indices = None
     while is_a(dataset, "torch.utils.data", "Subset"):
         of_this = [int(index) for index in dataset.indices]
@@ -175,7 +175,7 @@ def _check_dataset(dataset: Any) -> None:
         raise config_error(
             "dataset",
             f"is a {kind.__module__}.{kind.__qualname__}, must be torchvision's ImageFolder or "
-            "ImageNet itself, or a Subset of one: what another class changes cannot be taken over",
+            "ImageNet itself, or a Subset of one: changes by another class cannot be taken over",
         )
     if dataset.target_transform is not None:
         raise config_error(
@@ -186,8 +186,8 @@ def _check_dataset(dataset: Any) -> None:
     if dataset.extensions is None:
         raise config_error(
             "is_valid_file",
-            f"is a function of yours, must be left out: Foreload takes all {', '.join(_READ)} "
-            "files; take the files you want with a torch.utils.data.Subset",
+            f"is your own function, must be removed: Foreload takes all {', '.join(_READ)} "
+            "files; choose files with a torch.utils.data.Subset",
         )
     loader = dataset.loader
     if getattr(loader, "__module__", "") != "torchvision.datasets.folder":
@@ -198,5 +198,5 @@ def _check_dataset(dataset: Any) -> None:
     if other is not None:
         raise config_error(
             "dataset",
-            f"{other} is none of the files that Foreload reads ({', '.join(_READ)}): convert such files",
+            f"{other} is not a file that Foreload reads ({', '.join(_READ)}): convert such files",
         )

@@ -1,7 +1,7 @@
-"""Translates transforms of torchvision's and timm's into Foreload's.
+"""Translates transforms of torchvision and timm into Foreload's.
 
-Neither is ever imported: their classes are known by module and name. A class derived from one of them is another class,
-because what it changes cannot be known.
+Neither is ever imported: their classes are known by module and name. A class that is derived from one of them is not
+translated, because its changes are unknown.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ FLOATS = tuple(dtype for dtype in DTYPES if dtype != "uint8")
 
 _ON_GREY_LEVELS = (
     "end the transforms with PILToTensor(), which makes batches of uint8, and apply torchvision.transforms.v2.{name}, "
-    "ToDtype(torch.float32, scale=True) and Normalize to those (they may be on the GPU); it draws once a call, so call "
-    "it for each image, or for parts of a batch, where that is too seldom"
+    "ToDtype(torch.float32, scale=True) and Normalize to the batches (they may be on the GPU). It draws once for each "
+    "call: to draw more often, call it for each image, or for parts of a batch"
 )
 _WHAT_TO_DO = {
     **WHAT_TO_DO,
     "JPEG": _ON_GREY_LEVELS,
-    "MixUp": "give it to mix= of the loader, as foreload.transforms.{name}",
-    "CutMix": "give it to mix= of the loader, as foreload.transforms.{name}",
+    "MixUp": "pass it to mix= of the loader, as foreload.transforms.{name}",
+    "CutMix": "pass it to mix= of the loader, as foreload.transforms.{name}",
 }
 _INSTEAD_OF_TIMMS = {
     "AugMixAugment": "use torchvision's AugMix, whose operations are torchvision's",
-    "ResizeKeepRatio": "leave train_crop_mode and crop_mode of create_transform out",
-    "TfPreprocessTransform": "leave tf_preprocessing of create_transform out",
+    "ResizeKeepRatio": "remove train_crop_mode and crop_mode of create_transform",
+    "TfPreprocessTransform": "remove tf_preprocessing of create_transform",
 }
 _NOTHING_TO_DO = ("Identity", "RGB", "ToPureTensor")
 """Foreload's images are RGB in plain tensors."""
@@ -49,33 +49,33 @@ _DIFFERS = {
     **dict.fromkeys(("RandomRotation", "RandomAffine"), _WARPS),
     **dict.fromkeys(("RandAugment", "TrivialAugmentWide", "AutoAugment", "AugMix"), _POLICY),
 }
-"""By how much Pillow's arithmetic differs from that of tensors. Blurs are none of them, because torchvision blurs PIL
-images as tensors, too."""
+"""How much Pillow's arithmetic differs from that of tensors. Blurs do not differ, because torchvision also blurs PIL
+images as tensors."""
 _TIMM_DIFFERS = {"RandAugment": _POLICY, "AutoAugment": "grey by 1 of 255, blurs by up to 34"}
 """The same for timm's classes, which call Pillow themselves."""
 _NEAREST = "nearest pixels where two are equally near"
 
 _RESIZING = ("RandomResizedCrop", "Resize", "RandomResize", "RandomShortestSize", "ScaleJitter")
-"""What resizes, and by `interpolation`."""
+"""The transforms that resize with `interpolation`."""
 
 _OF_PIL = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}
-"""Pillow's numbers of interpolations, which torchvision takes, too."""
+"""Pillow's numbers of interpolations, which torchvision also takes."""
 
 
 @dataclass
 class _Reader:
-    """Goes through the transforms in their order, and translates each into Foreload's."""
+    """Translates the transforms into Foreload's, in their order."""
 
     steps: list[transforms.Transform] = field(default_factory=list)
     dtype: str | None = None
     """The element type of the tensor so far; None while it is still a PIL image."""
     place: str = ""
-    """The transform at hand, for errors."""
+    """The current transform, for errors."""
 
     of_pil: list[tuple[str, str]] = field(default_factory=list)
-    """What torchvision would apply to PIL images, and how Pillow's arithmetic differs there."""
+    """The transforms that torchvision would apply to PIL images, and how Pillow's arithmetic differs there."""
     of_floats: list[str] = field(default_factory=list)
-    """What torchvision would resize as floats."""
+    """The transforms that torchvision would apply to floats."""
 
     def read(self, transform: Any) -> list[transforms.Transform]:
         """Translate a whole `transform` into a list."""
@@ -91,7 +91,7 @@ class _Reader:
         if size is None:
             raise config_error(
                 "transform",
-                "lacks what makes all images the same size, must have RandomResizedCrop, "
+                "does not make all images the same size, must have RandomResizedCrop, "
                 "RandomCrop, CenterCrop, or Resize to a height and a width",
             )
         if self.dtype is None:
@@ -99,7 +99,7 @@ class _Reader:
         return self.steps
 
     def _translation(self, step: Any) -> Translation | None:
-        """How a step is translated; None for one that does nothing to Foreload's images."""
+        """Return the function that translates a step; None for a step that does not change Foreload's images."""
         if isinstance(step, SimpleNamespace) or is_a(step, "torchvision.transforms", *_READERS):
             return _READERS[_name_of(step)]
         if is_a(step, "timm.data", *_OF_TIMM):
@@ -109,14 +109,14 @@ class _Reader:
         return None
 
     def _add(self, translate: Translation, step: Any, name: str) -> tuple[int, int] | None:
-        """Add a step, if Foreload can do it there; return the size of the images after it, if all have the same."""
+        """Add a step that Foreload supports there, and return the size of the images after it, if all have the same."""
         known = len(self.steps)
         try:
             self.steps += [self._resized(made) for made in translate(self, step, name)]
             return compiled_size(transforms.to_json(self.steps))
         except ConfigError as refusal:
-            # The core counts the steps of Foreload's own list, in which conversions to tensors are none; the user's
-            # own step must name torchvision's transform.
+            # The core counts the steps of Foreload's own list, which has no conversions to tensors. The error must name
+            # the user's own step, which is torchvision's transform.
             ours = type(self.steps[-1]).__name__ if len(self.steps) > known else name
             prefix, said = "config: transforms: ", str(refusal)
             if said.startswith(prefix):
@@ -125,7 +125,7 @@ class _Reader:
             raise
 
     def _resized(self, made: transforms.Transform) -> transforms.Transform:
-        """What resizes, as that is done to a PIL image, whose nearest pixels are what torch calls nearest-exact."""
+        """Return a transform as it resizes a PIL image, whose nearest pixels torch calls nearest-exact."""
         name = type(made).__name__
         if name not in _RESIZING:
             return made
@@ -137,7 +137,7 @@ class _Reader:
         return replace(made, interpolation="nearest-exact")
 
     def _within(self, children: Iterable[Any]) -> list[list[transforms.Transform]]:
-        """Translate the transforms within another, each into a list."""
+        """Translate the transforms within another one, each into a list."""
         outside, found = self.place, []
         for child in children:
             made: list[transforms.Transform] = []
@@ -155,7 +155,7 @@ class _Reader:
         return [transforms.RandomApply(within, float(step.p))]
 
     def random_choice(self, step: Any, _: str) -> list[transforms.Transform]:
-        """Translate a choice, in which equal weights are none."""
+        """Translate a choice. Equal weights become None."""
         weights = step.p if step.p is not None and len(set(step.p)) > 1 else None
         return [transforms.RandomChoice([_as_one(child) for child in self._within(step.transforms)], weights)]
 
@@ -169,7 +169,7 @@ class _Reader:
         return [transforms.RandomErasing(float(step.p), step.scale, step.ratio, value)]
 
     def same(self, step: Any, name: str) -> list[transforms.Transform]:
-        """Foreload's transform of the same name, with the same parameters."""
+        """Return Foreload's transform of the same name, with the same parameters."""
         kind = getattr(transforms, name)
         parameters = {parameter.name: getattr(step, parameter.name) for parameter in fields(kind)}
         if "interpolation" in parameters:
@@ -187,12 +187,12 @@ class _Reader:
         return [transforms.RandomCrop(step.size, padding, step.pad_if_needed, step.fill, step.padding_mode)]
 
     def random_iou_crop(self, step: Any, _: str) -> list[transforms.Transform]:
-        """Translate a crop that is chosen by boxes; v2 stores its overlaps by another name than it takes them."""
+        """Translate a crop that is chosen by boxes; v2 stores its overlaps under another name than it takes them."""
         ratios = (step.min_aspect_ratio, step.max_aspect_ratio)
         return [transforms.RandomIoUCrop(step.min_scale, step.max_scale, *ratios, step.options, step.trials)]
 
     def of_timm(self, step: Any, name: str) -> list[transforms.Transform]:
-        """Translate one of timm's that torchvision does not have."""
+        """Translate a transform of timm that torchvision does not have."""
         made, why_not = _timm.translated(name, step)
         if made is None:
             raise self._refusal(why_not)
@@ -202,14 +202,14 @@ class _Reader:
 
     def to_grey_levels(self, step: Any, _: str) -> list[transforms.Transform]:
         """Keep values of 0..255."""
-        self._check_image("leave it out, these are tensors already")
+        self._check_image("remove it, these are tensors already")
         self.dtype = "uint8"
         return []
 
     def to_tensor(self, step: Any, _: str) -> list[transforms.Transform]:
         """Make values of 0..1, float32."""
         self._check_image(
-            "leave it out, these are tensors already; ToDtype(torch.float32, scale=True) scales them"
+            "remove it, these are tensors already; ToDtype(torch.float32, scale=True) scales them"
         )
         self.dtype = "float32"
         return [transforms.ToDtype("float32")]
@@ -221,12 +221,12 @@ class _Reader:
         wanted = step.dtype if not isinstance(step.dtype, dict) else None
         dtype = str(wanted).removeprefix("torch.")
         if dtype not in (*FLOATS, "uint8"):
-            raise self._refusal(f"must say one of torch.{', torch.'.join(FLOATS)}, torch.uint8")
+            raise self._refusal(f"must be one of torch.{', torch.'.join(FLOATS)}, torch.uint8")
         self.dtype = dtype
         return [transforms.ToDtype(dtype, scale=getattr(step, "scale", True))]
 
     def normalize(self, step: Any, name: str) -> list[transforms.Transform]:
-        """The same."""
+        """Translate Normalize, which needs floats."""
         if self.dtype not in FLOATS:
             raise self._refusal(
                 "must come after ToTensor(), or ToImage() and ToDtype(torch.float32, scale=True)"
@@ -236,18 +236,18 @@ class _Reader:
         return self.same(step, name)
 
     def _interpolation(self, step: Any) -> Any:
-        """The interpolation of pixels, which must be antialiased where torchvision can leave that out."""
-        # torchvision's enumeration in v1, a text in v2; the preset of weights has one too.
+        """Return the interpolation, which must be antialiased even where torchvision does not have to."""
+        # It is torchvision's enumeration in v1 and in the preset of weights, and a text in v2.
         interpolation = getattr(step.interpolation, "value", step.interpolation)
         if type(interpolation) is int:
             interpolation = _OF_PIL.get(interpolation, interpolation)
-        # PIL images are always antialiased, whatever `antialias` says. Tensors are if it is True: torchvision takes
-        # None for False, and so it takes "warn", the default before 0.17.
+        # PIL images are always antialiased, whatever `antialias` is. Tensors are antialiased if it is True: for
+        # torchvision, None means False, and so does "warn", the default before 0.17.
         antialias = getattr(step, "antialias", True)
         if self.dtype is not None and antialias is not True and not str(interpolation).startswith("nearest"):
             raise self._refusal(
-                f"has antialias={antialias!r}, by which torchvision does not antialias tensors, must have "
-                "antialias=True, as Foreload has"
+                f"has antialias={antialias!r}, with which torchvision does not antialias tensors, must have "
+                "antialias=True, as in Foreload"
             )
         return interpolation
 
@@ -259,27 +259,27 @@ class _Reader:
         return config_error("transform", f"{self.place} {problem}")
 
     def _unknown(self, step: Any) -> ConfigError:
-        """The error for a transform that Foreload does not have, with what can be done."""
+        """Return the error for a transform that Foreload does not have, with what to do."""
         name = getattr(step, "__name__", type(step).__name__)
         if type(step).__module__.startswith("torchvision.transforms"):
             what = _WHAT_TO_DO.get(name, TORCHVISION).format(name=name)
         elif is_a(step, "timm.data", *_INSTEAD_OF_TIMMS):
             what = _INSTEAD_OF_TIMMS[name]
         elif isinstance(step, list | tuple):
-            what = "it is several transforms: make them one by Compose, or leave separate=True of timm's out"
+            what = "it is several transforms: join them with Compose, or remove timm's separate=True"
         else:
             what = ANYTHING
-        return self._refusal(f"is not known to Foreload: {what}")
+        return self._refusal(f"is not supported by Foreload: {what}")
 
 
 Translation = Callable[[_Reader, Any, str], list[transforms.Transform]]
-"""What translates a step, given with its name, into Foreload's transforms."""
+"""A function that translates a step, given with its name, into Foreload's transforms."""
 
 _OTHERWISE = (
     *("Transform", "Views", "MixUp", "CutMix", "TimmRandAugment"),
     *("RandomApply", "RandomChoice", "RandomOrder", "RandomErasing"),
 )
-"""What of Foreload's has no class of torchvision's with the same parameters."""
+"""The classes of Foreload without a class of torchvision with the same parameters."""
 
 _READERS: dict[str, Translation] = {
     **{name: _Reader.same for name in transforms.__all__ if name not in _OTHERWISE},
@@ -296,7 +296,7 @@ _READERS: dict[str, Translation] = {
     "ToDtype": _Reader.convert,
     "Normalize": _Reader.normalize,
 }
-"""How each class of torchvision's is translated; those with Foreload's names and parameters need no line here."""
+"""How each class of torchvision is translated. Classes with Foreload's names and parameters need no line here."""
 
 _OF_TIMM: dict[str, Translation] = {
     "RandomResizedCropAndInterpolation": _Reader.of_timm,
@@ -306,40 +306,40 @@ _OF_TIMM: dict[str, Translation] = {
     "MaybeToTensor": _Reader.to_tensor,
     "MaybePILToTensor": _Reader.to_grey_levels,
 }
-"""How each class of timm's is translated."""
+"""How each class of timm is translated."""
 
 
 def read(transform: Any) -> list[transforms.Transform]:
-    """Return Foreload's list for a transform of torchvision's or timm's, and say where Pillow's arithmetic differs.
+    """Return Foreload's list for a transform of torchvision or timm, and warn if Pillow's arithmetic differs.
 
     Raises:
-        ConfigError: It does something that Foreload does not do there; the message says what, and what to do.
+        ConfigError: It does something that Foreload does not support there; the message says what, and what to do.
     """
     reader = _Reader()
     steps = reader.read(transform)
     if reader.of_floats:
         warn(
-            f"transform: {', '.join(dict.fromkeys(reader.of_floats))}: done to levels of 0..255, where torchvision "
-            "would resize floats, which it neither rounds nor, by bicubic, keeps within their range; put the "
-            "conversion to floats after it to say that this is meant"
+            f"transform: {', '.join(dict.fromkeys(reader.of_floats))}: resizes uint8 values, but torchvision "
+            "would resize floats, which it does not round, and with bicubic does not clamp to their range. To silence "
+            "this, put the conversion to floats after it"
         )
     if reader.of_pil:
         names, differences = (dict.fromkeys(words) for words in zip(*reader.of_pil, strict=True))
         warn(
-            f"transform: {', '.join(names)}: done as torchvision does it to uint8 tensors. For "
-            f"PIL images it uses Pillow, which gives other levels ({'; '.join(differences)}); ToImage() before it "
-            "says that this is meant"
+            f"transform: {', '.join(names)}: gives the values that torchvision gives for uint8 tensors. For "
+            f"PIL images it uses Pillow, which gives other values ({'; '.join(differences)}). To silence this, put "
+            "ToImage() before it"
         )
     return steps
 
 
 def _as_one(steps: list[transforms.Transform]) -> transforms.Transform:
-    """One transform that applies all of a list, which is that of a Compose, or of an Identity."""
+    """Return one transform that applies all of a list, which comes from a Compose or an Identity."""
     return steps[0] if len(steps) == 1 else transforms.RandomApply(steps, p=1.0)
 
 
 def _shown(step: Any) -> str:
-    """A step in one line, which those with others within them do not give by themselves."""
+    """Return the `repr` of a step in one line; containers have several lines."""
     return textwrap.shorten(repr(step), 200, placeholder=" ...")
 
 
@@ -348,13 +348,13 @@ def _name_of(step: Any) -> str:
 
 
 def is_a(thing: Any, package: str, *names: str) -> bool:
-    """Whether the class of `thing` is one of these, not derived from one, in this package or a module of it."""
+    """Return whether the class of `thing` is one of these, not derived from one, in this package or a module of it."""
     module = type(thing).__module__
     return type(thing).__name__ in names and (module == package or module.startswith(f"{package}."))
 
 
 def _flatten(transform: Any) -> Iterator[Any]:
-    """The transforms one after another, out of the containers that hold them."""
+    """Yield the transforms one after another, without the containers that hold them."""
     if transform is None or is_a(transform, "torch.nn", "Identity"):
         return
     if is_a(transform, "torchvision.transforms", "Compose"):
@@ -372,7 +372,7 @@ def _flatten(transform: Any) -> Iterator[Any]:
 
 
 def _preset(transform: Any) -> Iterator[SimpleNamespace]:
-    """The steps of `weights.transforms()`."""
+    """Yield the steps of `weights.transforms()`."""
 
     def step(name: str, **parameters: Any) -> SimpleNamespace:
         return SimpleNamespace(name=name, owner="ImageClassification", **parameters)

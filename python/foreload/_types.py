@@ -15,7 +15,7 @@ class Array(Protocol):
 
 
 class WithClasses(Protocol):
-    """A loader, or a dataset such as torchvision's ImageFolder, that knows the names of its classes."""
+    """A loader, or a dataset such as torchvision's ImageFolder, that has the names of its classes."""
 
     @property
     def classes(self) -> Sequence[str]:
@@ -26,7 +26,7 @@ Numbers: TypeAlias = Sequence[float] | Array
 
 
 class LoaderState(TypedDict):
-    """The state of a loader in a checkpoint: JSON-able, and the same on every rank but for `errors`."""
+    """The state of a loader in a checkpoint. It can be written as JSON, and only `errors` differs between ranks."""
 
     version: int
     fingerprint: str
@@ -46,7 +46,7 @@ class LoaderState(TypedDict):
 
 
 class View(TypedDict):
-    """How an image of a sample is cropped, resized, padded and flipped in an epoch, in pixels; and what follows."""
+    """How an image of a sample is cropped, resized, padded and flipped in an epoch, in pixels, and then changed."""
 
     x: int
     y: int
@@ -84,7 +84,7 @@ class SampleFailure(TypedDict):
 
 
 class ConcealedSample(TypedDict):
-    """A damaged image that was decoded all the same. `message` says what is damaged, and where in its file."""
+    """A damaged image that was decoded anyway. `message` says what is damaged, and where in its file."""
 
     sample_id: int
     path: os.PathLike[str]
@@ -93,9 +93,10 @@ class ConcealedSample(TypedDict):
 
 
 class StreamPosition(TypedDict):
-    """How far the samples of a source are settled: up to `after`, where it has an order, and those of `settled`.
+    """The settled samples of a source: those up to `after`, if the source has an order, and those of `settled`.
 
-    `divisions` says of other numbers of ranks, which divided the stream before, how far each rank had come.
+    A settled sample never has to be given again. If other numbers of ranks divided the stream before, `divisions` has
+    the position of each of these ranks.
     """
 
     after: str | None
@@ -104,14 +105,14 @@ class StreamPosition(TypedDict):
 
 
 class StreamSourceState(TypedDict):
-    """How far a source has come. `position` is None where the snapshot has it."""
+    """The progress of a source. `position` is None if the snapshot has it."""
 
     position: StreamPosition | None
     unsettled: int
 
 
 class StreamIdentity(TypedDict):
-    """What a stream is made of. A run that goes on must have the same."""
+    """The settings that identify a stream. A run that resumes must have the same."""
 
     streams: list[str]
     seed: int
@@ -122,7 +123,7 @@ class StreamIdentity(TypedDict):
 
 
 class StreamSnapshot(TypedDict):
-    """A file of the rehearsal buffer's directory, which has what is large."""
+    """A file in the rehearsal buffer's directory that has the large part of a state."""
 
     number: int
     bytes: int
@@ -130,10 +131,10 @@ class StreamSnapshot(TypedDict):
 
 
 class StreamAccount(TypedDict):
-    """What became of all samples: received = delivered + queued + spilled + dropped + failed + withdrawn + lost.
+    """Counters of all samples: received = delivered + queued + spilled + dropped + failed + withdrawn + lost.
 
-    `rehearsed` counts uses of earlier samples, `repeated` samples that came once more while the first was waiting, and
-    `missing` numbers that never arrived, where a source has numbers.
+    `rehearsed` counts uses of earlier samples, and `repeated` samples that arrived again while the first one was
+    waiting. `missing` counts numbers that never arrived, if a source has numbers.
     """
 
     received: int
@@ -150,7 +151,7 @@ class StreamAccount(TypedDict):
 
 
 class StreamState(TypedDict):
-    """The state of a `foreload.StreamLoader` in a checkpoint: JSON-able."""
+    """The state of a `foreload.StreamLoader` in a checkpoint. It can be written as JSON."""
 
     stream_state: int
     identity: StreamIdentity
@@ -167,7 +168,7 @@ class StreamState(TypedDict):
 
 
 class StreamStats(StreamAccount):
-    """What `stats()["stream"]` has: the account, what is kept for rehearsal, and how long samples wait.
+    """The content of `stats()["stream"]`: counters, the samples that are kept for rehearsal, and waiting times.
 
     The latencies are those from a sample's arrival to its batch.
     """

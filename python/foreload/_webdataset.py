@@ -15,25 +15,25 @@ from foreload._taken import called, one_name, shown
 from foreload._transform_reader import is_a, read
 
 _PASSED_OVER = ("single_node_only", "split_by_node", "split_by_worker", "check_empty")
-"""Stages without a meaning here: ranks and threads share samples, not shards."""
+"""Stages that have no effect here: ranks and threads divide samples, not shards."""
 _RGB = ("pil", "pilrgb", "rgb8", "torchrgb8")
 _RGB_FLOATS = ("rgb", "torch", "torchrgb")
 _SELECT = "choose samples by indices=, files= or classes="
 _SHUFFLED = 1000
-"""The samples that `shuffle()` has in its buffer."""
-_BY_HAND = "do it to the batches that come, or prepare the members once"
+"""The number of samples in the buffer of `shuffle()`."""
+_BY_HAND = "apply it to the batches, or prepare the members once"
 _WHAT_TO_DO = {
     "_select": _SELECT,
     "_rsample": _SELECT,
     "_slice": _SELECT,
-    "_map": "give ImageDataset transforms=, and do the rest to the batches that come",
+    "_map": "pass transforms= to ImageDataset, and apply the rest to the batches",
     "_xdecode": 'use .decode("pil")',
 }
 
 
 @dataclass
 class _Pipeline:
-    """What the stages of a pipeline have said so far."""
+    """The settings from the stages of a pipeline so far."""
 
     urls: list[str] | None = None
     keys: list[str] | None = None
@@ -43,19 +43,19 @@ class _Pipeline:
     settings: dict[str, Any] = field(default_factory=dict)
 
     def original(self, key: str) -> str:
-        """The names of members, in WebDataset's notation, that a key has after all renaming."""
+        """Return the names of members, in WebDataset's notation, of a key before all renaming."""
         return self.renamed.get(key, key)
 
 
 def settings_of(source: Any, given: dict[str, Any]) -> dict[str, Any]:
-    """The settings of `foreload.torch.ImageDataset` that mean what `source` does.
+    """Return the settings of `foreload.torch.ImageDataset` that are equivalent to `source`.
 
     Args:
         source: A URL or path of shards, with braces or without, a list of these, or a pipeline of webdataset.
-        given: The caller's own settings, which say what is done to images where the pipeline does not.
+        given: The caller's own settings, which set the transforms of images if the pipeline does not.
 
     Raises:
-        ConfigError: It does something that Foreload does not do; the message says what, and what to do.
+        ConfigError: It does something that Foreload does not support; the message says what, and what to do.
     """
     if isinstance(source, str | os.PathLike):
         return {"path": _local(os.fspath(source))}
@@ -69,25 +69,23 @@ def settings_of(source: Any, given: dict[str, Any]) -> dict[str, Any]:
         raise config_error("source", "has no list of shards, such as webdataset.SimpleShardList")
     settings = {"path": one_name([_local(url) for url in found.urls]), **found.settings, **_fields(found)}
     if found.decoded is None:
-        raise config_error(
-            "decode", 'is no stage of the pipeline, which gives bytes then: add .decode("pil")'
-        )
+        raise config_error("decode", 'is not a stage of the pipeline, so it gives bytes: add .decode("pil")')
     if found.steps is not None:
         training = is_random(transforms.to_json(found.steps))
         return {**settings, "train": training, "transforms": found.steps}
     if not given.keys() & {"transforms", "image_size"}:
         message = (
-            "are not in the pipeline, and images of one size make a batch: give transforms= or image_size="
+            "are not in the pipeline, but a batch needs images of one size: pass transforms= or image_size="
         )
         raise config_error("transforms", message)
     return settings
 
 
 def _local(url: str) -> str:
-    """A URL or path as Foreload has it."""
+    """Return a URL or path in the form that Foreload takes."""
     if url.startswith("pipe:"):
         raise config_error(
-            "source", f"has {shown(url)!r}, and no program is run: give the URL or path that it reads"
+            "source", f"has {shown(url)!r}, but Foreload runs no program: pass the URL or path that it reads"
         )
     return url.removeprefix("file:")
 
@@ -97,8 +95,8 @@ def _read(source: Any, found: _Pipeline) -> None:
         _read_stage(stage, found)
     if getattr(source, "repetitions", 1) != 1:
         warn(
-            "with_epoch() and repeat() are not taken over: an epoch has every sample once, and each `for` is the next "
-            "epoch"
+            "with_epoch() and repeat() are not taken over: an epoch has every sample once, and each iteration is the "
+            "next epoch"
         )
 
 
@@ -113,14 +111,14 @@ def _read_stage(stage: Any, found: _Pipeline) -> None:
         _handle(getattr(stage, "handler", None), found)
     elif is_a(stage, "webdataset", "FileCache"):
         warn(
-            f"cache_dir={stage.cache_dir!r} is not taken over: a cache is cache=foreload.Directory(path, size)"
+            f"cache_dir={stage.cache_dir!r} is not taken over: for a cache, pass cache=foreload.Directory(path, size)"
         )
     elif is_a(stage, "webdataset", "detshuffle"):
         found.settings["shuffle"] = True
     elif is_a(stage, "webdataset", "FilterFunction"):
         _read_filter(stage, found)
     elif is_a(stage, "webdataset", "ResampledShards"):
-        message = "draws shards with replacement: leave resampled=True out; weights= and ratios= draw some more often"
+        message = "draws shards with replacement: remove resampled=True; weights= and ratios= draw samples more often"
         raise config_error("resampled", message)
     elif getattr(stage, "__name__", "") not in _PASSED_OVER:
         raise config_error("source", f"has the stage {called(stage)}, which cannot be taken over: {_BY_HAND}")
@@ -140,7 +138,7 @@ def _read_filter(stage: Any, found: _Pipeline) -> None:
     if name in ("tar_file_expander", "tarfile_samples", "group_by_keys"):
         changed = [key for key in ("select_files", "rename_files") if kw.get(key) is not None]
         if changed:
-            raise config_error(changed[0], f"is {called(kw[changed[0]])}, a function of yours: leave it out")
+            raise config_error(changed[0], f"is {called(kw[changed[0]])}, your own function: remove it")
     elif name == "_shuffle":
         found.settings["shuffle"] |= bool(args[0] if args else kw.get("bufsize", _SHUFFLED))
     elif name == "_unbatched":
@@ -157,29 +155,27 @@ def _read_filter(stage: Any, found: _Pipeline) -> None:
 
 
 def _handle(handler: Any, found: _Pipeline) -> None:
-    """Take over what is done about samples that fail."""
+    """Translate how samples that fail are handled."""
     name = getattr(handler, "__name__", "reraise_exception")
     if name in ("ignore_and_continue", "warn_and_continue"):
         found.settings["on_error"] = "skip"
     elif name != "reraise_exception":
         raise config_error(
-            "handler", f"is {called(handler)}: leave it out, and see on_error=, max_errors= and bad_shards="
+            "handler", f"is {called(handler)}: remove it, and see on_error=, max_errors= and bad_shards="
         )
 
 
 def _decode(found: _Pipeline, *handlers: Any, only: Any = None, **_: Any) -> None:
     if only:
-        raise config_error(
-            "only", f"is {only!r}, and which members are images follows from to_tuple: leave it out"
-        )
+        raise config_error("only", f"is {only!r}, but to_tuple decides which members are images: remove it")
     for handler in handlers:
         if isinstance(handler, str) or is_a(handler, "webdataset", "ImageHandler"):
             found.decoded = handler if isinstance(handler, str) else handler.imagespec
             if found.decoded not in (*_RGB, *_RGB_FLOATS):
-                message = f"is {found.decoded!r}, and images are RGB here: see transforms.Grayscale"
+                message = f"is {found.decoded!r}, but images are RGB here: see transforms.Grayscale"
                 raise config_error("decode", message)
         elif not getattr(handler, "__module__", "").startswith("webdataset"):
-            raise config_error("decode", f"has {called(handler)}, a decoder of yours: {_BY_HAND}")
+            raise config_error("decode", f"has {called(handler)}, your own decoder: {_BY_HAND}")
 
 
 def _to_tuple(found: _Pipeline, *keys: str, **_: Any) -> None:
@@ -190,7 +186,7 @@ def _to_tuple(found: _Pipeline, *keys: str, **_: Any) -> None:
 def _map_tuple(found: _Pipeline, *functions: Any) -> None:
     if found.keys is None:
         raise config_error(
-            "map_tuple", "comes before to_tuple, so that nothing says what its functions are given"
+            "map_tuple", "comes before to_tuple, so the arguments of its functions are unknown"
         )
     for key, function in zip(found.keys, functions, strict=False):
         _apply(found, key, function)
@@ -202,15 +198,15 @@ def _map_dict(found: _Pipeline, **functions: Any) -> None:
 
 
 def _apply(found: _Pipeline, key: str, function: Any) -> None:
-    """Take over a function of one member."""
+    """Translate a function of one member."""
     if _is_image(key):
         if found.decoded in _RGB_FLOATS:
-            message = f'is {found.decoded!r}, so that transforms get floats: use .decode("pil")'
+            message = f'is {found.decoded!r}, so transforms would get floats: use .decode("pil")'
             raise config_error("decode", message)
         found.steps = [*(found.steps or []), *read(function)]
     elif function is not None and function is not {"cls": int, "txt": str}.get(key):
         raise config_error(
-            "map", f"gives {key!r} to {called(function)}, which cannot be taken over: {_BY_HAND}"
+            "map", f"passes {key!r} to {called(function)}, which cannot be taken over: {_BY_HAND}"
         )
 
 
@@ -222,15 +218,13 @@ def _batched(found: _Pipeline, batchsize: int = 20, *more: Any, **kw: Any) -> No
     collation, partial = (*more, *(kw.get("collation_fn", ...), kw.get("partial", True))[len(more) :])
     if collation is not ... and getattr(collation, "__name__", "") != "default_collation_fn":
         what = "None" if collation is None else called(collation)
-        raise config_error("collation_fn", f"is {what}: leave it out, and do it to the batches that come")
+        raise config_error("collation_fn", f"is {what}: remove it, and apply it to the batches")
     _batch(found, batchsize, partial=partial)
 
 
 def _batch(found: _Pipeline, size: int, *, partial: bool) -> None:
     if "batch_size" in found.settings:
-        raise config_error(
-            "batched", "makes batches of batches: leave one of the two out, or add .unbatched()"
-        )
+        raise config_error("batched", "makes batches of batches: remove one of the two, or add .unbatched()")
     found.settings.update(batch_size=size, last_batch="partial" if partial else "drop")
 
 
@@ -239,17 +233,17 @@ def _is_image(key: str) -> bool:
 
 
 def _fields(found: _Pipeline) -> dict[str, Any]:
-    """The settings by which batches hold what the tuples of a pipeline do."""
+    """Return the settings that give batches the content of a pipeline's tuples."""
     keys = found.keys
     if keys is None:
-        raise config_error("source", 'gives dicts of all members: say which by .to_tuple("jpg;png", "cls")')
+        raise config_error(
+            "source", 'gives dicts of all members: choose some with .to_tuple("jpg;png", "cls")'
+        )
     for key in keys:
         if key.startswith("__"):
             raise config_error("to_tuple", f"has {key!r}: with_ids=True gives the numbers of samples instead")
         if ";" in key and not _is_image(key):
-            raise config_error(
-                "to_tuple", f"has {key!r}, of which only images may have several names: give one"
-            )
+            raise config_error("to_tuple", f"has {key!r}, but only images may have several names: give one")
     if len(keys) == 2 and _is_image(keys[0]) and keys[1] == "cls":
         return {}
     if len(keys) == 1 and _is_image(keys[0]):

@@ -10,8 +10,8 @@
         images = fn.decoders.image_random_crop(files, device="mixed")
         ...
 
-With `decoded=False` Foreload only reads; DALI decodes and augments as ever. With `decoded=True` the
-images come cropped, resized and normalised. `StreamSource` gives samples that arrive while training runs.
+With `decoded=False`, Foreload only reads, and DALI decodes and augments. With `decoded=True`, the images are cropped,
+resized and normalised. `StreamSource` gives samples that arrive while training runs.
 """
 
 from __future__ import annotations
@@ -37,34 +37,35 @@ if TYPE_CHECKING:
 class ImageSource(DaliSource):
     """A callable for `fn.external_source`: DALI's `BatchInfo` in, a tuple (images, labels) out.
 
-    Its outputs depend on (`epoch_idx`, `iteration`) alone, so a pipeline that is restored from a checkpoint of DALI
-    resumes where it was, in the middle of an epoch too. Without DALI's checkpoints use `state_dict` and
-    `load_state_dict`, which also allow another number of ranks; use one or the other. Consecutive steps come from one
-    pass over the dataset.
+    Its outputs depend on (`epoch_idx`, `iteration`) alone. So a pipeline that is restored from a checkpoint of DALI
+    resumes where it was, also in the middle of an epoch. Without DALI's checkpoints, use `state_dict` and
+    `load_state_dict`, which also allow another number of ranks. Do not use both. Consecutive steps come from one pass
+    over the dataset.
 
-    Hand it to DALI with `data_nodes()`, or yourself with all of `fn.external_source(source=source, num_outputs=2,
+    Pass it to DALI with `data_nodes()`, or yourself with all of `fn.external_source(source=source, num_outputs=2,
     batch=True, batch_info=True, no_copy=True, device=...)`.
 
     Args:
         path: The dataset: a directory of class directories, or of tar shards; or a list of several.
-        decoded: True: images, [n, 3, height, width] (`nchw`) or [n, height, width, 3] (`nhwc`), on the GPU where the
-            loader decodes there. False: the n image files, uint8 [bytes] each, in the memory they were read
-            into, for `fn.decoders`; the settings of images mean nothing then.
-        with_labels: Whether labels are the second output; False for a dataset without labels. It means nothing with
+        decoded: Whether the first output has decoded images. True: images, [n, 3, height, width] (`nchw`) or [n,
+            height, width, 3] (`nhwc`), on the GPU if the loader decodes there. False: the n image files, uint8 [bytes]
+            each, in the memory they were read into, for `fn.decoders`. The settings of images then have no effect.
+        with_labels: Whether labels are the second output; False for a dataset without labels. It has no effect with
             `fields`: the outputs are then the fields, a tensor for each view of images and masks. They must have the
-            same size for all samples, unlike texts, JSON, bytes and arrays.
+            same size for all samples, so texts, JSON, bytes and arrays are not possible.
         with_present: Whether each field with `optional=True` has an output after those of all fields, in their order:
-            which samples have it, 0 or 1. Without it what is absent is zeros like any others.
+            which samples have it, 0 or 1. Without this output, absent values cannot be distinguished from zeros.
         with_mask: Whether there is a last output, which is 0 for padding (see `last_batch`) and failed samples
             (`on_error="zero"`), else 1.
-        prefetch_queue_depth: The value of the pipeline, or its cpu_size * gpu_size where they differ. Two batches more
-            than that are kept, because DALI reads them without a copy.
-        dtype: The type of the images: `float32`, `float16` or `uint8`. None: float32, or what `transforms` says.
-        settings: All other settings of `foreload.ImageLoader`: `batch_size`, which the pipeline's must be at least,
+        prefetch_queue_depth: The value of the pipeline, or its cpu_size * gpu_size if they differ. The source keeps two
+            batches more than that, because DALI reads them without a copy.
+        dtype: The type of the images: `float32`, `float16` or `uint8`. None: float32, or the type that `transforms`
+            sets.
+        settings: All other settings of `foreload.ImageLoader`: `batch_size` (the pipeline's must be at least that),
             `image_size`, `seed`, `memory_format`, ...
 
-    Labels are int64, the mask and what is present are uint8, 0 or 1; all are a scalar for each sample. Labels that
-    `mix=` mixes are float32, [num_classes] for each sample.
+    Labels are int64. The mask and the outputs of `with_present` are uint8, 0 or 1. All of them are a scalar for each
+    sample. Labels that `mix=` mixes are float32, [num_classes] for each sample.
 
     Raises:
         ConfigError: The same as for `ImageLoader`; or `with_labels` is True and the dataset has no labels; or DALI
@@ -106,23 +107,24 @@ class ImageSource(DaliSource):
             with_mask=with_mask,
         )
         if not decoded and settings.get("on_error") == "zero":
-            message = "is zero, but DALI's decoders refuse empty files; use skip or raise"
+            message = "is zero, but DALI's decoders refuse empty files: use skip or raise"
             raise config_error("on_error", message)
         # The batches that DALI may still read, by (epoch, step).
         self._kept: OrderedDict[tuple[int, int], Batch] = OrderedDict()
         self._pass: Batches | None = None
         self._next = (-1, 0)
-        # DALI's first step, the step after the last that DALI was given, and whether a loaded state is yet to be used.
+        # DALI's first step, the step after the last one that DALI was given, and whether a loaded state is still to be
+        # used.
         self._begin = self._end = (0, 0)
         self._goes_on = False
-        # The latest pass of each epoch whose state may still be asked for.
+        # The latest pass of each epoch whose state may still be requested.
         self._passes: dict[int, Batches] = {}
         self._lock = threading.Lock()
         if with_labels and not settings.get("fields"):
             self.loader._check_labeled()
 
     def __len__(self) -> int:
-        """The number of batches of this rank in one epoch."""
+        """Return the number of batches of this rank in one epoch."""
         return len(self.loader)
 
     @property
@@ -131,13 +133,13 @@ class ImageSource(DaliSource):
         return self._begin[0]
 
     def first_step(self, epoch: int) -> int:
-        """The step at which DALI begins `epoch`: 0, or in the epoch of a loaded state the step after its last."""
+        """Return the step at which DALI begins `epoch`: 0, or in the epoch of a loaded state the step after it."""
         return self._begin[1] if epoch == self._begin[0] else 0
 
     def state_dict(self, *, epoch: int, at_step: int) -> LoaderState:
-        """Return what a checkpoint keeps: JSON-able, and the same on every rank but for `errors`.
+        """Return the state for a checkpoint. It can be written as JSON, and only `errors` differs between ranks.
 
-        DALI reads ahead, and begins the next epoch ahead too; so the training loop must say where it is:
+        DALI reads ahead, and begins the next epoch ahead of time. So the training loop must pass its own position:
 
             for epoch in range(source.epoch, epochs):
                 for step, (batch,) in enumerate(batches, source.first_step(epoch)):
@@ -146,20 +148,22 @@ class ImageSource(DaliSource):
 
         Args:
             epoch: The epoch of the training loop.
-            at_step: How many steps of that epoch are done, with those of former runs.
+            at_step: The number of steps of that epoch that are done, including those of earlier runs.
 
         Raises:
             ConfigError: DALI was not given all steps up to this one.
         """
         steps = len(self.loader)
-        # Steps are compared as numbers, since the end of an epoch is the beginning of the next.
+        # Steps are compared as numbers, because the end of an epoch is the beginning of the next.
         first = max(self._begin, (self._end[0] - self._keep + 1, 0))
         begin, here, end = (e * steps + step for e, step in (first, (epoch, at_step), self._end))
         if not (0 <= at_step <= steps and begin <= here <= end):
             given = "from step {1} of epoch {0}".format(*first) + " to step {1} of epoch {0}".format(
                 *self._end
             )
-            raise config_error("at_step", f"is {at_step} of epoch {epoch}, but DALI was given those {given}")
+            raise config_error(
+                "at_step", f"is {at_step} of epoch {epoch}, but DALI was given the steps {given}"
+            )
         if at_step > 0 and epoch in self._passes:
             return self._passes[epoch].state_dict(at_step=at_step)
         state = self.loader.state_dict()
@@ -177,7 +181,7 @@ class ImageSource(DaliSource):
         """
         with self._lock:
             self.loader.load_state_dict(state)
-            # The loader goes on with the next epoch where that of the state is over.
+            # The loader continues with the next epoch if the epoch of the state is complete.
             self._goes_on = self.loader.epoch == state["epoch"]
             step = state["position"] // state["global_batch"] if self._goes_on else 0
             self._begin = self._end = (self.loader.epoch, step)
@@ -190,7 +194,7 @@ class ImageSource(DaliSource):
         After `load_state_dict` both count from where the state was saved.
 
         Raises:
-            StopIteration: The epoch has no such step; however often it is asked for.
+            StopIteration: The epoch has no such step, at each call.
             TypeError: `info` is not a `BatchInfo`.
             UnavailableError: It is called in a process of `parallel=True`.
             Error: The same as for iterating over an `ImageLoader`.
@@ -205,17 +209,17 @@ class ImageSource(DaliSource):
         return self._outputs(batch)
 
     def _batch(self, epoch: int, step: int) -> Batch:
-        """The batch of a step: one that is kept, the next of the pass under way, or the first of a new pass."""
+        """Return the batch of a step: one that is kept, the next of the current pass, or the first of a new pass."""
         if (epoch, step) in self._kept:
             return self._kept[epoch, step]
         if self._pass is None or self._next != (epoch, step):
             self._pass = self._from(epoch, step)
-            # DALI is no more epochs ahead than batches.
+            # DALI is at most as many epochs ahead as batches.
             known = {e: batches for e, batches in self._passes.items() if abs(epoch - e) < self._keep}
             self._passes = known | {epoch: self._pass}
             self._goes_on = False
             self._next = epoch, step
-        # The oldest goes before the next is waited for, which may need its memory.
+        # The oldest batch is dropped before the wait for the next one, which may need its memory.
         while len(self._kept) >= self._keep:
             self._kept.popitem(last=False)
         try:
@@ -223,7 +227,7 @@ class ImageSource(DaliSource):
         except StopIteration:
             raise
         except BaseException:
-            # The pass is over, but not the step: a second call for it must get the error again.
+            # The pass is over, but the step is not done: a second call for it must raise the error again.
             self._pass = None
             raise
         self._kept[epoch, step] = batch
@@ -234,7 +238,7 @@ class ImageSource(DaliSource):
     def _from(self, epoch: int, step: int) -> Batches:
         """Begin a new pass over the dataset at a step."""
         if self._goes_on and (epoch, step) == self._begin:
-            # The loader knows more of a state than its step: whether the ranks fit it, and the errors spent.
+            # The loader has more of a state than its step: whether the ranks fit it, and the number of errors.
             return iter(self.loader)
         if step >= len(self.loader):
             raise StopIteration
@@ -245,19 +249,19 @@ class ImageSource(DaliSource):
 class StreamSource(DaliSource):
     """A callable for `fn.external_source` that gives the batches of a `foreload.StreamLoader`, (images, labels).
 
-    Hand it to DALI with `data_nodes()`. It gives each batch once, in order, to one pipeline, which ends with the
-    stream. What a pipeline had read ahead when it is dropped is not given again but by a state. DALI's own checkpoints
-    do not say how far the stream has come, as DALI warns: save a state of this source beside them.
+    Pass it to DALI with `data_nodes()`. It gives each batch once, in order, to one pipeline, which ends with the
+    stream. Batches that a pipeline has read ahead when it is dropped are given again only after a state is loaded.
+    DALI's own checkpoints do not have the position of the stream, as DALI warns: save a state of this source with them.
 
-    DALI takes batches ahead: the first output comes when `prefetch_queue_depth` batches are there. Where a stream may
-    be dry, `when_dry="short"` or `"rehearse"` keeps outputs from waiting for samples of later batches.
+    DALI takes batches ahead: the first output comes when `prefetch_queue_depth` batches are ready. If a stream may be
+    dry, use `when_dry="short"` or `"rehearse"`, so that outputs do not wait for samples of later batches.
 
     Args:
         source: A source of `foreload.streams`, or a list of several.
-        states_every: A number of steps, for a training that saves a checkpoint after each so many: after each such
-            batch the source keeps the loader's state, which `state_dict` gives when training is that far. The loader's
-            own state would be of the batches that DALI has read ahead. None: there are no states.
-        with_labels: Whether labels are the second output; False also takes samples that have no class. It means nothing
+        states_every: The number of steps between two checkpoints of the training. After each such batch, the source
+            keeps the loader's state, and `state_dict` returns it when training has reached that step. (The loader's own
+            state includes batches that DALI has read ahead.) None: there are no states.
+        with_labels: Whether labels are the second output; False also takes samples that have no class. It has no effect
             with `fields`, as for `ImageSource`.
         with_present: Whether each field with `optional=True` has an output, as for `ImageSource`.
         with_mask: Whether there is a last output, which is 0 for samples that failed (`on_error="zero"`), else 1.
@@ -290,7 +294,7 @@ class StreamSource(DaliSource):
             isinstance(states_every, bool) or not isinstance(states_every, int) or states_every < 1
         ):
             raise config_error(
-                "states_every", f"is {states_every!r}, must be a whole number from 1 on, or None"
+                "states_every", f"is {states_every!r}, must be a whole number of at least 1, or None"
             )
         has_fields = bool(settings.get("fields"))
         if not has_fields:
@@ -310,18 +314,18 @@ class StreamSource(DaliSource):
         self._every = states_every
         self._kept: deque[Batch] = deque()
         self._pass: Iterator[Batch] | None = None
-        # The steps that DALI was given, with those of former runs, and the states that may still be asked for.
+        # The steps that DALI was given, including those of earlier runs, and the states that may still be requested.
         self._step = self._first = 0
         self._states: dict[int, StreamState] = {0: loader.state_dict()}
         self._lock = threading.Lock()
 
     @property
     def first_step(self) -> int:
-        """The number of steps of former runs: 0, or as many as the loaded state has."""
+        """The number of steps of earlier runs: 0, or that of the loaded state."""
         return self._first
 
     def state_dict(self, *, at_step: int) -> StreamState:
-        """Return what a checkpoint keeps, JSON-able. The training loop must say where it is, since DALI reads ahead:
+        """Return the state for a checkpoint, for the step of the training loop, because DALI reads ahead:
 
             source = StreamSource(..., states_every=100)
             for step, (batch,) in enumerate(batches, source.first_step + 1):
@@ -332,18 +336,18 @@ class StreamSource(DaliSource):
                     source.acknowledge(state)
 
         Args:
-            at_step: How many steps are done, with those of former runs: a multiple of `states_every`.
+            at_step: The number of steps that are done, including those of earlier runs: a multiple of `states_every`.
 
         Raises:
-            ConfigError: There is no state of that step; the message says of which there are.
+            ConfigError: There is no state of that step; the message names the steps that have one.
         """
         with self._lock:
             if at_step in self._states:
                 return self._states[at_step]
             if self._every is None:
                 message = (
-                    "is None, so that no states are kept; the loader's own is of the batches that DALI has read ahead: "
-                    "give the number of steps from one checkpoint to the next, such as 100"
+                    "is None, so no states are kept, and the loader's own includes batches that DALI has read ahead: "
+                    "pass the number of steps from one checkpoint to the next, such as 100"
                 )
                 raise config_error("states_every", message)
             there = ", ".join(map(str, sorted(self._states))) or "no"
@@ -351,9 +355,9 @@ class StreamSource(DaliSource):
             raise config_error("at_step", f"{message}, and DALI was given {self._step}")
 
     def load_state_dict(self, state: StreamState | Sequence[StreamState]) -> None:
-        """Go on where `state` was saved, before a pipeline is built: DALI's first batch is the one after it.
+        """Resume where `state` was saved, before a pipeline is built: DALI's first batch is the one after it.
 
-        With the list of the states of all ranks there may be more or fewer ranks than there were.
+        With a list of the states of all ranks, the number of ranks may change.
 
         Raises:
             ConfigError: The same as for `foreload.StreamLoader.load_state_dict`.
@@ -362,26 +366,26 @@ class StreamSource(DaliSource):
             self.loader.load_state_dict(state)
             first = state if isinstance(state, Mapping) else state[0]
             self._step = self._first = first["step"]
-            # The states of other ranks are not this one's, which has none before its first batch.
+            # States of other ranks are not used: this rank has no state before its first batch.
             self._states = {self._step: state} if isinstance(state, Mapping) else {}
 
     def acknowledge(self, state: StreamState) -> None:
-        """Let sources forget what was used up to a state, because it is safely written."""
+        """Acknowledge a state that is safely written; see `foreload.StreamLoader.acknowledge`."""
         self.loader.acknowledge(state)
 
     def __call__(self) -> tuple[Any, ...]:
         """Return the next batch.
 
         Raises:
-            StopIteration: The stream has ended; however often it is asked for.
-            UnavailableError: It is called in a process of `parallel=True`; there are as many states that were not
-                acknowledged as `Rehearsal(keep_states=)` allows; or a batch is empty, because the stream of this rank
-                has ended and that of others has not.
+            StopIteration: The stream has ended, at each call.
+            UnavailableError: It is called in a process of `parallel=True`. Or `Rehearsal(keep_states=)` allows no more
+                states that are not acknowledged. Or a batch is empty, because the stream of this rank has ended and
+                that of others has not.
             Error: The same as for iterating over a `foreload.StreamLoader`.
         """
         self._check_process()
         with self._lock:
-            # The oldest goes before the next is waited for, which may need its memory.
+            # The oldest batch is dropped before the wait for the next one, which may need its memory.
             while len(self._kept) >= self._keep:
                 self._kept.popleft()
             if self._pass is None:
@@ -391,17 +395,19 @@ class StreamSource(DaliSource):
             except StopIteration:
                 raise
             except BaseException:
-                # The pass is over, but not the stream: a second call goes on.
+                # The pass is over, but the stream is not: a second call continues.
                 self._pass = None
                 raise
             if len(batch) == 0:
-                # A rank whose stream has ended gets these until the others' have.
-                message = f"step {self._step} has no sample for this rank, and DALI takes no empty batch"
-                raise UnavailableError(f'{message}: when_dry="rehearse" gives it earlier ones')
+                # A rank whose stream has ended gets empty batches until the others' have ended.
+                message = f"step {self._step} has no sample for this rank, but DALI takes no empty batch"
+                raise UnavailableError(
+                    f'{message}: use when_dry="rehearse", which fills it with earlier samples'
+                )
             self._kept.append(batch)
             self._step += 1
             if self._every is not None and self._step % self._every == 0:
-                # Training is behind by no more batches than are kept.
+                # Training is at most as many batches behind as are kept.
                 oldest = self._step - self._keep - self._every
                 self._states = {step: state for step, state in self._states.items() if step > oldest}
                 self._states[self._step] = self.loader.state_dict()

@@ -4,18 +4,18 @@ In a workload's YAML:
 
     reader:
       data_loader_classname: foreload.dlio.ForeloadDataLoader
-      data_loader_sampler: index      # DLIO wants one named; the order is Foreload's
-    foreload:                         # settings of foreload.FileLoader that DLIO has no name for; may be left out
+      data_loader_sampler: index      # DLIO requires one; the order is Foreload's
+    foreload:                         # settings of foreload.FileLoader that DLIO does not have; optional
       cache_dir: /nvme/foreload
       cache_size: 800GB
 
 DLIO's own PyTorch loader opens a sample's file, parses it in a worker process, drops the result, and hands over a
-constant array. This one reads the same files to their last byte, in an order of its own that obeys the same settings,
-and hands over the bytes that were read, in `files` of a `foreload.Batch`; it parses nothing. Both make the same number
-of steps in an epoch. DLIO's compute is a sleep: its accelerator utilisation tells how long a loader kept it waiting.
+constant array. This one reads the same files to their last byte, in its own order with the same settings. It hands over
+the bytes that were read, in `files` of a `foreload.Batch`, and parses nothing. Both make the same number of steps in an
+epoch. DLIO's compute is a sleep: its accelerator utilisation measures how long a loader kept it waiting.
 
-Results belong in MLPerf Storage's OPEN division: the CLOSED one is for the benchmark's own loaders and samplers, and
-Foreload knows the order of the whole run, loads ahead of it and keeps samples on another drive.
+Results belong in MLPerf Storage's OPEN division, because the CLOSED one is for the benchmark's own loaders and
+samplers. Foreload knows the order of the whole run, loads ahead, and keeps samples on another drive.
 """
 
 from __future__ import annotations
@@ -68,17 +68,17 @@ SETTINGS = (
 
 
 class ForeloadDataLoader(BaseDataLoader):
-    """Foreload as a data loader of DLIO, which makes one for training and one for evaluation.
+    """Foreload as a data loader of DLIO. DLIO makes one for training and one for evaluation.
 
     DLIO calls `read` once, and `next` for each epoch.
 
-    Of DLIO's settings it obeys the folders, `batch_size`, `batch_size_eval`, `file_shuffle` and `sample_shuffle`
-    (either one shuffles all samples), `seed` and `seed_change_epoch`; `read_threads` and `prefetch_size` mean nothing.
-    Beside DLIO's output it leaves `RANK_foreload.json`: for each epoch the counters of `Batches.stats()`.
+    It uses these settings of DLIO: the folders, `batch_size`, `batch_size_eval`, `file_shuffle` and `sample_shuffle`
+    (either one shuffles all samples), `seed` and `seed_change_epoch`. `read_threads` and `prefetch_size` have no
+    effect. Next to DLIO's output it writes `RANK_foreload.json`: for each epoch the counters of `Batches.stats()`.
     """
 
     def __init__(self, format_type: FormatType, dataset_type: DatasetType, epoch: int) -> None:
-        # The last argument names one of DLIO's own loaders; this is another.
+        # The last argument names one of DLIO's own loaders, which this is not.
         super().__init__(format_type, dataset_type, epoch, None)
         self._loader: FileLoader | None = None
         self._epochs: list[dict[str, Any]] = []
@@ -87,8 +87,8 @@ class ForeloadDataLoader(BaseDataLoader):
         """Open the dataset.
 
         Raises:
-            ConfigError: A setting cannot work, or asks for what a stock loader would do and this one does not.
-            DatasetError: There is no dataset, or it holds more or fewer samples than DLIO was told.
+            ConfigError: A setting has an invalid value, or requires something that this loader does not do.
+            DatasetError: There is no dataset, or it has more or fewer samples than DLIO's settings say.
         """
         _check(self._args, self.format_type)
         folder = Path(self._args.storage_root, self._args.data_folder, str(self.dataset_type))
@@ -99,12 +99,12 @@ class ForeloadDataLoader(BaseDataLoader):
             self._loader = self._open(folder, settings | {"files": self._listed(folder)})
         steps = self.num_samples // (self.batch_size * self._args.comm_size)
         if len(self._loader) != steps:
-            message = f"makes {steps} steps in DLIO, but what is in {folder} makes {len(self._loader)}"
+            message = f"makes {steps} steps in DLIO, but the samples in {folder} make {len(self._loader)}"
             raise config_error(f"dataset.num_files_{self.dataset_type}", message)
         LOG.info("Foreload reads %s: %d samples, %s", folder, self.num_samples, settings)
 
     def next(self) -> Iterator[Batch]:
-        """Yield one epoch, and at the next call the next one."""
+        """Yield one epoch; the next call yields the next one."""
         super().next()
         # DLIO stops after the last step of an epoch, so code after the loop would never run.
         epoch, self.epoch_number = self.epoch_number, self.epoch_number + 1
@@ -154,7 +154,7 @@ def section() -> dict[str, Any]:
     """Return the section `foreload` of the workload's YAML and of the command line, which DLIO itself ignores.
 
     Raises:
-        ConfigError: It has a name that is no setting, or that DLIO determines.
+        ConfigError: It has a name that is not a setting, or that DLIO determines.
     """
     if not HydraConfig.initialized():
         return {}
@@ -166,27 +166,27 @@ def section() -> dict[str, Any]:
     for name in given:
         if name not in SETTINGS:
             known = ", ".join(SETTINGS)
-            raise config_error(f"foreload.{name}", f"is no setting of this section, which has {known}")
+            raise config_error(f"foreload.{name}", f"is not a setting of this section, which has {known}")
     return given
 
 
 def _check(args: Any, format_type: FormatType) -> None:
-    """Refuse what would make this loader do less than DLIO's own."""
+    """Raise an error for settings with which this loader would do less than DLIO's own."""
     if args.storage_type is not StorageType.LOCAL_FS:
         message = (
             f"is {args.storage_type}, must be {StorageType.LOCAL_FS}: Foreload reads mounted file systems"
         )
         raise config_error("storage.storage_type", message)
     if args.num_samples_per_file != 1 and format_type is not FormatType.TFRECORD:
-        message = f"is {args.num_samples_per_file}, must be 1 in {format_type} files: a sample is a whole file there"
+        message = f"is {args.num_samples_per_file}, must be 1 in {format_type} files: there, a sample is a whole file"
         raise config_error("dataset.num_samples_per_file", message)
     if args.preprocess_time:
-        message = f"is {args.preprocess_time}, must be 0: Foreload hands over bytes and preprocesses nothing"
+        message = f"is {args.preprocess_time}, must be 0: Foreload returns bytes and preprocesses nothing"
         raise config_error("reader.preprocess_time", message)
 
 
 def _shuffles(args: Any) -> bool:
-    """Whether DLIO shuffles files or samples, which is the same where a file is a sample."""
+    """Return whether DLIO shuffles files or samples, which is the same if a file is a sample."""
     # DLIO 2.0.0 passes `file_shuffle` on from the YAML, where a bare `off` means False.
     return any(str(asked) not in ("off", "False") for asked in (args.file_shuffle, args.sample_shuffle))
 

@@ -1,14 +1,14 @@
-"""The fields of a batch: which members of each sample are read, and what they become.
+"""The fields of a batch: the members of each sample that are read, and their form in a batch.
 
     loader = foreload.ImageLoader("shards", batch_size=8, fields=["jpg", Mask("seg.png"), Text("txt", optional=True)])
     for batch in loader:
         batch["jpg"], batch["seg.png"], batch["txt"]
 
-The name of a field is what follows the first dot of its member's name in the shard, in lower case: `0001.seg.png` is
-the field `seg.png`. `image` is a sample's image whatever its extension, `label` its class number. The end of a name
-decides its kind: an extension of images, such as `jpg` or `png`, means an image; `seg.png` and `mask.png` mean a mask;
-`txt` text; `json` JSON; `npy` an array; `cls` a whole number; and anything else bytes. Use one of the classes here to
-choose another kind or to set more.
+The name of a field is the part after the first dot of its member's name in the shard, in lower case: `0001.seg.png` is
+the field `seg.png`. `image` is a sample's image with any extension, and `label` its class number. The end of a name
+decides its kind. An extension of images, such as `jpg` or `png`, means an image, and `seg.png` and `mask.png` mean a
+mask. `txt` means text, `json` JSON, `npy` an array, `cls` a whole number, and anything else bytes. Use one of the
+classes here to choose another kind or to set more.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ __all__ = ["Array", "Boxes", "Bytes", "Field", "Float", "Image", "Integer", "Jso
 
 @dataclass(frozen=True)
 class Field:
-    """A field of the batches. Make one of its kinds.
+    """A field of the batches. Use one of its subclasses.
 
     Args:
         name: The name of the member in the shards, or `image` or `label`.
-        optional: Whether samples may lack it; `batch.present(name)` says which have it. A sample that lacks a field
-            which is not optional fails.
+        optional: Whether samples may lack it; `batch.present(name)` returns which have it. A sample that lacks a field
+            fails, unless the field is optional.
     """
 
     name: str
@@ -41,12 +41,12 @@ class Field:
 class Image(Field):
     """An image, which goes through the loader's transforms: a tensor of their dtype, [n, 3, height, width].
 
-    An optional image that is absent is zeros; `batch.present(name)` says where.
+    An optional image that is absent is zeros; `batch.present(name)` returns where.
 
     Args:
         follows: The name of the image that this one follows: it goes through the same transforms with the same random
-            numbers, like two images in one call of torchvision v2. Both must have the same size. None: where
-            `transforms` is a list, all images follow the first; where it is a dict, this image has its own there.
+            numbers, like two images in one call of torchvision v2. Both must have the same size. None: if `transforms`
+            is a list, all images follow the first; if it is a dict, this image has its own transforms in it.
     """
 
     _kind: ClassVar[str] = "image"
@@ -57,9 +57,9 @@ class Image(Field):
 class Mask(Field):
     """A mask of class numbers, a PNG of one channel: [n, height, width].
 
-    It goes through the geometry of its image, and every value in it is one of the file's: palette indices and 16-bit
-    values are kept. It must have the size of its image. Where its image is absent it is absent, too; if it is not
-    optional the sample fails.
+    It gets the geometry of its image, and every value in it is one of the file's: palette indices and 16-bit values are
+    kept. It must have the size of its image. If its image is absent, the mask is also absent; the sample fails unless
+    the mask is optional.
 
     Args:
         dtype: The type of the values: `uint8`, `int32` or `int64`. With `uint8` a sample with a value above 255 fails.
@@ -77,14 +77,14 @@ class Mask(Field):
 class Boxes(Field):
     """Boxes in an image, an array [boxes, 4] as `numpy.save` writes it, in pixels of the whole image.
 
-    They go through the image's geometry and are clipped to the part of it that is shown. In a batch they are a pair
+    They get the geometry of their image and are clipped to the part of it that is shown. In a batch they are a pair
     (values, offsets) in host memory: float32 [boxes of all samples, 4] and int64 [n + 1], where sample i has
     `values[offsets[i]:offsets[i + 1]]`. A sample that lacks an optional one, or their image, has no boxes.
 
     Args:
         format: `xyxy` (left, top, right, bottom), `xywh` (left, top, width, height) or `cxcywh` (centre, width,
             height), in the file and in the batch.
-        shares: Whether a fifth number gives the share of each box's area that is left, 0 for a box that is not shown.
+        shares: Whether a fifth number is the fraction of each box's area that is left, 0 for a box that is not shown.
         follows: The name of the image that they are in. None: the first image.
     """
 
@@ -96,9 +96,9 @@ class Boxes(Field):
 
 @dataclass(frozen=True)
 class Text(Field):
-    """A UTF-8 text. A batch has a list of n `str`, with None where an optional one is absent.
+    """A UTF-8 text. A batch has a list of n `str`, with None where an optional text is absent.
 
-    A column of `labels=` of this kind has its cells as they are written: `007` stays `007`.
+    A column of `labels=` of this kind keeps its cells as they are written: `007` stays `007`.
     """
 
     _kind: ClassVar[str] = "text"
@@ -106,10 +106,10 @@ class Text(Field):
 
 @dataclass(frozen=True)
 class Json(Field):
-    """A JSON document. A batch has a list of what `json.loads` gives, with None where an optional one is absent.
+    """A JSON document. A batch has a list of results of `json.loads`, with None where an optional document is absent.
 
-    Whatever `json.loads` takes is taken, also NaN and Infinity, a byte order mark, UTF-16 and UTF-32.
-    `batch.present(name)` tells an absent document from `null`.
+    All documents that `json.loads` accepts are accepted, also with NaN and Infinity, a byte order mark, UTF-16 and
+    UTF-32. `batch.present(name)` distinguishes an absent document from `null`.
     """
 
     _kind: ClassVar[str] = "json"
@@ -119,15 +119,15 @@ class Json(Field):
 class Array(Field):
     """An array of numbers as `numpy.save` writes it, in host memory.
 
-    Where all arrays of a batch have the same type and shape they are one tensor, [n, ...]. Where only their first
-    dimensions differ they are a pair (values, offsets): the rows of all samples, and int64 [n + 1], where sample i has
-    `values[offsets[i]:offsets[i + 1]]`. Otherwise they are a list of tensors. A sample without one, because it failed
-    or lacks an optional one, does not change which of these it is: it has zeros in the tensor, no rows in the pair, and
-    None in the list.
+    If all arrays of a batch have the same type and shape, they are one tensor, [n, ...]. If only their first dimensions
+    differ, they are a pair (values, offsets): the rows of all samples, and int64 [n + 1], where sample i has
+    `values[offsets[i]:offsets[i + 1]]`. Otherwise they are a list of tensors. A sample without an array, because it
+    failed or the array is optional, does not change that. It has zeros in the tensor, no rows in the pair, and None in
+    the list.
 
     Args:
-        ragged: Whether a batch always has the pair, even if all of its arrays happen to have the same shape. Arrays
-            that cannot be rows of one pair are then a ConfigError.
+        ragged: Whether a batch always has the pair, even if all of its arrays have the same shape. Arrays that cannot
+            be rows of one pair are then a ConfigError.
     """
 
     _kind: ClassVar[str] = "array"
@@ -136,9 +136,9 @@ class Array(Field):
 
 @dataclass(frozen=True)
 class Integer(Field):
-    """A whole number as text: int64 [n]. An optional one that is absent is 0; `batch.present(name)` says where.
+    """A whole number as text: int64 [n]. An optional number that is absent is 0; see `batch.present(name)`.
 
-    A column of `labels=` of this kind has whole numbers; an error names the first cell that is none.
+    A column of `labels=` of this kind has whole numbers; an error names the first cell with something else.
     """
 
     _kind: ClassVar[str] = "integer"
@@ -146,10 +146,10 @@ class Integer(Field):
 
 @dataclass(frozen=True)
 class Float(Field):
-    """A decimal number as text: float32 [n]. An optional one that is absent is 0; `batch.present(name)` says where.
+    """A decimal number as text: float32 [n]. An optional number that is absent is 0; see `batch.present(name)`.
 
-    `inf` and `nan` are numbers; a finite number beyond float32 is an error of its sample. A column of `labels=` of this
-    kind is rounded to float32, whole numbers too.
+    `inf` and `nan` are numbers. A finite number outside of float32's range is an error of its sample. A column of
+    `labels=` of this kind is rounded to float32, also whole numbers.
     """
 
     _kind: ClassVar[str] = "float"
@@ -157,6 +157,6 @@ class Float(Field):
 
 @dataclass(frozen=True)
 class Bytes(Field):
-    """The member's bytes. A batch has a list of n `bytes`, with None where an optional one is absent."""
+    """The bytes of a member. A batch has a list of n `bytes`, with None where an optional member is absent."""
 
     _kind: ClassVar[str] = "bytes"

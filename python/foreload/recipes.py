@@ -1,18 +1,19 @@
-"""The recipes that people train with, as settings of a loader.
+"""Published training recipes, as settings of a loader.
 
     from foreload import ImageLoader, recipes
 
     recipe = recipes.deit(num_classes=1000)
-    print(recipe)                                            # what it means, and where it comes from
+    print(recipe)                                            # its settings and its source
     train = ImageLoader("data/train", batch_size=256, **recipe)
     evaluate = ImageLoader("data/val", batch_size=256, **recipe.eval())
 
-A recipe is a mapping of settings of `foreload.ImageLoader` and `foreload.torch.ImageDataset`: `transforms`, and where
-it has them `mix` and `repeats`. A setting given beside it must not be one of its own; `{**recipe, "repeats": 1}`
-replaces one. What a recipe says about the rest of the training (the loss, label smoothing, the optimiser) is not in it.
+A recipe is a mapping of settings of `foreload.ImageLoader` and `foreload.torch.ImageDataset`: `transforms`, and if it
+has them `mix` and `repeats`. Other settings may be passed with it, but not its own ones again; `{**recipe, "repeats":
+1}` replaces one. The rest of the training (the loss, label smoothing, the optimiser) is not in it.
 
-All arithmetic is that of torchvision v2 on uint8 tensors, whatever library the source used (`docs/transforms.md`), and
-`mix` mixes neighbours of the global batch, where the sources mix a batch with itself backwards or rotated by one.
+All arithmetic is that of torchvision v2 on uint8 tensors, also if the source used another library
+(`docs/transforms.md`). `mix` mixes neighbours of the global batch. The sources mix a batch with itself, reversed or
+rotated by one.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Recipe(Mapping[str, Any]):
 
     Attributes:
         name: The name of the function that made it.
-        source: Where it is published, in words.
+        source: The publication, in words.
     """
 
     def __init__(
@@ -64,19 +65,19 @@ class Recipe(Mapping[str, Any]):
         self._evaluation = evaluation
 
     def eval(self) -> Recipe:
-        """Return the recipe by which the source evaluates: no random numbers, the order of the files.
+        """Return the recipe of the source's evaluation: no random numbers, in the order of the files.
 
-        That of an evaluation is itself.
+        The recipe of an evaluation returns itself.
 
         Raises:
-            ConfigError: The source has no evaluation of its own (the networks of self-supervised recipes are judged by
-                another training); `mae().eval()` is the usual one on ImageNet.
+            ConfigError: The source has no evaluation of its own, because networks of self-supervised recipes are
+                evaluated by another training. `mae().eval()` is the usual evaluation on ImageNet.
         """
         if self._evaluation is None:
             raise config_error(
                 self.name,
-                "trains without labels and has no evaluation of its own: use that of the training that follows it, as "
-                "recipes.mae().eval()",
+                "trains without labels and has no evaluation of its own: use that of the training that follows it, "
+                "such as recipes.mae().eval()",
             )
         if not self._settings.get("train", True):
             return self
@@ -96,7 +97,7 @@ class Recipe(Mapping[str, Any]):
         return len(self._settings)
 
     def __repr__(self) -> str:
-        """Return the name, the source and the settings, a transform to a line."""
+        """Return the name, the source and the settings, with one transform a line."""
         lines = [f"{self.name}: {self.source}"]
         for setting, value in self._settings.items():
             lines += _shown(f"{setting}=", value, "  ")
@@ -104,7 +105,7 @@ class Recipe(Mapping[str, Any]):
 
 
 def _shown(begin: str, value: Any, indent: str) -> list[str]:
-    """Return the lines that show a setting; lists and views are spread over several."""
+    """Return the lines that show a setting; lists and views have several lines."""
     if isinstance(value, T.Views):
         return [*_shown(f"{begin}Views({value.n}, ", list(value.transforms), indent)[:-1], f"{indent}]),"]
     if isinstance(value, list):
@@ -124,7 +125,7 @@ def _usual_evaluation(
 
 
 def _resize_of_224(size: int) -> int:
-    """Return the shorter side of which evaluations cut out `size`, in the proportion of 224 out of 256."""
+    """Return the shorter side from which evaluations crop `size`, in the proportion of 224 of 256."""
     return size * 256 // 224
 
 
@@ -171,14 +172,14 @@ def _of_timm(
     repeats: int | None = None,
     warped_from: int | None = None,
 ) -> Recipe:
-    """Return what timm's transforms make of the arguments that DeiT, ConvNeXt and Swin share.
+    """Return the recipe of timm's transforms with the arguments that DeiT, ConvNeXt and Swin share.
 
     From the size `warped_from` on, images are evaluated whole, resized to a square.
     """
     train = [
         T.RandomResizedCrop(size, interpolation="bicubic"),
         T.RandomHorizontalFlip(),
-        # timm's `create_transform` fills by the mean colour.
+        # timm's `create_transform` fills with the mean colour.
         T.RandAugment.timm(
             "rand-m9-mstd0.5-inc1",
             interpolation="bicubic",
@@ -211,9 +212,9 @@ def deit(num_classes: int, size: int = 224, dtype: Any = "float32") -> Recipe:
 
 
 def convnext(num_classes: int, size: int = 224, dtype: Any = "float32") -> Recipe:
-    """The recipe of ConvNeXt on ImageNet-1K: that of DeiT without repeats.
+    """The recipe of ConvNeXt on ImageNet-1K: the one of DeiT without repeats.
 
-    Train with label smoothing 0.1. As its source does, it evaluates whole images from a size of 384 on, resized to a
+    Train with label smoothing 0.1. As in its source, it evaluates whole images from a size of 384 on, resized to a
     square without a crop.
 
     Args:
@@ -226,7 +227,7 @@ def convnext(num_classes: int, size: int = 224, dtype: Any = "float32") -> Recip
 
 
 def swin(num_classes: int, size: int = 224, dtype: Any = "float32") -> Recipe:
-    """The recipe of Swin Transformer on ImageNet-1K: that of DeiT without repeats.
+    """The recipe of Swin Transformer on ImageNet-1K: the one of DeiT without repeats.
 
     Train with label smoothing 0.1.
 
@@ -240,9 +241,9 @@ def swin(num_classes: int, size: int = 224, dtype: Any = "float32") -> Recipe:
 
 
 def mae(size: int = 224, dtype: Any = "float32") -> Recipe:
-    """The recipe by which MAE trains without labels: crop and flip.
+    """The recipe of MAE's training without labels: crop and flip.
 
-    It evaluates as its fine-tuning does: above a size of 224, of an image's shorter side nothing is cut off.
+    It evaluates like its fine-tuning: above a size of 224, the shorter side of an image is not cropped.
 
     Args:
         size: The side of the images.
@@ -276,15 +277,15 @@ def _blur(p: float, kernel: int) -> list[T.Transform]:
 
 
 def _tenth(size: int) -> int:
-    """Return the kernel of SimCLR's and BYOL's blurs: about a tenth of the image's side, 23 at 224."""
+    """Return the kernel size of SimCLR's and BYOL's blurs: about a tenth of the image's side, 23 for 224."""
     return size // 10 | 1
 
 
 def _pillows(size: int) -> int:
-    """Return a kernel for sources that blur with Pillow, whose filter reaches equally far in images of any size.
+    """Return a kernel size for sources that blur with Pillow, whose filter has the same reach in images of any size.
 
-    It is the 23 pixels of 224 everywhere, beyond five times the largest sigma; of images of less than 12 pixels the
-    largest one whose reach lies within the image when it is mirrored at its borders.
+    It is 23 pixels as for 224, which is more than five times the largest sigma. For images of less than 12 pixels, it
+    is the largest kernel whose reach is within the image when that is mirrored at its borders.
     """
     return min(_tenth(224), 2 * size - 1)
 
@@ -318,7 +319,7 @@ def _two_views(
     flip_last: bool,
     dtype: Any,
 ) -> list[T.Views]:
-    """Return two views with their own probabilities of blur and solarising; `kernel` is the blur's."""
+    """Return two views with their own probabilities of blur and solarising; `kernel` is the size of the blur."""
 
     def view(blur: float, solarize: float) -> T.Views:
         solarizes = [T.RandomSolarize(128, p=solarize)] if solarize else []
@@ -331,7 +332,7 @@ def _two_views(
 
 
 def moco_v3(size: int = 224, dtype: Any = "float32") -> Recipe:
-    """The recipe of MoCo v3: two views of BYOL's kind, with crops of at least 0.2 of the area, and the flip last.
+    """The recipe of MoCo v3: two views like BYOL's, with crops of at least 0.2 of the area, and the flip last.
 
     Args:
         size: The side of the images.
@@ -344,7 +345,7 @@ def moco_v3(size: int = 224, dtype: Any = "float32") -> Recipe:
 
 
 def byol(size: int = 224, dtype: Any = "float32") -> Recipe:
-    """The recipe of BYOL: two views, blurred always and seldom, the second one sometimes solarised.
+    """The recipe of BYOL: two views, one always and one seldom blurred, the second one sometimes solarised.
 
     Args:
         size: The side of the images.
@@ -364,9 +365,9 @@ def _self_distillation(
     local_crops: int,
     dtype: Any,
 ) -> list[T.Views]:
-    """Return two global views, of which the second may be solarised, and local ones.
+    """Return two global views and some local ones. The second global view may be solarised.
 
-    `kernel` gives the blur's for the size of a view.
+    `kernel` returns the size of the blur for the size of a view.
     """
 
     def views(n: int, size: int, scale: tuple[float, float], blur: float, solarize: float) -> T.Views:
@@ -398,8 +399,8 @@ def dino(
         size: The side of the global crops.
         local_size: The side of the local crops.
         local_crops: The number of local crops.
-        global_scale: The bounds of the global crops' share of the area.
-        local_scale: The bounds of the local crops' share of the area.
+        global_scale: The bounds of the global crops' fraction of the area.
+        local_scale: The bounds of the local crops' fraction of the area.
         dtype: The element type of the images.
     """
     scales = (global_scale, local_scale)
@@ -415,15 +416,15 @@ def dinov2(
     as_trained: bool = False,
     dtype: Any = "float32",
 ) -> Recipe:
-    """The recipe of DINOv2: that of DINO with other crops, and a blur whose kernel has 9 pixels.
+    """The recipe of DINOv2: the one of DINO with other crops, and a blur with a kernel of 9 pixels.
 
     Args:
         size: The side of the global crops.
         local_size: The side of the local crops.
         local_crops: The number of local crops.
-        as_trained: False: images are blurred with the probabilities that were published and that the code names,
-            1, 0.1 and 0.5. True: with those that the released weights saw, 0, 0.9 and 0.5, because the code gives
-            `RandomApply` the probability to leave an image as it is.
+        as_trained: Whether to blur as for the released weights. False: with the probabilities of the publication and of
+            the names in the code, 1, 0.1 and 0.5. True: with 0, 0.9 and 0.5, which the released weights were trained
+            with, because the code passes `RandomApply` the probability of not changing an image.
         dtype: The element type of the images.
     """
     blurs = (0.0, 0.9, 0.5) if as_trained else (1.0, 0.1, 0.5)
@@ -434,7 +435,7 @@ def dinov2(
 
 
 def clip(size: int = 224, dtype: Any = "float32") -> Recipe:
-    """The recipe of CLIP as OpenCLIP trains it: a crop of nearly all of the image, no flip.
+    """The recipe of CLIP as trained by OpenCLIP: a crop of nearly all of the image, no flip.
 
     Args:
         size: The side of the images.
@@ -452,10 +453,10 @@ def clip(size: int = 224, dtype: Any = "float32") -> Recipe:
 def cifar(
     size: int = 32, trivial_augment: bool = False, erasing: float = 0.0, dtype: Any = "float32"
 ) -> Recipe:
-    """The usual recipe of CIFAR-10: four pixels of padding, a crop, a flip. CIFAR-100 is trained by it, too.
+    """The usual recipe of CIFAR-10, and also of CIFAR-100: four pixels of padding, a crop, a flip.
 
-    It normalises as its source does: by the mean of CIFAR-10, and by the deviation within an image, averaged over the
-    images (0.2023, 0.1994, 0.2010), which is less than that of all pixels together (0.2470, 0.2435, 0.2616).
+    It normalises as its source does: with the mean of CIFAR-10, and the deviation within an image, averaged over the
+    images (0.2023, 0.1994, 0.2010). This is less than the deviation of all pixels together (0.2470, 0.2435, 0.2616).
 
     Args:
         size: The side of the images.

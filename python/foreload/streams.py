@@ -1,7 +1,7 @@
 """Sources of samples that arrive while training runs, for `foreload.StreamLoader`.
 
-A sample is a dict of members, as in WebDataset: `{"jpg": bytes, "cls": 3, "json": {...}}`. Each has a key, which tells
-it from all others of its stream. A source's `name` is part of its samples' identity and of states, and holds no secret.
+A sample is a dict of members, as in WebDataset: `{"jpg": bytes, "cls": 3, "json": {...}}`. Each sample has a key that
+is unique in its stream. The `name` of a source is part of its samples' identity and of states, and contains no secrets.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from foreload._errors import config_error
 
 __all__ = ["Folder", "Iterator", "Redis", "Source", "ZeroMQ"]
 
-if not TYPE_CHECKING:  # Type checkers would take every name for one that is here.
+if not TYPE_CHECKING:  # Type checkers would accept every name.
 
     def __getattr__(name: str) -> Any:
-        """Say what to use in place of a source that was removed."""
+        """Raise an error that says what to use instead of a source that was removed."""
         what = ": use Redis, ZeroMQ, Folder or an Iterator" if name in ("Feeder", "Socket") else ""
         raise AttributeError(f"foreload.streams has no {name}{what}")
 
 
 class Source:
-    """What all sources have in common. Make one of the classes below."""
+    """The base of all sources. Use one of the classes below."""
 
     _kind: str
 
@@ -34,7 +34,7 @@ class Source:
         self.name = name
 
     def _described(self) -> tuple[str, Any]:
-        """Return the source in JSON, and the object of Python's that it is made of or None."""
+        """Return the source as JSON, and the Python object that it reads, or None."""
         described = {"kind": self._kind, "name": self.name, **self._options()}
         return json.dumps(described), self._object()
 
@@ -45,36 +45,36 @@ class Source:
         return None
 
     def __repr__(self) -> str:
-        """Show what it is, without secrets."""
+        """Return the class and the name, without secrets."""
         return f"foreload.streams.{type(self).__name__}(name={self.name!r})"
 
 
 class Folder(Source):
     """A directory that grows. Samples are its files, also those in directories below it.
 
-    A file is complete from the moment it has its name: write it under a name that begins with a dot or ends in `.tmp`
-    or `.part`, in the same file system, and rename it. Files that are there before are samples, too, in the order of
-    their names. Where a program can only write in place, let it make a marker last, and say so by `done`.
+    A file counts as complete as soon as it has its name. Write it under a name that begins with a dot or ends in `.tmp`
+    or `.part`, in the same file system, and rename it. Files that already exist are also samples, in the order of their
+    names. A program that can only write in place must write a marker last, which `done` names.
 
-    Every file is read once, when it is found. A state has the names of all that were used, unless files are removed or
-    moved once they are acknowledged.
+    Every file is read once, when it is found. A state has the names of all used files, unless files are deleted or
+    moved after they are acknowledged.
 
     Args:
         path: The directory.
         name: The name of the stream. None: the directory's own name.
-        members: The files of a sample, by what their names end in behind the common beginning and a dot, such as
-            `["jpg", "cls"]`: a sample is complete when all are there. None: each image is a sample.
+        members: The files of a sample, by the ends of their names after the common beginning and a dot, such as
+            `["jpg", "cls"]`. A sample is complete when all of them exist. None: each image is a sample.
         done: The end of the name of a marker, such as `".done"`: `0001.done` says that `0001.jpg` and, with `members`,
-            the others are complete.
+            the other files are complete.
         classes: The names of the directories that are classes: images in `cat` have the number of `"cat"` in this
             list. None: a `.cls` or `.json` member has the class, if there is one.
-        after: What becomes of the files of samples that are acknowledged (`StreamLoader.acknowledge`): they stay, are
+        after: What happens to the files of samples that are acknowledged (`StreamLoader.acknowledge`): they stay, are
             deleted, or are moved to `move_to`, on the same file system.
         move_to: The directory for `after="move"`.
-        watch: `inotify`: the kernel tells what appears. `poll`: the directory is listed again and again, as network
-            file systems need. `auto`: by the file system.
-        poll: Seconds from one listing to the next. Of large directories fewer are made, so that listing takes at most
-            a quarter of the time; those whose time of change is the same are not listed.
+        watch: How new files are found. `inotify`: the kernel reports them. `poll`: the directory is listed
+            periodically, as network file systems need. `auto`: by the file system.
+        poll: The seconds from one listing to the next. Large directories are listed less often, so that listing takes
+            at most a quarter of the time. Directories whose time of change is the same are not listed.
     """
 
     _kind = "folder"
@@ -107,7 +107,7 @@ class Folder(Source):
         return {**{name: getattr(self, name) for name in names}, "poll": f"{self.poll:.9f}s"}
 
     def __repr__(self) -> str:
-        """Show the directory."""
+        """Return the directory and the name."""
         return f"foreload.streams.Folder({self.path!r}, name={self.name!r})"
 
 
@@ -116,24 +116,24 @@ class Redis(Source):
 
         XADD images MAXLEN ~ 100000 * jpg <bytes> cls 3
 
-    Without `group` the stream is read in order from `start` on, and a state says how far. With `group` the server deals
-    entries out among the readers of the group, and keeps them until they are acknowledged: those of a reader that was
-    silent for `claim_after` seconds are taken over by others. Either way each entry is used once, also when trainer or
-    server are killed. What was trimmed before it was read is counted as missing, where the server says so (Redis 7);
-    in a group as failed, if it had been dealt out.
+    Without `group`, the stream is read in order from `start` on, and a state has the position. With `group`, the server
+    distributes entries among the readers of the group, and keeps them until they are acknowledged. If a reader is
+    silent for `claim_after` seconds, others take over its entries. In both cases, each entry is used once, also if the
+    trainer or the server is killed. Entries that were trimmed before they were read are counted as missing, if the
+    server reports them (Redis 7). In a group they are counted as failed, if they had been distributed.
 
     Args:
         url: The server: `redis://host:6379/0`, `rediss://host:6379` for TLS, `unix:///path`.
         stream: The key of the stream.
         name: The name of the stream here. None: its key.
-        group: The name of a group of consumers, which is made where it is missing.
-        consumer: The name of this reader in the group: the same after a restart, and no other's. None: `rank-0`.
-        start: Without a state: `first`, `new`, or the id of an entry, behind which it begins.
-        username: The user, in place of the URL's.
-        password: The password, in place of the URL's. It is in no state, message or log.
+        group: The name of a group of consumers, which is created if it does not exist.
+        consumer: The name of this reader in the group. It must be unique, and the same after a restart. None: `rank-0`.
+        start: Where to begin without a state: `first`, `new`, or after the entry with this id.
+        username: The user, instead of the URL's.
+        password: The password, instead of the URL's. It is in no state, message or log.
         trim: Whether entries are removed from the server once they are acknowledged: for a stream without other
             readers.
-        claim_after: Seconds after which the entries of a reader of the group that is silent are taken over.
+        claim_after: The seconds after which the entries of a silent reader of the group are taken over.
     """
 
     _kind = "redis"
@@ -168,18 +168,18 @@ class Redis(Source):
 
 
 class ZeroMQ(Source):
-    """A PULL or SUB socket of ZeroMQ. What it has received and was not used when the process ends is lost, and counted.
+    """A PULL or SUB socket of ZeroMQ. Samples that are not used when the process ends are lost, and counted.
 
-    A message has frames by twos, a member's name and its bytes: `[b"jpg", <bytes>, b"cls", b"3"]`; for SUB a frame with
-    the topic may come before. A member `__seq__`, a running decimal number of the sender's, is the sample's key, and
-    numbers that are missing are counted; without it samples are numbered as they come, and what SUB misses nobody
-    knows.
+    The frames of a message are alternating names and values of members: `[b"jpg", <bytes>, b"cls", b"3"]`. For SUB, a
+    frame with the topic may come first. A member `__seq__`, a running decimal number of the sender, is the sample's
+    key, and missing numbers are counted. Without it, samples are numbered as they arrive, and messages that SUB misses
+    are not counted.
 
     Args:
         endpoints: An address such as `tcp://host:5555` or `ipc:///path`, or a list of several.
         socket: `pull` or `sub`.
-        bind: Whether others connect to the addresses; else this end connects.
-        topics: For `sub`: what the first frame must begin with, one of these. None: all messages.
+        bind: Whether this end binds to the addresses, and others connect. Otherwise, this end connects.
+        topics: For `sub`: the topics. The first frame must begin with one of them. None: all messages.
         name: The name of the stream.
     """
 
@@ -203,20 +203,21 @@ class ZeroMQ(Source):
 
 
 class Iterator(Source):
-    """Any iterable of Python's: an iterator, a generator, a consumer of a broker.
+    """Any iterable of Python: an iterator, a generator, a consumer of a broker.
 
-    It gives samples, dicts of members, or pairs (key, sample). A member is bytes, a text, a whole number, or anything
-    that `json.dumps` takes; `label` is another name of `cls`. Without keys, or with None as the key, samples are
-    numbered from 0. A sample whose key came before is left out, and `stats()["stream"]["repeated"]` counts it. The
-    iterator is used by one thread of Foreload's, which holds the GIL meanwhile; it may wait for as long as it likes.
-    But as long as it waits, nobody can tell it what is acknowledged: let it give None now and then when nothing comes.
+    It yields samples, which are dicts of members, or pairs (key, sample). A member is bytes, a text, a whole number, or
+    anything that `json.dumps` takes. `label` is another name of `cls`. Without keys, or with None as the key, samples
+    are numbered from 0. A sample whose key came before is skipped, and `stats()["stream"]["repeated"]` counts it. One
+    thread of Foreload calls the iterator, and holds the GIL during calls. A call may wait for as long as it likes, but
+    samples cannot be acknowledged during that time. So yield None from time to time while nothing arrives.
 
-    An object that can go on after a restart has a method `seek(key)`: it is called once before the first sample, with
-    the key of the last sample that is settled or None, and what is given from then on is what lies behind. One that can
-    let go of samples has `acknowledge(key)`, called by `StreamLoader.acknowledge`: all up to this key is settled.
+    An object that can resume after a restart has a method `seek(key)`. It is called once before the first sample, with
+    None or the key of the last settled sample, which never has to be yielded again. The object must then yield the
+    samples after this key. An object that can forget samples has `acknowledge(key)`, which `StreamLoader.acknowledge`
+    calls: all samples up to this key are settled.
 
     Args:
-        iterable: What gives samples.
+        iterable: The iterable of samples.
         name: The name of the stream.
     """
 

@@ -7,7 +7,7 @@
         for images, labels in dataset:
             ...
 
-It yields whole batches, so a `DataLoader` around it (only needed where a framework insists on one) is made with
+It yields whole batches, so a `DataLoader` around it (needed only if a framework requires one) is made with
 `DataLoader(dataset, batch_size=None, num_workers=0)`. `ImageStream` does the same with samples that arrive while
 training runs.
 """
@@ -42,34 +42,33 @@ class ImageDataset(IterableDataset):
 
     Args:
         path: The dataset: a directory of class directories, or of tar shards; or a list of several.
-        memory_format: `torch.contiguous_format` or `torch.channels_last`, as torch means it: images are
-            [n, 3, height, width] in both cases.
-        dtype: `torch.float32`, `torch.float16`, `torch.bfloat16` or `torch.uint8`. None: float32, or what `transforms`
-            says.
-        device: A device of `foreload.ImageLoader`, or a `torch.device`; `auto` is the CPU where torch has no CUDA. CUDA
-            tensors are ready for the stream that is torch's current one when they are yielded.
-        with_labels: Whether labels are yielded after the images. With `mix=` these are the mixed labels; without
-            `num_classes` a tuple (labels, partners' labels, λ), as `foreload.Batch.mixed` has them. With False, as a
-            dataset without labels needs, a batch is the images alone: a tensor, and a tuple only with the mask or the
-            ids.
+        memory_format: `torch.contiguous_format` or `torch.channels_last`, with torch's meaning: images are [n, 3,
+            height, width] in both cases.
+        dtype: `torch.float32`, `torch.float16`, `torch.bfloat16` or `torch.uint8`. None: float32, or the type that
+            `transforms` sets.
+        device: A device of `foreload.ImageLoader`, or a `torch.device`; `auto` is the CPU if torch has no CUDA. CUDA
+            tensors are ready for torch's current stream when they are yielded.
+        with_labels: Whether labels are yielded after the images. With `mix=`, these are the mixed labels, or without
+            `num_classes` a tuple (labels, partners' labels, λ), as in `foreload.Batch.mixed`. A dataset without labels
+            needs False. A batch is then the tensor of images, or a tuple with the mask or the ids.
         with_mask: Whether (images, labels, mask) is yielded. The mask is False for padding (see `last_batch`) and for
             failed samples (`on_error="zero"`).
         with_ids: Whether the samples' numbers in the index are yielded last, int64 [n].
-        fields: The fields of `foreload.ImageLoader`. With them each batch is a dict by their names: of tensors, lists
-            of texts, of JSON or of bytes, and for ragged arrays pairs of tensors (values, offsets); with `mask` and
-            `sample_ids` where they were asked for. For each field `NAME` with `optional=True` the dict also has
-            `NAME.present`, bool [n]: which samples have it, for tensors are zeros where it is absent. Values whose
-            sizes differ are in host memory on any device. With `mix=` without `num_classes` it also has
-            `label.partner` and `label.share`, the second and the third of `foreload.Batch.mixed`.
+        fields: The fields of `foreload.ImageLoader`. With them, each batch is a dict by their names: of tensors, lists
+            of texts, of JSON or of bytes, and for ragged arrays pairs of tensors (values, offsets). It also has `mask`
+            and `sample_ids` if they were requested. For each field `NAME` with `optional=True`, it has `NAME.present`,
+            bool [n]: which samples have the field. Tensors are zeros where it is absent. Values of varying size are in
+            host memory on any device. With `mix=` without `num_classes`, the dict also has `label.partner` and
+            `label.share`, the second and third value of `foreload.Batch.mixed`.
         settings: All other settings of `foreload.ImageLoader`: `batch_size` (per rank), `image_size`, `seed`, ... With
-            `decoded=False` a list of the files is in the place of the images: uint8 [bytes] each, as
+            `decoded=False`, a list of the files takes the place of the images: uint8 [bytes] each, as
             `torchvision.io.decode_jpeg` takes them.
 
-    A tensor may be kept for as long as you like; its memory is reused when the last reference is gone.
+    You may keep a tensor for as long as you like. Its memory is reused after the last reference is dropped.
 
     Raises:
         ConfigError: The same as for `foreload.ImageLoader`; or `with_labels` is True and the dataset has no labels; or
-            a field has the name of a key that the dict has besides: `mask`, `sample_ids` or `NAME.present`.
+            a field has the name of another key of the dict: `mask`, `sample_ids` or `NAME.present`.
     """
 
     def __init__(
@@ -107,23 +106,23 @@ class ImageDataset(IterableDataset):
 
     @classmethod
     def from_torchvision(cls, dataset: Any, *, batch_size: int, **settings: Any) -> ImageDataset:
-        """Loads the images and labels of a torchvision dataset with Foreload; `repr` shows what was taken over.
+        """Loads the images and labels of a torchvision dataset with Foreload; `repr` shows the resulting settings.
 
         Order and last batch are Foreload's, not the defaults of a `DataLoader`. Training shuffles and drops the samples
-        that fill no batch, as `DataLoader(dataset, batch_size, shuffle=True, drop_last=True)` does. Evaluation keeps
-        the order and ends in a smaller batch. `shuffle` and `last_batch` change that. Crops and flips are drawn from
-        the same distributions, by `seed` and epoch.
+        that do not fill a batch, as `DataLoader(dataset, batch_size, shuffle=True, drop_last=True)` does. Evaluation
+        keeps the order and ends in a smaller batch. `shuffle` and `last_batch` change that. Crops and flips are drawn
+        from the same distributions, by `seed` and epoch.
 
         Args:
             dataset: A `torchvision.datasets.ImageFolder` or `ImageNet`, or a `torch.utils.data.Subset` of one, with
-                transforms that `foreload.transforms` has, and a conversion to tensors; of torchvision's `transforms`
-                or `transforms.v2`.
+                transforms that `foreload.transforms` has, and a conversion to tensors. They may be of torchvision's
+                `transforms` or `transforms.v2`.
             batch_size: Samples per step and rank.
             settings: Settings of `ImageDataset` that the dataset does not determine: `seed`, `decode`, `cache`, ...
 
         Raises:
-            ConfigError: The dataset or one of its transforms does what Foreload does not do; the message says which,
-                and what to do.
+            ConfigError: The dataset or one of its transforms does something that Foreload does not support; the message
+                says which, and what to do.
         """
         from foreload import _torchvision
 
@@ -138,21 +137,22 @@ class ImageDataset(IterableDataset):
 
     @classmethod
     def from_webdataset(cls, source: Any, *, batch_size: int | None = None, **settings: Any) -> ImageDataset:
-        """Loads the shards of a WebDataset pipeline with Foreload; `repr` shows what was taken over.
+        """Loads the shards of a WebDataset pipeline with Foreload; `repr` shows the resulting settings.
 
-        Of a pipeline these are taken over: its shards, `shuffle` (all samples are shuffled here), `decode` to RGB,
-        `rename`, `to_tuple`, transforms of torchvision's in `map_tuple` or `map_dict`, and `batched`. Tuples of an
+        These parts of a pipeline are taken over: its shards, `shuffle` (all samples are shuffled here), `decode` to
+        RGB, `rename`, `to_tuple`, transforms of torchvision in `map_tuple` or `map_dict`, and `batched`. Tuples of an
         image and `cls` become (images, labels), an image alone becomes images, all others a dict by `fields`.
 
         Args:
             source: A `webdataset.WebDataset`, `DataPipeline` or `WebLoader`; or the URL or path of shards, with braces
                 or without, or a list of these.
-            batch_size: Samples per step and rank, where the pipeline has no `batched`.
-            settings: Settings of `ImageDataset` that the pipeline does not determine: `seed`, `cache`, ...; for one
-                without transforms these, or `image_size`.
+            batch_size: Samples per step and rank, if the pipeline has no `batched`.
+            settings: Settings of `ImageDataset` that the pipeline does not determine: `seed`, `cache`, ... A pipeline
+                without transforms needs `transforms` or `image_size`.
 
         Raises:
-            ConfigError: The pipeline does what Foreload does not do; the message says what, and what to do.
+            ConfigError: The pipeline does something that Foreload does not support; the message says what, and what to
+                do.
         """
         from foreload import _webdataset
 
@@ -161,19 +161,20 @@ class ImageDataset(IterableDataset):
 
     @classmethod
     def from_streaming(cls, dataset: Any, *, batch_size: int | None = None, **settings: Any) -> ImageDataset:
-        """Loads the MDS shards of a StreamingDataset with Foreload; `repr` shows what was taken over.
+        """Loads the MDS shards of a StreamingDataset with Foreload; `repr` shows the resulting settings.
 
-        These are taken over: where its streams lie (`remote`, or else `local`) and their splits, `proportion`,
+        These are taken over: the places of its streams (`remote`, else `local`) and their splits, `proportion`,
         `batch_size`, `shuffle` and `shuffle_seed`. The order is Foreload's. Splits for validation or tests are
         evaluated (`train=False`) unless you say otherwise.
 
         Args:
-            dataset: A `streaming.StreamingDataset`; of a class derived from it, `transforms` must say what it does.
-            batch_size: Samples per step and rank, where the dataset does not say it.
+            dataset: A `streaming.StreamingDataset`. For a derived class, `transforms` must do what the class does.
+            batch_size: Samples per step and rank, if the dataset does not set it.
             settings: Settings of `ImageDataset` that the dataset does not determine: `transforms`, `cache`, ...
 
         Raises:
-            ConfigError: The dataset does what Foreload does not do; the message says what, and what to do.
+            ConfigError: The dataset does something that Foreload does not support; the message says what, and what to
+                do.
         """
         from foreload import _streaming
 
@@ -184,20 +185,20 @@ class ImageDataset(IterableDataset):
 
     @classmethod
     def from_huggingface(cls, dataset: Any, *, batch_size: int, **settings: Any) -> ImageDataset:
-        """Loads the rows of a `datasets.Dataset` with Foreload; `repr` shows what was taken over.
+        """Loads the rows of a `datasets.Dataset` with Foreload; `repr` shows the resulting settings.
 
-        Its Arrow files are read as they lie, and rows that were chosen (`select`, `filter`, `shard`,
-        `train_test_split`, `train[:10%]`) are the `indices`. A validation or test split is evaluated (`train=False`)
-        unless you say otherwise.
+        Its Arrow files are read as they are, and chosen rows (`select`, `filter`, `shard`, `train_test_split`,
+        `train[:10%]`) become the `indices`. A validation or test split is evaluated (`train=False`) unless you say
+        otherwise.
 
         Args:
-            dataset: What `load_dataset` or `load_from_disk` returned, with a column of images.
+            dataset: The result of `load_dataset` or `load_from_disk`, with a column of images.
             batch_size: Samples per step and rank.
             settings: Settings of `ImageDataset` that the dataset does not determine: `transforms`, `seed`, ...
 
         Raises:
-            ConfigError: Rows lie in memory or were computed, or the dataset does what Foreload does not do; the message
-                says what, and what to do.
+            ConfigError: Rows are in memory or were computed, or the dataset does something that Foreload does not
+                support; the message says what, and what to do.
         """
         from foreload import _huggingface
 
@@ -210,24 +211,24 @@ class ImageDataset(IterableDataset):
         return made
 
     def __repr__(self) -> str:
-        """Show the settings that it was made with, and what was decided about those that were left open."""
+        """Return the settings that it was made with, and the values that were chosen for others."""
         return f"{type(self).__name__}({self._shown})"
 
     @property
     def classes(self) -> list[str]:
-        """Class names by number; empty when the dataset has only numbers."""
+        """Class names by number; empty if the dataset has only numbers."""
         return self.loader.classes
 
     @property
     def class_to_idx(self) -> dict[str, int]:
-        """Class numbers by name; empty when the dataset has only numbers."""
+        """Class numbers by name; empty if the dataset has only numbers."""
         return {name: number for number, name in enumerate(self.loader.classes)}
 
     @property
     def targets(self) -> np.ndarray:
         """Class numbers of all samples of the dataset, drawn or not, by their number in the index: int64 [samples].
 
-        The tensor is made at each call, so keep it where you need it more than once.
+        The array is made at each call, so keep it if you need it more than once.
 
         Raises:
             AttributeError: The dataset has no labels.
@@ -241,51 +242,51 @@ class ImageDataset(IterableDataset):
 
     @property
     def concealed(self) -> list[ConcealedSample]:
-        """Damaged images of the latest iteration that were decoded all the same; see `foreload.Loader.concealed`."""
+        """Damaged images of the latest iteration that were decoded anyway; see `foreload.Loader.concealed`."""
         return self.loader.concealed
 
     def stats(self) -> dict[str, Any]:
-        """Seconds and counters of the latest iteration's epoch so far, as `foreload.Batches.stats` has them.
+        """Return seconds and counters of the latest iteration's epoch so far, as `foreload.Batches.stats` has them.
 
-        Empty before the first batch was asked for.
+        Empty before the first batch is requested.
         """
         return self._counted if self._latest is None else self._latest.stats()
 
     @property
     def epoch(self) -> int:
-        """The epoch that is under way; while none is, the one that the next iteration runs."""
+        """The current epoch, or between iterations the one that the next iteration runs."""
         return self.loader.epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch of the next iteration; without it, every iteration is of the epoch after the one before.
+        """Choose the epoch of the next iteration; without it, every iteration runs the next epoch.
 
-        A loaded state of that epoch still says where it begins.
+        A loaded state of that epoch still decides where it begins.
         """
         self.loader.set_epoch(epoch)
 
     @property
     def batch_sampler(self) -> SimpleNamespace:
-        """The dataset itself, for Lightning, which tells a batch sampler's sampler which epoch comes next."""
+        """The dataset itself, for Lightning, which sets the next epoch of a batch sampler's sampler."""
         return SimpleNamespace(sampler=self, batch_size=self.loader.batch_size)
 
     def state_dict(self, *, at_step: int | None = None) -> LoaderState:
-        """Where the latest iteration stands; see `foreload.ImageLoader.state_dict`.
+        """Return the state of the latest iteration; see `foreload.ImageLoader.state_dict`.
 
         Args:
-            at_step: The number of steps of the epoch after which the state is wanted, for frameworks that read ahead.
+            at_step: The number of steps of the epoch that the state includes, for frameworks that read ahead.
         """
         return self.loader.state_dict(at_step=at_step)
 
     def load_state_dict(self, state: LoaderState) -> None:
-        """Go on where `state` was saved; see `foreload.ImageLoader.load_state_dict`."""
+        """Resume where `state` was saved; see `foreload.ImageLoader.load_state_dict`."""
         self.loader.load_state_dict(state)
 
     def __len__(self) -> int:
-        """Batches of this rank in one epoch."""
+        """Return the number of batches of this rank in one epoch."""
         return len(self.loader)
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield one epoch: (images, labels), followed by the mask and the ids where they were asked for.
+        """Yield one epoch: (images, labels), followed by the mask and the ids if they were requested.
 
         Images alone are a tensor, not a tuple of one. With `fields` each batch is a dict.
 
@@ -297,18 +298,18 @@ class ImageDataset(IterableDataset):
 
     def _iterate(self) -> Iterator[Any]:
         _torch_batches.check_process("ImageDataset")
-        # A generator, so that nothing begins before the first batch is asked for: frameworks make an iterator, and then
-        # choose the epoch, load a state or make another.
+        # A generator, so that nothing begins before the first batch is requested: frameworks make an iterator, and then
+        # choose the epoch, load a state or make another iterator.
         self._latest = batches = iter(self.loader)
         try:
             yield from map(self._converted.tensors, batches)
         finally:
-            # What is left of an iteration are its counters: the batches themselves would hold the epoch's memory.
+            # Only the counters of an iteration are kept, because the batches would hold the epoch's memory.
             if self._latest is batches:
                 self._counted, self._latest = batches.stats(), None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Refuse to be sent to another process, with the reason."""
+        """Raise an error: the dataset cannot be sent to another process."""
         raise UnavailableError(_torch_batches.one_process("ImageDataset"))
 
 
@@ -323,26 +324,26 @@ class ImageStream(IterableDataset):
         for images, labels in stream:  # for ever, or until the stream ends
             ...
 
-    It yields what `ImageDataset` yields, in the training's own process, and has no length. An iteration goes on behind
+    It yields the same as `ImageDataset`, in the training's own process, and has no length. An iteration resumes after
     the batch that was yielded last.
 
     Args:
         source: A source of `foreload.streams`, or a list of several.
         memory_format: `torch.contiguous_format` or `torch.channels_last`, as for `ImageDataset`.
         dtype: The type of the images, as for `ImageDataset`.
-        device: A device of `foreload.ImageLoader`, or a `torch.device`; `auto` is the CPU where torch has no CUDA.
+        device: A device of `foreload.ImageLoader`, or a `torch.device`; `auto` is the CPU if torch has no CUDA.
         with_labels: Whether labels are yielded after the images. False also takes samples that have no class.
         with_mask: Whether the mask is yielded, for `on_error="zero"`.
         with_ids: Whether the samples' numbers are yielded, int64 [n].
         with_keys: Whether the samples' keys are yielded last: a list of texts, None for a sample that failed and was
             replaced by zeros. With `fields` the dict has them as `__key__`.
-        fields: The fields of `foreload.ImageLoader`. With them each batch is a dict, as of `ImageDataset`.
+        fields: The fields of `foreload.ImageLoader`. With them, each batch is a dict, as for `ImageDataset`.
         settings: All other settings of `foreload.StreamLoader`, which are explained below, and those settings of
             `foreload.ImageLoader` that need no dataset: `image_size`, `transforms`, `threads`, ...
 
     Raises:
-        ConfigError: The same as for `foreload.StreamLoader`; or a field has the name of a key that the dict has
-            besides, as for `ImageDataset`.
+        ConfigError: The same as for `foreload.StreamLoader`; or a field has the name of another key of the dict, as for
+            `ImageDataset`.
     """
 
     def __init__(
@@ -364,7 +365,7 @@ class ImageStream(IterableDataset):
         said = {"dtype": dtype, "with_labels": None if with_labels else False, "fields": fields}
         self._shown = _torch_batches.shown(source, memory_format, device, **settings, **said)
         asked = ["image", *(["label"] if with_labels else [])] if fields is None else fields
-        # What is no list is refused by its loader.
+        # The loader refuses anything that is not a list.
         if with_keys and isinstance(asked, list | tuple):
             has = any(getattr(field, "name", field) == "__key__" for field in asked)
             asked = [*asked, *([] if has else [Text("__key__")])]
@@ -380,39 +381,39 @@ class ImageStream(IterableDataset):
         )
 
     def __repr__(self) -> str:
-        """Show the settings that it was made with."""
+        """Return the settings that it was made with."""
         return f"{type(self).__name__}({self._shown})"
 
     @property
     def classes(self) -> list[str]:
-        """Class names by number; empty where there are only numbers."""
+        """Class names by number; empty if there are only numbers."""
         return self.loader.classes
 
     def stats(self) -> Mapping[str, Any]:
-        """What the stages did in the latest iteration, and under `stream` what became of all samples."""
+        """Return the counters of the latest iteration, and under `stream` those of all samples."""
         return self.loader.stats()
 
     def state_dict(self) -> StreamState:
-        """The state after the batch that was yielded last; see `foreload.StreamLoader.state_dict`.
+        """Return the state after the batch that was yielded last; see `foreload.StreamLoader.state_dict`.
 
-        A framework that takes batches ahead of the training gets the state of a batch that was not trained on yet.
+        If a framework takes batches ahead of the training, the state includes batches that were not trained on yet.
         """
         return self.loader.state_dict()
 
     def load_state_dict(self, state: StreamState | Sequence[StreamState]) -> None:
-        """Go on where `state` was saved, or the states of all ranks; see `foreload.StreamLoader.load_state_dict`."""
+        """Resume where `state`, or the states of all ranks, were saved; see `foreload.StreamLoader.load_state_dict`."""
         self.loader.load_state_dict(state)
 
     def acknowledge(self, state: StreamState) -> None:
-        """Let sources forget what was used up to a state, because it is safely written."""
+        """Acknowledge a state that is safely written; see `foreload.StreamLoader.acknowledge`."""
         self.loader.acknowledge(state)
 
     def withdraw(self, keys: Iterable[str | tuple[str, str]]) -> int:
-        """Withdraw samples, and return how many waited or were rehearsed; see `foreload.StreamLoader.withdraw`."""
+        """Withdraw samples, and return how many waited or were kept; see `foreload.StreamLoader.withdraw`."""
         return self.loader.withdraw(keys)
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield (images, labels), followed by the mask, the ids and the keys where they were asked for.
+        """Yield (images, labels), followed by the mask, the ids and the keys if they were requested.
 
         Images alone are a tensor, not a tuple of one. With `fields` each batch is a dict.
 
@@ -424,9 +425,9 @@ class ImageStream(IterableDataset):
 
     def _iterate(self) -> Iterator[Any]:
         _torch_batches.check_process("ImageStream")
-        # A generator, so that nothing begins before the first batch is asked for, as a state may still be loaded.
+        # A generator, so that nothing begins before the first batch is requested, because a state may still be loaded.
         yield from map(self._converted.tensors, self.loader)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Refuse to be sent to another process, with the reason."""
+        """Raise an error: the dataset cannot be sent to another process."""
         raise UnavailableError(_torch_batches.one_process("ImageStream"))

@@ -14,7 +14,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub fn git_lfs_pointer(beginning: &[u8]) -> Option<&'static str> {
     let is_pointer = beginning.starts_with(b"version https://git-lfs.github.com/spec/");
     is_pointer.then_some(
-        "is a pointer of Git LFS and not the file itself: run `git lfs pull` where the dataset was cloned",
+        "is a Git LFS pointer, not the file itself: run `git lfs pull` where the dataset was cloned",
     )
 }
 
@@ -136,7 +136,7 @@ pub enum DecodeError {
     },
     /// The image has more pixels than the limit. It may be a decompression bomb.
     #[error(
-        "image of {width}×{height} pixels exceeds the limit of {limit} pixels; raise max_pixels if it is meant"
+        "image of {width}×{height} pixels exceeds the limit of {limit} pixels; raise max_pixels if this is intended"
     )]
     TooLarge {
         /// The image's width in pixels.

@@ -48,7 +48,7 @@ pub fn utf8(bytes: &[u8]) -> Result<Cow<'_, [u8]>, NotJson> {
     if unit == 1 {
         return check_utf8(text).map(|()| Cow::Borrowed(text));
     }
-    let wrong = |number: usize| NotJson { at: unit * number, expected: "no text in UTF-16 or UTF-32" };
+    let wrong = |number: usize| NotJson { at: unit * number, expected: "not text in UTF-16 or UTF-32" };
     if !text.len().is_multiple_of(unit) {
         return Err(wrong(text.len() / unit));
     }
@@ -77,7 +77,7 @@ fn check_utf8(text: &[u8]) -> Result<(), NotJson> {
     while let Err(error) = std::str::from_utf8(&text[at..]) {
         at += error.valid_up_to();
         let [0xED, 0xA0..=0xBF, 0x80..=0xBF, ..] = text[at..] else {
-            return Err(NotJson { at, expected: "no text in UTF-8" });
+            return Err(NotJson { at, expected: "not text in UTF-8" });
         };
         at += 3;
     }
@@ -164,9 +164,9 @@ pub fn settings(text: &str) -> Result<Value, String> {
     read.map_err(|error| match error.to_string() {
         // serde_json gives this error only as text.
         deep if deep.starts_with("recursion limit exceeded") => {
-            "JSON whose lists and objects lie in one another too deeply: 127 levels are the most".to_owned()
+            "JSON that is nested too deeply: at most 127 levels are allowed".to_owned()
         }
-        wrong => format!("no JSON: {wrong}"),
+        wrong => format!("not JSON: {wrong}"),
     })
 }
 
@@ -276,7 +276,7 @@ impl<'a> JsonScan<'a> {
                     let length = match self.text[self.at + 1..] {
                         [b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't', ..] => 2,
                         [b'u', a, b, c, d, ..] if [a, b, c, d].iter().all(u8::is_ascii_hexdigit) => 6,
-                        _ => return Err(self.expected("a string has an escape that is none")),
+                        _ => return Err(self.expected("a string has an invalid escape")),
                     };
                     self.at += length;
                 }
@@ -393,7 +393,7 @@ mod tests {
             [r#"{"a": 1, "a": 1}"#, r#"[{"b": {"a": 1, "c": 2, "a": 3}}]"#, r#"{"\u0061": 1, "a": 2}"#]
         {
             let error = settings(twice).unwrap_err();
-            assert!(error.starts_with("no JSON: the key \"a\" is given twice at line 1"), "{error}");
+            assert!(error.starts_with("not JSON: the key \"a\" is given twice at line 1"), "{error}");
         }
         assert!(settings("[1,]").is_err());
     }
@@ -402,6 +402,6 @@ mod tests {
     fn settings_have_a_depth() {
         let nested = |levels| ["[".repeat(levels), "]".repeat(levels)].concat();
         assert!(settings(&nested(127)).is_ok());
-        assert!(settings(&nested(128)).unwrap_err().contains("127 levels are the most"));
+        assert!(settings(&nested(128)).unwrap_err().contains("at most 127 levels"));
     }
 }

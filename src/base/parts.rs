@@ -24,7 +24,7 @@ impl WantedBytes {
     /// # Panics
     /// Panics if the parts are empty or overlap.
     pub fn new(head: u32, body: Range<u32>) -> Self {
-        assert!(0 < head && head <= body.start && body.start < body.end, "{body:?} behind {head} bytes");
+        assert!(0 < head && head <= body.start && body.start < body.end, "{body:?} after {head} bytes");
         Self { head, start: body.start, end: body.end }
     }
 

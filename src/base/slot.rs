@@ -45,7 +45,7 @@ impl SlotPool {
 
     fn map(bytes: usize, at_fork: AtFork) -> Result<Self> {
         if bytes == 0 {
-            return Err(Error::config("memory", "leaves no bytes for read buffers; give it more"));
+            return Err(Error::config("memory", "leaves no bytes for read buffers: raise it"));
         }
         let arena = Arena::map(bytes, at_fork).map_err(|source| {
             Error::config("memory", format!("cannot map {bytes} bytes of read buffers: {source}; lower it"))

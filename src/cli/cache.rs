@@ -10,7 +10,7 @@ use store::tier::store::inspect::{self, CacheContents, CachedDataset, ClearResul
 /// The commands of `foreload cache`.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum CacheCommand {
-    /// Show which datasets a cache directory has samples of, their bytes, and when they were last used
+    /// Show the datasets with samples in a cache directory, their bytes, and when they were last used
     Show {
         /// The cache directory, the `path` of `foreload.Directory`
         directory: PathBuf,
@@ -18,7 +18,7 @@ pub(super) enum CacheCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Empty a cache directory, also of an older format; jobs that use it go on, and read from their dataset
+    /// Empty a cache directory, also one of an older format; jobs that use it continue, and read from their dataset
     Clear {
         /// The cache directory, the `path` of `foreload.Directory`
         directory: PathBuf,
@@ -83,7 +83,7 @@ fn show(held: &CacheContents) -> String {
         lines.push(format!("being filled: {}", output::bytes(*filling_bytes)));
     }
     if !others.is_empty() {
-        lines.push(format!("not the cache's: {}", others.join(", ")));
+        lines.push(format!("other files: {}", others.join(", ")));
     }
     lines.join("\n")
 }
@@ -94,7 +94,7 @@ fn freed(cleared: &ClearResult) -> String {
         .iter()
         .map(|one| {
             let beside = if one.in_use {
-                "; a job uses it: it goes on, reads from the dataset and may fill the cache again"
+                "; a job uses it: it continues, reads from the dataset and may fill the cache again"
             } else {
                 ""
             };
@@ -119,7 +119,7 @@ fn title(dataset: &CachedDataset) -> String {
 fn when(last_used: Option<u64>) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
     match last_used.map(|then| now.saturating_sub(then)) {
-        None => "nobody knows when".to_owned(),
+        None => "at an unknown time".to_owned(),
         Some(s) if s < 120 => format!("{s} seconds ago"),
         Some(s) if s < 2 * 3600 => format!("{} minutes ago", s / 60),
         Some(s) if s < 48 * 3600 => format!("{} hours ago", s / 3600),

@@ -33,9 +33,8 @@ pub(super) fn own_command(finder: Option<&dyn FindsJob>) -> Result<Vec<OsString>
         Some(finder) => finder.command(),
         None => {
             let own = std::env::current_exe();
-            own.map(|path| vec![path.into()]).map_err(|error| {
-                Error::Unavailable(format!("the program cannot be started once more: {error}"))
-            })
+            own.map(|path| vec![path.into()])
+                .map_err(|error| Error::Unavailable(format!("cannot find the path of this program: {error}")))
         }
     }
 }
@@ -66,11 +65,11 @@ pub struct FoundJob {
 /// The flags that say how nodes reach one another.
 #[derive(clap::Args, Debug, Clone)]
 pub(super) struct NodeArgs {
-    /// The address and port at which the other nodes reach this one, e.g. 10.0.0.7:7100 [default: its address on the
-    /// launcher's side, and any free port]
+    /// The address and port at which the other nodes reach this one, e.g. 10.0.0.7:7100 [default: its address in the
+    /// launcher's network, and any free port]
     #[arg(long, value_name = "ADDRESS", requires = "peers")]
     pub(super) listen: Option<String>,
-    /// Encrypt what travels between nodes, by a key that each node makes for this job
+    /// Encrypt the traffic between nodes with TLS, with a new key per node and job
     #[arg(long, requires = "peers")]
     pub(super) tls: bool,
 }
@@ -86,18 +85,18 @@ pub(super) fn find(
     patience: Duration,
 ) -> Result<FoundJob> {
     let Some(finder) = finder else {
-        let message = "needs the command that the Python package installs, which knows launchers: foreload of its \
+        let message = "needs the command of the Python package, which supports launchers: run foreload of its \
                        environment, or python -m foreload";
         return Err(Error::config("peers", message));
     };
     let (directory, listen) = (directory.map(PathBuf::as_path), nodes.listen.as_deref());
     let job = finder.find(&JobQuestion { directory, listen, patience })?;
     if job.world_size < 2 {
-        let message = "this process is alone: start the command on every node by the job's launcher, as `torchrun \
+        let message = "this process is alone: start the command on every node with the job's launcher, as `torchrun \
                        --nnodes 2 --nproc-per-node 1 --rdzv-backend c10d --rdzv-endpoint node0:29400 -m foreload ...`, \
                        `mpirun foreload ...`, or `srun foreload ... --peers=/a/directory/that/all/nodes/share`; \
                        without a launcher set \
-                       RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, which takes torch";
+                       RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT (requires torch)";
         return Err(Error::config("peers", message));
     }
     Ok(job)

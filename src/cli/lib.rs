@@ -47,44 +47,44 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run epochs of a dataset as fast as they go and show what limits them
+    /// Run epochs of a dataset at full speed and show what limits them
     Bench(Box<bench::BenchArgs>),
-    /// Show what a cache directory holds, or empty it
+    /// Show the contents of a cache directory, or empty it
     #[command(subcommand)]
     Cache(cache::CacheCommand),
-    /// Measure how fast storage and decoders of this machine are, for `foreload plan`
+    /// Measure the speed of this machine's storage and decoders, for `foreload plan`
     #[cfg(feature = "simulate")]
     Calibrate(calibrate::CalibrateArgs),
-    /// Say what this machine offers, what will be chosen, and why
+    /// Show what this machine supports, what Foreload will use, and why
     Doctor(doctor::DoctorArgs),
     /// Build, check and show the persistent index of a dataset
     Index(index::IndexArgs),
-    /// Pack a dataset into shards whose images take half to two thirds of the CPU time, without loss
+    /// Pack a dataset losslessly into shards whose images decode in half to two thirds of the CPU time
     Pack(pack::PackArgs),
-    /// Say what a job will cost before it runs: seconds of an epoch, what limits it, what more NVMe would buy
+    /// Predict the cost of a job: seconds per epoch, the bottleneck, and the gain from more NVMe
     #[cfg(feature = "simulate")]
     Plan(plan::PlanArgs),
-    /// Compute what a training on many nodes would cost under each caching policy
+    /// Simulate the cost of a training on many nodes under each caching policy
     #[cfg(feature = "simulate")]
     Simulate(simulate::SimulateArgs),
     /// A command that this build lacks
     #[cfg(not(feature = "simulate"))]
     #[command(name = "simulate", aliases = ["calibrate", "plan"], hide = true)]
     LeftOut(LeftOutArgs),
-    /// Make the batches that loaders with `shared=` ask for, which start this themselves
+    /// Produce batches for loaders with `shared=` (started by them)
     #[command(hide = true)]
     Produce,
-    /// Show where the time of each epoch of a logged run went
+    /// Show how the time of each epoch of a logged run was spent
     Report(report::ReportArgs),
-    /// Make batches once for all loaders of this node that share them (`shared=`), as long as this runs
+    /// Produce batches for all loaders on this node that share them (`shared=`), until interrupted
     Serve(Box<serve::ServeArgs>),
-    /// Draw what a network sees: images as the transforms make them, beside the whole ones, with what was drawn
+    /// Draw what a network sees: transformed images next to the originals, with the drawn parameters
     Show(Box<show::ShowArgs>),
-    /// Make a dataset of JPEGs with ImageNet's statistics from real photographs
+    /// Create a dataset of JPEGs with ImageNet's statistics from real photographs
     Synth(synth::SynthArgs),
     /// Show what all loaders of this user on this node are doing, live
     Top(top::TopArgs),
-    /// Give back the files that a packed dataset was made of
+    /// Restore the original files of a packed dataset
     Unpack(unpack::UnpackArgs),
 }
 
@@ -98,7 +98,7 @@ struct LeftOutArgs {
 
 /// The help of the dataset argument.
 const DATASET: &str = "The dataset: a directory of class directories, of files or of shards; one shard; a table of \
-    files (.csv, .tsv, .jsonl, .ndjson); several shards by braces, as 'train-{000..099}.tar'; or a URL of these";
+    files (.csv, .tsv, .jsonl, .ndjson); several shards as 'train-{000..099}.tar'; or a URL of any of these";
 
 /// Makes a clap parser for a type with named values.
 fn choice<T: NamedValue + Send + Sync>(

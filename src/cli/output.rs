@@ -85,14 +85,15 @@ pub(crate) fn bytes(count: u64) -> String {
 /// Describes the cost of reading samples in compressed blocks.
 pub(crate) fn blocks(costs: &BlockCosts) -> String {
     let BlockCosts { blocks, packed_bytes, unpacked_bytes, random_read_bytes, .. } = *costs;
-    let mut text = format!("{blocks} blocks, {}, {} unpacked", bytes(packed_bytes), bytes(unpacked_bytes));
+    let mut text =
+        format!("{blocks} blocks, {}, {} decompressed", bytes(packed_bytes), bytes(unpacked_bytes));
     if costs.fit_in_memory() {
-        text += ": each is unpacked once";
+        text += ": each is decompressed once";
     } else {
         let read = bytes(random_read_bytes);
         text += &format!(
-            ": with a cache that holds the samples each is unpacked once; without, an epoch in random order reads a \
-             block for nearly each sample, {read} together, and unpacks {:.0} times the samples",
+            ": with a cache that holds all samples, each is decompressed once; without one, an epoch in random order \
+             reads a block for nearly every sample, {read} together, and decompresses {:.0} times the samples",
             costs.factor()
         );
     }

@@ -16,22 +16,22 @@ use std::path::PathBuf;
 pub(super) struct PackArgs {
     #[arg(value_name = "SRC", help = super::DATASET)]
     source: PathBuf,
-    /// The directory that becomes the packed dataset: new, empty, or begun by a run that did not finish
+    /// The directory that becomes the packed dataset: new, empty, or from an unfinished run
     #[arg(value_name = "DST")]
     into: PathBuf,
-    /// What to make: packed shards, or tar shards as WebDataset has them
+    /// Output format: packed shards, or tar shards for WebDataset
     #[arg(long, value_name = "packed|tar", default_value = "packed", value_parser = choice::<PackedAs>("to"))]
     to: PackedAs,
-    /// Take files of any kind, or the records of .tfrecord shards, instead of images
+    /// Pack files of any kind, or the records of .tfrecord shards, instead of images
     #[arg(long)]
     files: bool,
-    /// The most bytes of the dataset in a shard; a sample that has more gets a shard of its own
+    /// Maximum bytes of the dataset in a shard; a larger sample gets a shard to itself
     #[arg(long, value_name = "BYTES", default_value_t = 256 << 20, value_parser = clap::value_parser!(u64).range(1..))]
     shard_size: u64,
-    /// Threads, each of which packs a shard at a time [default: one per processor]
+    /// Threads, each packing one shard at a time [default: one per processor]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
-    /// Begin although DST may have too little room
+    /// Start even if DST may have too little space
     #[arg(long)]
     force: bool,
     /// Print the summary as one JSON object
@@ -160,11 +160,8 @@ fn describe(args: &PackArgs, summary: &PackSummary) -> String {
 
 /// The line about shards of an earlier run that were written again.
 fn again(shards: u64) -> Option<String> {
-    let line = || {
-        format!(
-            "  again        {shards} shards of an earlier run, whose files were written or replaced since"
-        )
-    };
+    let line =
+        || format!("  rewritten    {shards} shards of an earlier run, because their files have changed");
     (shards > 0).then(line)
 }
 
@@ -174,7 +171,7 @@ fn describe_tars(args: &PackArgs, report: &TarReport) -> String {
         format!("{}: {samples} samples in {shards} tar shards", args.into.display()),
         format!("  bytes        {}", output::bytes(*bytes)),
     ];
-    let column = |(name, reason): (&String, &String)| format!("  left out     column {name:?}: {reason}");
+    let column = |(name, reason): (&String, &String)| format!("  skipped      column {name:?}: {reason}");
     lines.extend(report.columns_left_out.iter().map(column));
     lines.extend(left_out(&report.left_out, 0));
     if *samples_before > 0 {
@@ -188,11 +185,11 @@ fn describe_tars(args: &PackArgs, report: &TarReport) -> String {
 /// The lines about files of the dataset that are in no packed shard.
 pub(super) fn left_out(reasons: &BTreeMap<String, Skipped>, members: u64) -> Vec<String> {
     let line = |(reason, skipped): (&String, &Skipped)| {
-        format!("  left out     {}: {reason}, e.g. {}", skipped.count, skipped.example)
+        format!("  skipped      {}: {reason}, e.g. {}", skipped.count, skipped.example)
     };
     let mut lines: Vec<String> = reasons.iter().map(line).collect();
     if members > 0 {
-        lines.push(format!("  left out     {members} members of tar shards, all that no sample has"));
+        lines.push(format!("  skipped      {members} members of tar shards that belong to no sample"));
     }
     lines
 }

@@ -26,35 +26,35 @@ pub(super) struct PlanArgs {
     /// How much of each node's NVMe the cache may use, e.g. 800GB; needs --cache or --rates [default: no cache]
     #[arg(long, value_parser = |text: &str| parse_bytes("cache-size", text))]
     cache_size: Option<u64>,
-    /// Where the cache will be: rates are measured there and of the dataset, in a few seconds. Without --rates those of
-    /// the dataset are measured in any case
+    /// Directory of the cache: its rates and the dataset's are measured in a few seconds. Without --rates the dataset's
+    /// rates are always measured
     #[arg(long, value_name = "DIRECTORY", requires = "cache_size")]
     cache: Option<PathBuf>,
     /// Rates of the machine, as `foreload calibrate --out` writes them
     #[arg(long, value_name = "FILE.json", conflicts_with = "cache")]
     rates: Option<PathBuf>,
-    /// Nodes, each with a cache of its own
+    /// Nodes, each with its own cache
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     nodes: u32,
     /// Ranks that share a node's cache
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     ranks_per_node: u32,
-    /// What each node's network carries, e.g. 25Gb/s or 3GB/s: nodes read from each other's caches
+    /// Network bandwidth per node, e.g. 25Gb/s or 3GB/s: nodes read from each other's caches
     #[arg(long, value_name = "RATE", value_parser = parse_rate)]
     network: Option<f64>,
-    /// Which rank takes a sample of a global batch: by order, or by locality one of the node that keeps it
+    /// How the samples of a global batch are assigned to ranks: by order, or by locality to the node that caches them
     #[arg(long, default_value = "order", value_parser = ["order", "locality"], requires = "network")]
     assignment: String,
-    /// Nodes more, of which it is said what they buy [default: half as many again]
+    /// Number of additional nodes to evaluate [default: half as many again]
     #[arg(long, value_name = "NODES", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     more_nodes: Option<u32>,
     /// Epochs of the job
     #[arg(long, default_value_t = 90, value_parser = clap::value_parser!(u32).range(1..))]
     epochs: u32,
-    /// What a training step takes, e.g. 20ms
+    /// Duration of a training step, e.g. 20ms
     #[arg(long, default_value = "0", value_parser = |text: &str| parse_duration("consume", text))]
     consume: Duration,
-    /// What 1000 requests to the slow tier cost, e.g. 0.0004 (US dollars, GET of Amazon S3 Standard): prices them
+    /// Price of 1000 requests to the slow tier, e.g. 0.0004 (US dollars, GET of Amazon S3 Standard): shows their cost
     #[arg(long, value_name = "PRICE", value_parser = parse_price)]
     price_per_1000: Option<f64>,
     /// Print one JSON object on stdout instead of a table
@@ -170,7 +170,7 @@ pub(super) fn run(args: &PlanArgs) -> Result<()> {
     let known = match (&args.rates, &args.cache, args.cache_size) {
         (Some(file), ..) => rates(file)?.into(),
         (None, None, Some(_)) => {
-            let message = "is given, and nothing says how fast its drive is: give --cache or --rates";
+            let message = "is set, but the speed of its drive is unknown: pass --cache or --rates";
             return Err(Error::config("cache_size", message));
         }
         (None, cache, _) => calibrate::rates(&args.dir, cache.as_deref(), of_loaders(args))?,
@@ -302,7 +302,7 @@ fn rates(path: &Path) -> Result<Machine> {
     let bad = |message: String| Error::config("rates", format!("{}: {message}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|error| Error::io("read", path, error))?;
     let mut value: serde_json::Value =
-        serde_json::from_str(&text).map_err(|error| bad(format!("is no JSON: {error}")))?;
+        serde_json::from_str(&text).map_err(|error| bad(format!("is not JSON: {error}")))?;
     if let Some(machine) = value.get_mut("machine") {
         value = machine.take();
     }
@@ -333,11 +333,11 @@ fn describe(report: &PlanReport) -> String {
         format!("slow tier  {}", tier(&machine.source)),
         format!(
             "NVMe       {}",
-            machine.nvme.as_ref().map_or("not measured: no cache is asked for".into(), tier)
+            machine.nvme.as_ref().map_or("not measured: no cache was requested".into(), tier)
         ),
         format!("decoding   {}/s", output::bytes(machine.decode_bandwidth as u64)),
         match report.network {
-            Some(rate) => format!("network    {}/s a node, to peers' caches", output::bytes(rate as u64)),
+            Some(rate) => format!("network    {}/s per node, to peers' caches", output::bytes(rate as u64)),
             None => "network    none: caches are private".to_owned(),
         },
         format!("fill       {} ({})", if plan.ahead { "ahead of use" } else { "on use" }, plan.fill_reason),
@@ -385,7 +385,7 @@ fn describe(report: &PlanReport) -> String {
         format!("{size:<8} {bytes:>9} {held:>5.0}% {}", costs(plan))
     }));
     if !report.ways.is_empty() {
-        lines.extend([String::new(), "as asked, but".to_owned()]);
+        lines.extend([String::new(), "with this cache, but".to_owned()]);
     }
     lines.extend(report.ways.iter().map(|way| format!("{:<25} {}", way.title(), costs(&way.plan))));
     lines.push(String::new());
@@ -403,22 +403,22 @@ fn another_terabyte(plan: &Prediction, others: &[OtherPrediction]) -> String {
     let Some(more) = others.iter().find(|other| other.size == "+1 TB") else { return String::new() };
     let saved = plan.seconds - more.plan.seconds;
     if saved > 0.01 * plan.seconds {
-        return format!("; another terabyte a node saves {}", time(saved));
+        return format!("; another terabyte per node saves {}", time(saved));
     }
     let why = match plan.later.limit {
         _ if plan.held_together >= 1.0 => "the caches hold the whole dataset",
         Limit::Consumer => "the consumer is the limit",
         Limit::Decode => "decoding is the limit",
-        _ => "little more would come from it",
+        _ => "it would add few hits",
     };
-    format!("; another terabyte a node buys nothing: {why}")
+    format!("; another terabyte per node gains nothing: {why}")
 }
 
 /// Describes another prediction.
 fn compared(plan: &Prediction) -> String {
     let EpochCost { seconds, slow_bytes, limit, .. } = &plan.later;
     format!(
-        "a later epoch takes {}, limited by {}, and reads {} of the slow tier; all epochs {}",
+        "a later epoch takes {}, limited by {}, and reads {} from the slow tier; all epochs take {}",
         time(*seconds),
         limit.name(),
         output::bytes(*slow_bytes),
@@ -454,7 +454,7 @@ fn count(requests: u64) -> String {
 
 fn tier(rates: &TierRates) -> String {
     format!(
-        "{}/s; {} until a file is open, {} until bytes come, {:.0} at once",
+        "{}/s; {} to open a file, {} to the first byte, {:.0} concurrent reads",
         output::bytes(rates.read_bandwidth as u64),
         time(rates.open_seconds),
         time(rates.read_seconds),

@@ -62,7 +62,7 @@ fn bars<'a>(area: &Area<'a>, outcomes: &[PolicyOutcome]) -> DrawResult<'a> {
         .configure_mesh()
         .disable_y_mesh()
         .disable_y_axis()
-        .x_desc("seconds; red: held up by storage")
+        .x_desc("seconds (red: waiting for storage)")
         .label_style(TEXT)
         .max_light_lines(0)
         .draw()?;

@@ -17,13 +17,13 @@ impl TakesSettings for ServeSettings {}
 /// The arguments of `foreload serve`.
 #[derive(clap::Args, Debug)]
 pub(super) struct ServeArgs {
-    /// The datasets, as the loaders name them
+    /// The datasets, with the same paths as in the loaders
     #[arg(value_name = "DATASET", required = true)]
     dirs: Vec<PathBuf>,
-    /// The rank whose batches these are; loaders of other ranks have a producer of their own
+    /// The rank whose batches are produced; loaders of other ranks need another producer
     #[arg(long, default_value_t = 0)]
     rank: u32,
-    /// The number of ranks of each of the jobs
+    /// The number of ranks of each job
     #[arg(long, default_value_t = 1)]
     world_size: u32,
     #[command(flatten)]

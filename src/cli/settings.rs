@@ -222,7 +222,7 @@ mod tests {
         let list = r#"[{"RandomResizedCrop": {"size": 32}}]"#;
         for words in [["--image-size", "64"], ["--flip", "0.5"], ["--train=true", "--mean=0,0,0"]] {
             let error = read(&[&["--transforms", list], &words[..]].concat()).unwrap_err();
-            assert!(error.contains("is given beside transforms, where"), "{words:?}: {error}");
+            assert!(error.contains("cannot be combined with transforms, where"), "{words:?}: {error}");
         }
         let options = read(&["--transforms", list, "--batch-size", "8", "--resize", "none"]).unwrap();
         assert_eq!((options.batch_size, options.transforms.is_some()), (8, true));

@@ -22,22 +22,22 @@ impl TakesSettings for ShowSettings {
 pub(super) struct ShowArgs {
     #[arg(value_name = "DATASET", help = super::DATASET)]
     dir: PathBuf,
-    /// A recipe of Python's foreload.recipes, such as simclr or deit, in the place of --transforms, --mix and --repeats
+    /// A recipe of Python's foreload.recipes, such as simclr or deit, instead of --transforms, --mix and --repeats
     #[arg(long, conflicts_with_all = ["transforms", "mix", "repeats"])]
     recipe: Option<String>,
     /// The PNG to write
     #[arg(long, default_value = "sheet.png")]
     out: PathBuf,
-    /// The samples to show, by number, with commas between [default: the first that the epoch draws]
+    /// The samples to show: their numbers, separated by commas [default: the first that the epoch draws]
     #[arg(long, value_delimiter = ',')]
     samples: Vec<u64>,
-    /// How many samples to show, where they are not named
+    /// Number of samples to show if --samples is not given
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..))]
     rows: u64,
     /// The first epoch to show
     #[arg(long, default_value_t = 0)]
     epoch: u64,
-    /// How many epochs to show side by side: each draws anew
+    /// Number of epochs to show side by side, each with new random draws
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     epochs: u64,
     /// The image field to show [default: the first]
@@ -55,7 +55,7 @@ pub(super) struct ShowArgs {
 pub(super) fn run(args: &ShowArgs) -> Result<()> {
     if let Some(name) = &args.recipe {
         let message = format!(
-            "is {name:?}, which only the foreload command of the Python package knows: give --transforms"
+            "is {name:?}, but only the foreload command of the Python package has recipes: pass --transforms"
         );
         return Err(Error::config("recipe", message));
     }

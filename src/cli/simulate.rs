@@ -26,10 +26,10 @@ pub(super) struct SimulateArgs {
     /// Samples, instead of the scenario's
     #[arg(long)]
     samples: Option<u64>,
-    /// Samples a rank takes in a step, instead of the scenario's
+    /// Samples per rank and step, instead of the scenario's
     #[arg(long)]
     batch_size: Option<u32>,
-    /// How many times each sample comes in a global batch, instead of the scenario's
+    /// How many times each sample occurs in a global batch, instead of the scenario's
     #[arg(long)]
     repeats: Option<u32>,
     /// Seed of the order, instead of the scenario's
@@ -38,7 +38,7 @@ pub(super) struct SimulateArgs {
     /// Count the samples that a node uses more often than this [default: 1.1 times the mean]
     #[arg(long)]
     above: Option<u32>,
-    /// Draw seconds and stalls of each policy, and its epochs
+    /// Plot the seconds and stalls of each policy, and its epochs
     #[arg(long, value_name = "FILE.svg", value_parser = plot::svg_path)]
     plot: Option<PathBuf>,
     /// Print one JSON object on stdout instead of a table
@@ -90,7 +90,7 @@ pub(super) fn run(args: &SimulateArgs) -> Result<()> {
         policies.extend(Policy::ALL.into_iter().filter(|&policy| match simulation.can(policy) {
             Ok(()) => true,
             Err(error) => {
-                eprintln!("note: left out: {error}");
+                eprintln!("note: skipped: {error}");
                 false
             }
         }));
@@ -159,8 +159,8 @@ fn describe(report: &SimulateReport) -> String {
             output::bytes(report.node_cache_bytes)
         ),
         format!(
-            "a node uses a sample {:.2} times: {} more than {} times ({:.1} expected); its caches hit {:.3} with \
-             those, {:.3} with any",
+            "a node uses a sample {:.2} times on average, {} samples more than {} times ({:.1} expected); its caches \
+             hit {:.3} if they hold those, {:.3} if they hold random samples",
             accesses.mean,
             accesses.counted,
             accesses.above,
@@ -190,7 +190,7 @@ fn describe(report: &SimulateReport) -> String {
             output::bytes(outcome.network.max),
         ));
     }
-    lines.push("\nslow tier and caches: bytes that all nodes read there; network: bytes of a node".into());
+    lines.push("\nslow tier and caches: bytes that all nodes read there; network: bytes per node".into());
     lines.extend(report.policies.iter().filter_map(|outcome| {
         Some(format!("\n{} chose {}", outcome.policy.name(), outcome.chosen.as_ref()?))
     }));

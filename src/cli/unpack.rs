@@ -13,7 +13,7 @@ pub(super) struct UnpackArgs {
     /// The packed dataset
     #[arg(value_name = "SRC")]
     source: PathBuf,
-    /// The directory for its files; must not exist or be empty
+    /// The directory for its files; it must be missing or empty
     #[arg(value_name = "DST")]
     into: PathBuf,
     /// Threads [default: one per processor]
@@ -49,11 +49,11 @@ pub(super) fn run(args: &UnpackArgs) -> Result<()> {
         output::seconds(*seconds)
     )];
     if *archives > 0 {
-        lines.push("  owners and times of members were not kept".to_owned());
+        lines.push("  owners and times of tar members were not kept".to_owned());
     }
     if report.not_compressed > 0 {
         let count = report.not_compressed;
-        lines.push(format!("  {count} shards were compressed, and are plain ones now, which are called so"));
+        lines.push(format!("  {count} compressed shards were written uncompressed, and named accordingly"));
     }
     lines.extend(left_out(&report.left_out, report.members_left_out));
     output::print(&lines.join("\n"))

@@ -135,7 +135,7 @@ impl Schedule {
     pub fn with_unit(self, unit: u32) -> Self {
         assert!(
             self.batch_size.is_multiple_of(unit),
-            "a batch of {} is no whole units of {unit}",
+            "the batch size {} is not a multiple of the unit {unit}",
             self.batch_size
         );
         Self { unit, ..self }
@@ -154,8 +154,8 @@ impl Schedule {
         let ranks = homes.node_of_rank().len();
         if ranks as u64 != u64::from(self.world_size) {
             let message = format!(
-                "is {}, but {ranks} ranks have told what their nodes keep: with assignment=\"locality\" all ranks of \
-                 the job take part, and no others",
+                "is {}, but the peers have {ranks} ranks: with assignment=\"locality\", the loader's ranks must be \
+                 exactly the ranks of the job",
                 self.world_size
             );
             return Err(Error::config("world_size", message));
@@ -181,8 +181,9 @@ impl Schedule {
         let global = u64::from(batch_size) * u64::from(world_size);
         if last == LastBatch::Drop && draws < global {
             let message = format!(
-                "{batch_size} on each of {world_size} ranks is {global}, but an epoch has {} samples and \
-                 last_batch is drop, so there would be no batch: lower it, or set last_batch to pad or partial",
+                "{batch_size} on each of {world_size} ranks is a global batch of {global}, but an epoch has only {} \
+                 samples, so with last_batch=\"drop\" there would be no batch: lower batch_size, or set last_batch to \
+                 \"pad\" or \"partial\"",
                 draws
             );
             return Err(Error::config("batch_size", message));

@@ -144,14 +144,17 @@ impl State {
             version: Option<u32>,
         }
         let unusable =
-            |error: serde_json::Error| Error::config("state", format!("is no loader's state: {error}"));
+            |error: serde_json::Error| Error::config("state", format!("is not a loader state: {error}"));
         match serde_json::from_str(text).map_err(unusable)? {
             Versioned { version: Some(VERSION) } => {}
             Versioned { version: None } => {
-                return Err(Error::config("state", "is no loader's state: it has no version"));
+                return Err(Error::config("state", "is not a loader state: it has no version"));
             }
             Versioned { version: Some(other) } => {
-                let message = format!("is of version {other}, this Foreload reads and writes {VERSION}");
+                let message = format!(
+                    "has version {other}, but this Foreload supports version {VERSION}: load it with the Foreload that \
+                     saved it, or start a new training run"
+                );
                 return Err(Error::config("state", message));
             }
         }
@@ -159,7 +162,7 @@ impl State {
         let sound = (1..=LARGEST_BATCH).contains(&state.global_batch) && state.position <= state.epoch_size;
         if !sound || !(state.is_through() || state.position.is_multiple_of(state.global_batch)) {
             let message = format!(
-                "is damaged: position {} of {} samples, global batches of {}",
+                "is damaged: position {} of {} samples does not fit global batches of {}",
                 state.position, state.epoch_size, state.global_batch
             );
             return Err(Error::config("state", message));
@@ -196,7 +199,8 @@ impl State {
             return Ok(());
         }
         let message = format!(
-            "is of another order of samples: {}; use what it was saved with, or begin a new training",
+            "was saved with another sample order: {}; use the dataset and settings that it was saved with, or start a \
+             new training run",
             differences.join(", ")
         );
         Err(Error::config("state", message))
@@ -238,7 +242,7 @@ impl State {
             && begun != here
         {
             let message = format!(
-                "is {here}, but the epoch was begun with blocks divided among {begun} ranks: set {begun}, on every rank"
+                "is {here}, but the epoch was started with {begun}: set shuffle_ranks={begun} on every rank"
             );
             return Err(Error::config("shuffle_ranks", message));
         }
@@ -246,14 +250,15 @@ impl State {
         let (batch_size, world_size) = (schedule.batch_size(), u64::from(schedule.world_size()));
         if saved != here {
             let begun = format!(
-                "{batch_size} on each of {world_size} ranks is {here}, but the epoch was begun with {saved} in a step"
+                "{batch_size} on each of {world_size} ranks is a global batch of {here}, but the epoch was started \
+                 with {saved}"
             );
             return Err(match saved % world_size {
-                0 => Error::config("batch_size", format!("{begun}: set {}", saved / world_size)),
+                0 => Error::config("batch_size", format!("{begun}: set batch_size={}", saved / world_size)),
                 _ => Error::config(
                     "world_size",
                     format!(
-                        "{begun}, which does not divide among them; it does among {}",
+                        "{begun}, which {world_size} ranks cannot divide evenly: use one of these world sizes: {}",
                         divisors(saved, world_size)
                     ),
                 ),

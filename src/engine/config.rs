@@ -95,7 +95,8 @@ pub struct LoaderConfig {
     pub seed: u64,
     /// Kind of shuffling of an epoch.
     pub shuffling: Shuffling,
-    /// The blocks of neighbouring samples (`NeighbourBlocks`) that are read together; `None` if samples are read one by one.
+    /// The blocks of neighbouring samples (`NeighbourBlocks`) that are read together; `None` if samples are read one by
+    /// one.
     pub neighbour_blocks: Option<Arc<NeighbourBlocks>>,
     /// Number of ranks that `shuffle="blocks"` divides blocks among; `None` for the number of ranks there are.
     pub shuffle_ranks: Option<u32>,
@@ -187,15 +188,17 @@ impl LoaderOptions {
         Setting::all().try_for_each(|setting| setting.check(self))?;
         self.check_shared()?;
         if !self.decoded && self.device.starts_with("cuda") {
-            let message =
-                format!("is {}, must be cpu with decoded=False: files stay in host memory", self.device);
+            let message = format!(
+                "is {}, but decoded=False keeps files in host memory: use device=\"cpu\"",
+                self.device
+            );
             return Err(Error::config("device", message));
         }
         device::validate(&self.device, self.gpu_decoder())?;
         self.check_blocks()?;
         self.cache(1)?;
         if self.labels.is_some() && !self.decoded {
-            let message = "cannot be given with decoded=False, which gives files: leave one of them out";
+            let message = "cannot be used with decoded=False, which gives whole files: remove one of the two";
             return Err(Error::config("labels", message));
         }
         let labels = self.labels.as_ref().map(Labels::read).transpose()?;
@@ -225,7 +228,8 @@ impl LoaderOptions {
     ) -> Result<(Fields, BatchLayout)> {
         match asked {
             Some(_) if !self.decoded => {
-                let message = "cannot be named with decoded=False, which gives files: leave one of them out";
+                let message =
+                    "cannot be used with decoded=False, which gives whole files: remove one of the two";
                 Err(Error::config("fields", message))
             }
             None if !self.decoded => {
@@ -233,15 +237,14 @@ impl LoaderOptions {
             }
             None => {
                 if let Some(columns) = index.ambiguous().filter(|_| index.has_tables()) {
-                    let message = format!(
-                        "must say which image is meant, for samples have several, {columns}: fields=[...] names it"
-                    );
+                    let message =
+                        format!("samples have several images ({columns}): choose with fields=[...]");
                     return Err(Error::config("fields", message));
                 }
                 if let Some(sample) = index.ambiguous() {
                     let message = format!(
-                        "must say which image is meant, for samples have several ({sample:?} for one): \
-                         fields=[\"jpg\", ...]"
+                        "samples have several images (for example sample {sample:?}): choose with fields=[\"jpg\", \
+                         ...]"
                     );
                     return Err(Error::config("fields", message));
                 }
@@ -256,17 +259,17 @@ impl LoaderOptions {
     fn no_forms(&self, fields: &Fields, device: Device, decoder: GpuDecoder) -> Option<NoForms> {
         let no = |why, is_impossible| Some(NoForms { why, is_impossible });
         if self.decoded && !fields.is_image_alone() {
-            no("samples have several files, of which the copy is one piece", true)
+            no("a cached copy holds several files of a sample", true)
         } else if self.verify == Verify::Checksum {
-            no("verify=\"checksum\" compares them with the dataset's files", true)
+            no("verify=\"checksum\" compares copies with the dataset's files", true)
         } else if !self.decoded {
-            no("batches have the files themselves", false)
+            no("batches contain the files themselves", false)
         } else if device != Device::Cpu && decoder.decodes_jpegs() {
             // With decoder="nvjpeg" only the CPU can decode packed copies, and `cpu_decode="never"` forbids it.
             let is_impossible = (decoder, self.cpu_decode) == (GpuDecoder::NvJpeg, CpuDecode::Never);
-            no("JPEGs are left to nvJPEG, which knows no other form", is_impossible)
+            no("nvJPEG decodes the JPEGs, and it cannot read other storage formats", is_impossible)
         } else if has_unwatched_quota() {
-            no("a quota of processor time (cgroup) may leave none for it, and nothing says when", false)
+            no("a CPU quota (cgroup) may leave no time for it, and the system does not report when", false)
         } else {
             None
         }
@@ -385,7 +388,9 @@ impl LoaderOptions {
         if chosen.overlooked {
             index.notices().warn_once("device", || {
                 let why = &chosen.why;
-                format!("there is a GPU, but the CPU makes the batches: {why}; device=\"cpu\" says that this is meant")
+                format!(
+                    "there is a GPU, but batches are made on the CPU: {why}. Set device=\"cpu\" to silence this warning"
+                )
             });
         }
         let backends = AllowedBackends::from_environment()?;

@@ -86,7 +86,7 @@ impl Batches {
     /// The number of batches of the whole epoch.
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
         if self.pipeline.index().is_stream() {
-            return Err(PyTypeError::new_err("nobody knows how many batches a stream has"));
+            return Err(PyTypeError::new_err("a stream has no length"));
         }
         Ok(py.detach(|| lock(&self.epoch).steps() as usize))
     }
@@ -197,7 +197,7 @@ impl PyBatch {
     /// Returns the error for a name without a field.
     fn no_field(&self, name: &str) -> PyErr {
         if self.batch.is_encoded() {
-            return PyKeyError::new_err("a batch of files has no fields, it has `files`");
+            return PyKeyError::new_err("a batch of files has no fields: use batch.files");
         }
         PyKeyError::new_err(format!("{name:?}: the batch has {}", self.keys().join(", ")))
     }
@@ -296,17 +296,17 @@ impl PyBatch {
     #[getter]
     fn images(&self) -> PyResult<PyTensor> {
         if self.batch.is_encoded() {
-            let message = "a batch of files has no images, it has `files`";
+            let message = "a batch of files has no images: use batch.files";
             return Err(PyAttributeError::new_err(message));
         }
         let mut names = self.config().field_names();
         let Some((name, _)) = names.find(|(_, kind)| *kind == FieldKind::Image) else {
-            return Err(PyAttributeError::new_err("the batch has no image, for fields= names none"));
+            return Err(PyAttributeError::new_err("the batch has no image, because fields= names none"));
         };
         match self.config().field(&self.batch, name).map(FieldValue::first_view) {
             Some(FieldValue::Tensor(images)) => Ok(images.into()),
             _ => {
-                let message = format!("images have sizes of their own: batch[{name:?}] is a list of them");
+                let message = format!("the images have different sizes: use batch[{name:?}], a list of them");
                 Err(PyAttributeError::new_err(message))
             }
         }
@@ -317,7 +317,7 @@ impl PyBatch {
     fn files(&self) -> PyResult<Vec<PyTensor>> {
         if !self.batch.is_encoded() {
             let message =
-                "a batch has `files` only of a FileLoader, or with decoded=False; this one has `images`";
+                "only batches of a FileLoader, or with decoded=False, have `files`; this one has `images`";
             return Err(PyAttributeError::new_err(message));
         }
         Ok(self.batch.encoded().into_iter().map(PyTensor::from).collect())
@@ -329,7 +329,7 @@ impl PyBatch {
     fn labels(&self) -> PyResult<PyTensor> {
         match self.config().field(&self.batch, LABEL) {
             Some(FieldValue::Tensor(labels)) => Ok(labels.into()),
-            Some(_) => Err(PyAttributeError::new_err("the labels are texts: batch[\"label\"] has them")),
+            Some(_) => Err(PyAttributeError::new_err("the labels are texts: use batch[\"label\"]")),
             None if self.pipeline.index().is_labeled() => Ok(self.batch.labels().into()),
             None => Err(no_labels(self.pipeline.index())),
         }
@@ -340,10 +340,10 @@ impl PyBatch {
     #[getter]
     fn mixed(&self) -> PyResult<(PyTensor, PyTensor, PyTensor)> {
         let Some(plan) = &self.config().mix else {
-            return Err(PyAttributeError::new_err("the images are not mixed, for there is no mix="));
+            return Err(PyAttributeError::new_err("the images are not mixed, because mix= is not set"));
         };
         let Some((partners, shares)) = plan.labels.hard_columns() else {
-            let message = "the labels are vectors and no class numbers: `labels` has them mixed";
+            let message = "the labels are vectors, not class numbers: use batch.labels, which has them mixed";
             return Err(PyAttributeError::new_err(message));
         };
         let batch = &self.batch;

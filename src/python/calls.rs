@@ -70,7 +70,7 @@ impl Drop for RunningCall {
 /// # Errors
 /// The errors of `act`; [`Error::Unavailable`] if the interpreter is ending.
 pub(super) fn call<T>(act: impl for<'py> FnOnce(Python<'py>) -> Result<T>) -> Result<T> {
-    let ending = || Err(Error::Unavailable("the interpreter is ending".into()));
+    let ending = || Err(Error::Unavailable("the Python interpreter is shutting down".into()));
     let Some(_running) = RunningCall::begin() else { return ending() };
     Python::try_attach(act).unwrap_or_else(ending)
 }

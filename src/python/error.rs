@@ -15,18 +15,19 @@ macro_rules! exceptions {
 exceptions! {
     Error: PyException = "Any failure of Foreload.";
     ConfigError: Error =
-        "A setting has a value that cannot work, or there is none of that name; the message says which and what to do.";
+        "A setting has an invalid value, or no setting has this name; the message says which and what to do.";
     DatasetError: Error = "The dataset or its index cannot be used.";
-    DatasetChangedError: DatasetError = "The dataset is not what it was when it was indexed.";
+    DatasetChangedError: DatasetError = "The dataset has changed since it was indexed.";
     IoError: Error = "An operation on a file failed.";
     DecodeError: Error = "An image cannot be decoded.";
     SampleError: Error =
         "A sample failed: attributes sample_id, key (in a tar shard), path, offset, length; __cause__ says why.";
     TooManyErrorsError: Error = "More samples failed than max_errors allows; __cause__ is the last failure.";
-    UnavailableError: Error = "Something this build or machine does not have.";
+    UnavailableError: Error = "Something that this build or machine does not have was requested.";
     GpuError: Error = "A call of the GPU's driver or of a library on it failed.";
     InternalError: Error = "A defect in Foreload.";
-    Warning: PyUserWarning = "What is left out, replaced or slowed though nothing failed, and what to do about it.";
+    Warning: PyUserWarning =
+        "Something was skipped, replaced or slowed down, although nothing failed; the message says what to do.";
 }
 
 /// Makes the exception for `error`, with its causes chained and a sample's place as attributes.

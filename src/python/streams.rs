@@ -40,7 +40,10 @@ impl PythonSource {
             let bound = object.bind(py);
             let has = |method| bound.hasattr(method).unwrap_or(false);
             if !has("__iter__") && !has("__next__") {
-                return Err(Error::config("Iterator", "is no iterator: give an object that `for` goes over"));
+                return Err(Error::config(
+                    "Iterator",
+                    "is not iterable: pass an object that a for loop accepts",
+                ));
             }
             let (replays, acknowledges) = (has("seek"), has("acknowledge"));
             Ok(Self {
@@ -76,7 +79,7 @@ impl PythonSource {
                 let items = (pair.get_item(0), pair.get_item(1));
                 let (Ok(key), Ok(sample)) = items else {
                     return Err(Error::Unavailable(format!(
-                        "the iterator {:?} gave a broken pair",
+                        "the iterator {:?} returned an invalid (key, sample) pair",
                         self.name
                     )));
                 };
@@ -95,7 +98,7 @@ impl PythonSource {
 
     fn record(&self, key: &str, sample: &Bound<'_, PyAny>) -> Result<Record, String> {
         let Ok(sample) = sample.cast::<PyDict>() else {
-            return Err("it is no dict of members, such as {\"jpg\": bytes, \"cls\": 3}".to_owned());
+            return Err("it is not a dict of members, such as {\"jpg\": bytes, \"cls\": 3}".to_owned());
         };
         let given = members_of(sample)?;
         let sum: usize = given.iter().map(|(_, bytes)| bytes.len()).sum();
@@ -192,8 +195,8 @@ impl StreamSource for PythonSource {
     fn divide_anew(&self, former: Vec<SourcePosition>) -> Result<SourcePosition> {
         if self.replays {
             let message = format!(
-                "the iterator {:?} goes on by `seek`, which takes the position of one rank: go on with as many ranks \
-                 as before, or give what it reads by a source that ranks divide, as Redis or a folder",
+                "the iterator {:?} resumes with `seek`, which takes the position of one rank: resume with as many \
+                 ranks as before, or use a source that ranks can divide, such as Redis or a folder",
                 self.name
             );
             return Err(Error::config("world_size", message));
@@ -223,7 +226,7 @@ impl StreamSource for PythonSource {
     fn fetch(&mut self, key: &str) -> Result<Record> {
         let gone = |name: &str| {
             Error::Unavailable(format!(
-                "the iterator of stream {name:?} ended before the sample {key:?} came again"
+                "the iterator of stream {name:?} ended before it gave the sample {key:?} again"
             ))
         };
         loop {
@@ -272,7 +275,7 @@ impl PythonScore {
             score().map_err(|error| {
                 let is_ordinary = error.is_instance_of::<PyException>(py);
                 show(py, &error);
-                let what = if is_ordinary { "raised" } else { "was ended by" };
+                let what = if is_ordinary { "raised" } else { "was interrupted by" };
                 Error::Unavailable(format!("the score of sample {:?} {what} {error}", record.key()))
             })
         })

@@ -97,7 +97,7 @@ impl PyTensor {
         }
         let Some(typestr) = typestr(self.tensor.element()) else {
             return Err(PyAttributeError::new_err(
-                "__cuda_array_interface__: it has no name for bfloat16; use DLPack",
+                "__cuda_array_interface__ does not support bfloat16: use DLPack",
             ));
         };
         let loan = raise(py, self.lend(py, None))?;
@@ -118,8 +118,8 @@ impl PyTensor {
         let (py, tensor) = (this.py(), &this.get().tensor);
         if tensor.place() != Place::Host {
             return Err(PyTypeError::new_err(
-                "this tensor is on a GPU, where NumPy has no arrays: torch.from_dlpack(tensor) and \
-                 cupy.from_dlpack(tensor) take it there, np.from_dlpack(tensor, device=\"cpu\") copies it",
+                "this tensor is on a GPU, which NumPy does not support: use torch.from_dlpack(tensor) or \
+                 cupy.from_dlpack(tensor), or copy it with np.from_dlpack(tensor, device=\"cpu\")",
             ));
         }
         // NumPy has no bfloat16, so it reads the bits as integers.
@@ -167,19 +167,20 @@ impl PyTensor {
                 let asked = dl_device.unwrap_or_default();
                 Err(PyBufferError::new_err(match own.0 {
                     dlpack::DEVICE_CPU => format!(
-                        "dl_device is {asked:?}: this tensor is in CPU memory and can only be handed over there, (1, 0)"
+                        "dl_device is {asked:?}, but this tensor is in CPU memory and can be exported only there, (1, \
+                         0)"
                     ),
                     _ => format!(
-                        "dl_device is {asked:?}: this tensor is on a GPU and can be handed over there, {own:?}, or \
-                         copied to CPU memory, (1, 0)"
+                        "dl_device is {asked:?}, but this tensor is on a GPU and can be exported only there, {own:?}, \
+                         or copied to CPU memory, (1, 0)"
                     ),
                 }))
             }
             Some(false) if to_host && own.0 != dlpack::DEVICE_CPU => Err(PyBufferError::new_err(
-                "copy is False, but a tensor on a GPU comes to CPU memory as a copy only",
+                "copy is False, but a tensor on a GPU can be exported to CPU memory only as a copy",
             )),
             Some(true) if !to_host && own.0 != dlpack::DEVICE_CPU => Err(PyBufferError::new_err(
-                "copy is True: a copy on the GPU is the consumer's to make (torch: .clone())",
+                "copy is True, but copies on a GPU are not supported: copy the tensor yourself, in torch with .clone()",
             )),
             copy => Ok(copy == Some(true) || (to_host && own.0 != dlpack::DEVICE_CPU)),
         }

@@ -117,7 +117,8 @@ impl AccessSchedule {
         let global_batch = scenario.global_batch();
         if samples < global_batch {
             let message = format!(
-                "{} on each of {} ranks is {global_batch}, but the dataset has {samples} samples: lower it",
+                "{} on each of {} ranks is a global batch of {global_batch}, but the dataset has only {samples} \
+                 samples: lower batch_size",
                 scenario.batch_size,
                 u64::from(scenario.nodes) * u64::from(scenario.ranks_per_node)
             );

@@ -81,7 +81,7 @@ impl Policy {
     pub fn parse(name: &str) -> Result<Self> {
         Self::ALL.into_iter().find(|policy| policy.name() == name).ok_or_else(|| {
             let names: Vec<_> = Self::ALL.iter().map(|policy| policy.name()).collect();
-            Error::config("policies", format!("has {name:?}, must be of {}", names.join(", ")))
+            Error::config("policies", format!("has {name:?}, must be one of {}", names.join(", ")))
         })
     }
 }

@@ -335,8 +335,8 @@ impl<'a> JobModel<'a> {
     /// Returns the seconds in which a node's network carries the part of these shares that the node reads from others
     /// or stores for them.
     fn network_seconds(&self, kept: &CacheShares) -> f64 {
-        let serialized = kept.hits * self.fetched + kept.written * self.used;
-        let bytes = self.job.moved() * serialized * self.job.bytes as f64 / f64::from(self.job.nodes);
+        let carried = kept.hits * self.fetched + kept.written * self.used;
+        let bytes = self.job.moved() * carried * self.job.bytes as f64 / f64::from(self.job.nodes);
         match self.job.network {
             Some(rate) if self.job.has_peers() => bytes / rate,
             _ => 0.0,

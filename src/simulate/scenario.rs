@@ -247,7 +247,7 @@ impl Scenario {
         ];
         for (key, rate) in rates {
             if rate.0 <= 0.0 {
-                return bad(key, "is 0, must be more".into());
+                return bad(key, "is 0, must be more than 0".into());
             }
         }
         let slow: Vec<_> = self.slow.rates.iter().map(|point| (point.clients, point.rate.0)).collect();
@@ -271,7 +271,10 @@ impl Scenario {
         if grouped > u64::from(self.nodes) {
             return bad(
                 "group",
-                format!("has {grouped} nodes of {}: take more nodes or smaller groups", self.nodes),
+                format!(
+                    "has {grouped} nodes, but the scenario has only {}: raise nodes, or shrink the groups",
+                    self.nodes
+                ),
             );
         }
         if let Some(group) = self.group.iter().find(|group| group.capacity.len() != self.cache.len()) {
@@ -284,7 +287,7 @@ impl Scenario {
         let DatasetSpec { samples, mean, index, .. } = &self.dataset;
         match index {
             Some(_) if *samples > 0 || mean.0 > 0.0 => {
-                bad("dataset.index", "is given beside samples or mean, must be alone".into())
+                bad("dataset.index", "cannot be combined with samples or mean".into())
             }
             None if *samples > u64::from(u32::MAX) => {
                 bad("dataset.samples", format!("is {samples}, must be at most {}", u32::MAX))
@@ -377,10 +380,10 @@ fn increasing(points: &[(u32, f64)], of: &str) -> Result<(), String> {
         return Err("is empty, must have at least one rate".into());
     }
     if points[0].0 == 0 || points.windows(2).any(|pair| pair[0].0 >= pair[1].0) {
-        return Err(format!("has {of} out of order, must begin at 1 or more and increase"));
+        return Err(format!("has {of} out of order, must start at 1 or more and increase"));
     }
     match points.iter().find(|(_, rate)| *rate <= 0.0) {
-        Some((at, _)) => Err(format!("has no rate at {of} = {at}, must be more than 0")),
+        Some((at, _)) => Err(format!("has a rate of 0 at {of} = {at}, must be more than 0")),
         None => Ok(()),
     }
 }

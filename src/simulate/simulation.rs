@@ -49,12 +49,12 @@ struct Ledgers<'a> {
 impl Ledgers<'_> {
     fn private(&self, kind: PrivateCache) -> &TrafficTable {
         let found = self.private.iter().find(|(known, _)| *known == kind);
-        &found.expect("a ledger for each kind that was asked for").1
+        &found.expect("a table for each requested kind").1
     }
 
     fn by_home(&self, assignment: Assignment) -> &TrafficTable {
         let found = self.by_home.iter().find(|(known, _)| *known == assignment);
-        &found.expect("a ledger for each assignment that was asked for").1
+        &found.expect("a table for each requested assignment").1
     }
 }
 
@@ -99,12 +99,12 @@ impl Simulation {
             |message: String| Err(Error::config("policies", format!("has {}: {message}", policy.name())));
         let shared = matches!(policy, NextUsePeers | FirstUser | Owner | OwnerLocality);
         if shared && self.scenario.network.is_none() {
-            return bad("nodes read from each other, and the scenario has no network: give it one".into());
+            return bad("it needs a network between nodes: set network in the scenario".into());
         }
         let accesses = self.accesses.steps() * self.accesses.epochs() * self.scenario.global_batch();
         if policy == NextUsePeers && accesses > MAX_ACCESSES {
             return bad(format!(
-                "it keeps all nodes' accesses in memory, and {accesses} are too many: take fewer samples or epochs"
+                "it keeps all nodes' accesses in memory, and {accesses} are too many: use fewer samples or epochs"
             ));
         }
         Ok(())
@@ -262,15 +262,18 @@ impl Simulation {
         let mut candidates = Vec::new();
         if self.has_peers(&[Policy::Foreload]) {
             let percent = 100.0 * self.held_together().min(1.0);
-            let held = format!("peers: one copy of {percent:.0} % of the dataset in the caches of all nodes");
+            let held =
+                format!("peers: the caches of all nodes hold one copy of {percent:.0} % of the dataset");
             candidates.push(price(node_traffic.by_home(Assignment::Order), held));
         }
         if !self.peers_suffice() {
             let held = match (self.scenario.nodes, self.rule(0)) {
-                (1, RetentionRule::Keep) => "one node: it keeps what came first",
-                (1, RetentionRule::NextUse { .. }) => "one node: it keeps what it uses soonest",
+                (1, RetentionRule::Keep) => "one node: it keeps the first samples until its cache is full",
+                (1, RetentionRule::NextUse { .. }) => "one node: it keeps the samples that it uses soonest",
                 (_, RetentionRule::Keep) => "private caches: each holds the dataset",
-                (_, RetentionRule::NextUse { .. }) => "private caches: each keeps what its node uses soonest",
+                (_, RetentionRule::NextUse { .. }) => {
+                    "private caches: each keeps the samples that its node uses soonest"
+                }
             };
             candidates.push(price(node_traffic.private(PrivateCache::Planned), held.to_owned()));
         }

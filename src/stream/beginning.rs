@@ -54,8 +54,8 @@ impl StartPoint {
         if lost > 0 {
             notices.warn_once("lost samples", || {
                 format!(
-                    "{lost} samples had arrived when the state was saved and were not used yet: their source cannot \
-                     give them again, and they are lost; stats()[\"stream\"][\"lost\"] counts them"
+                    "{lost} samples were received before the state was saved and not used; their source cannot send \
+                     them again, so they are lost: see stats()[\"stream\"][\"lost\"]"
                 )
             });
         }
@@ -104,9 +104,9 @@ impl StartPoint {
                 let of_snapshot = former.as_ref().and_then(|former| former.positions(rank));
                 state.position(number, of_snapshot).ok_or_else(|| {
                     Error::Unavailable(format!(
-                        "how far rank {rank} of {} had come with {} is in its snapshot, and its directory is out of \
-                         reach: copy the rehearsal buffer's directories of all former ranks to where each rank finds \
-                         them",
+                        "the position of rank {rank} of {} in {} is in its snapshot, but its directory cannot be \
+                         reached: copy the rehearsal buffers' directories of all former ranks to where each rank \
+                         finds them",
                         states.len(),
                         source.describe()
                     ))

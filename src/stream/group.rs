@@ -53,14 +53,14 @@ impl GroupStart {
         let mine = [&self.step.to_le_bytes()[..], &self.states.to_le_bytes()].concat();
         let all = votes.gather(&mine)?;
         if let Some(rank) = all.iter().position(|other| **other == START_FAILED) {
-            let message = format!("rank {rank} of a stream cannot begin: what it raises itself says why");
+            let message = format!("rank {rank} of the stream failed to start: see the error that it raises");
             return Err(Error::Unavailable(message));
         }
         let Some((rank, other)) = (0..).zip(&all).find(|(_, other)| **other != mine) else { return Ok(()) };
         let step = other.first_chunk().map_or(0, |step| u64::from_le_bytes(*step));
         let message = match step == self.step {
-            true => format!("is another list for rank {rank} than for this one"),
-            false => format!("is of step {step} for rank {rank} and of step {} for this one", self.step),
+            true => format!("differs between rank {rank} and this rank"),
+            false => format!("is of step {step} for rank {rank} and of step {} for this rank", self.step),
         };
         Err(Error::config("state", format!("{message}: load the states of one checkpoint on all ranks")))
     }
@@ -147,7 +147,7 @@ impl StepAgreement {
                         MixDecision::Batch { .. } => HAS_A_BATCH,
                         MixDecision::End => HAS_ENDED,
                     };
-                    let gone = |_| Error::Internal("the thread that asks the ranks has ended".into());
+                    let gone = |_| Error::Internal("the thread that exchanges votes has ended".into());
                     self.mine.send(mine).map_err(gone)?;
                     return Ok(MixDecision::Wait(None));
                 }
@@ -156,7 +156,7 @@ impl StepAgreement {
             *round = Round::Open;
             let all = answers?;
             if let Some(other) = all.iter().find(|vote| **vote > HAS_ENDED) {
-                return Err(Error::Internal(format!("a rank of a stream gave {other}, which means nothing")));
+                return Err(Error::Internal(format!("a rank of the stream sent the unknown vote {other}")));
             }
             if all.contains(&WAITS) {
                 return Ok(MixDecision::Wait(Some(Instant::now() + ASK_AGAIN)));
@@ -178,7 +178,7 @@ impl StepAgreement {
 fn one_byte_each(votes: Vec<Vec<u8>>) -> Result<Vec<u8>> {
     let byte = |vote: Vec<u8>| match vote[..] {
         [byte] => Ok(byte),
-        _ => Err(Error::Unavailable(format!("a rank gave {} bytes in place of one", vote.len()))),
+        _ => Err(Error::Unavailable(format!("a rank sent {} bytes instead of one", vote.len()))),
     };
     votes.into_iter().map(byte).collect()
 }
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn ranks_that_begin_elsewhere_are_told() {
-        let others = [(4, 7, "is of step 4 for rank 0 and of step 5"), (5, 8, "is another list for rank 0")];
+        let others = [(4, 7, "is of step 4 for rank 0 and of step 5"), (5, 8, "differs between rank 0")];
         for (step, states, said) in others {
             let other = Fixed(vec![HAS_A_BATCH], Some(GroupStart { step, states }));
             let (answered, answers) = bounded(1);

@@ -240,8 +240,8 @@ impl IngestQueue {
                 self.options.notices.inform_once("dropped samples", || {
                     let policy = base::names::NamedValue::name(self.options.policy);
                     format!(
-                        "more samples arrive than are used, and policy=\"{policy}\" drops some: \
-                         `stats()[\"stream\"][\"dropped\"]` counts them"
+                        "samples arrive faster than they are used, so policy=\"{policy}\" drops some: see \
+                         `stats()[\"stream\"][\"dropped\"]`"
                     )
                 });
             }
@@ -254,7 +254,7 @@ impl IngestQueue {
             state.failure.get_or_insert(error);
         } else {
             self.options.notices.warn_once("unusable arrivals", || {
-                format!("{error}; it is left out, and so are others like it: `stats()[\"stream\"][\"failed\"]` counts")
+                format!("{error}; it and others like it are skipped: see `stats()[\"stream\"][\"failed\"]`")
             });
         }
     }
@@ -308,7 +308,8 @@ impl IngestQueue {
         let mut state = self.lock();
         let record = Arc::new(record);
         let twice = || {
-            let message = format!("has the sample {:?} twice, or one that a state had settled", record.key());
+            let message =
+                format!("has the sample {:?} twice, or the loaded state has already used it", record.key());
             Error::config("replay", message)
         };
         if state.present.contains(&record.id) {
@@ -455,7 +456,7 @@ pub(super) enum SpaceStatus {
 
 /// The reason why a sample without a class cannot be used.
 const NO_CLASS: &str =
-    "it has no class, neither a cls nor a json with label: fields=[...] without \"label\" needs none";
+    "it has no class: add a member cls, or a json with \"label\", or load fields=[...] without \"label\"";
 
 impl IngestState {
     /// Settles a waiting sample that will not be used.

@@ -62,13 +62,13 @@ impl JournalWriter {
                 match error.kind() {
                     std::io::ErrorKind::AlreadyExists => {
                         let message = format!(
-                            "{} is there already: a journal belongs to one run; name another file, or load the state \
-                             that goes on with it",
+                            "{} exists already: each run needs a new journal; choose another file, or load the state \
+                             that continues this one",
                             path.display()
                         );
                         Error::config("journal", message)
                     }
-                    _ => failed("make the journal", error),
+                    _ => failed("create the journal", error),
                 }
             })?;
             let mut writer = Self { file, path: path.to_owned(), bytes: 0 };
@@ -76,18 +76,18 @@ impl JournalWriter {
             return Ok(writer);
         };
         let file = OpenOptions::new().read(true).write(true).open(path);
-        let mut file = file.map_err(|error| failed("go on with the journal", error))?;
+        let mut file = file.map_err(|error| failed("continue the journal", error))?;
         let found = file.metadata().map_err(|error| failed("look at the journal", error))?.len();
         if found < known {
             let message = format!(
-                "{} has {found} bytes, and the state was saved when it had {known}: it is another journal",
+                "{} has {found} bytes, but had {known} when the state was saved: pass the journal of that run",
                 path.display()
             );
             return Err(Error::config("journal", message));
         }
         JournalReader::open(path, identity)?;
-        file.set_len(known).map_err(|error| failed("cut the journal", error))?;
-        file.seek(SeekFrom::End(0)).map_err(|error| failed("go on with the journal", error))?;
+        file.set_len(known).map_err(|error| failed("truncate the journal", error))?;
+        file.seek(SeekFrom::End(0)).map_err(|error| failed("continue the journal", error))?;
         Ok(Self { file, path: path.to_owned(), bytes: known })
     }
 
@@ -97,7 +97,7 @@ impl JournalWriter {
     /// [`Error::Io`]. A part of the line may have been written.
     pub(super) fn write(&mut self, line: &JournalLine) -> Result<()> {
         let mut text = serde_json::to_vec(line)
-            .map_err(|error| Error::Internal(format!("a line of a journal is no JSON: {error}")))?;
+            .map_err(|error| Error::Internal(format!("a line of a journal cannot be JSON: {error}")))?;
         text.push(b'\n');
         self.file.write_all(&text).map_err(|error| Error::io("write the journal", &self.path, error))?;
         self.bytes += text.len() as u64;
@@ -138,11 +138,11 @@ impl JournalReader {
                 Err(wrong(format!("is a journal of version {journal}, must be of version {VERSION}")))
             }
             Some(JournalLine::Header { identity: found, .. }) => Err(wrong(format!(
-                "is the journal of another stream or of other settings: {}; this is {}",
+                "is the journal of another stream or of different settings: {}; this is {}",
                 words(&found),
                 words(identity)
             ))),
-            _ => Err(wrong("is no journal of a stream".to_owned())),
+            _ => Err(wrong("is not a journal of a stream".to_owned())),
         }
     }
 
@@ -227,7 +227,7 @@ mod tests {
         let path = folder.path().join("journal");
         JournalWriter::open(&path, &identity(1), None).unwrap();
         let refused = |result: Result<()>| result.unwrap_err().to_string();
-        assert!(refused(JournalWriter::open(&path, &identity(1), None).map(drop)).contains("there already"));
+        assert!(refused(JournalWriter::open(&path, &identity(1), None).map(drop)).contains("exists already"));
         assert!(refused(JournalWriter::open(&path, &identity(1), Some(9999)).map(drop)).contains("9999"));
         assert!(refused(JournalReader::open(&path, &identity(2)).map(drop)).contains("another stream"));
         std::fs::write(&path, "hello\nworld\n").unwrap();

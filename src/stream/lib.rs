@@ -8,8 +8,9 @@
 //! ([`ingest`]), and the plan takes them from there. The dataset of the pipeline is the table of samples in use
 //! ([`live`]), and [`reader`] fills slots from it. So fetching, decoding and batching are the same as for an epoch; the
 //! run plan (`Course` in `src/engine/pipeline/course/`) connects both. When the consumer has a step, its samples count
-//! as delivered: they are settled in the progress of their sources ([`source_progress`]) and written to the [`journal`]. A
-//! sample is *settled* when its source never has to give it again: it was delivered, dropped, withdrawn, or it failed.
+//! as delivered: they are settled in the progress of their sources ([`source_progress`]) and written to the
+//! [`journal`]. A sample is *settled* when its source never has to give it again: it was delivered, dropped, withdrawn,
+//! or it failed.
 //!
 //! At every instant each received sample is delivered, waiting, or counted as dropped, failed, withdrawn or lost. No
 //! batch contains a sample twice. What follows a saved state is the same whether the run continues or another run

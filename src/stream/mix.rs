@@ -85,14 +85,15 @@ impl MixOptions {
             return Err(Error::config("rehearsal.share", message));
         }
         if self.rehearsed_of(least) == self.batch_size {
-            let message = format!("is {least}, which leaves no place for new samples in {}", self.batch_size);
+            let message =
+                format!("is {least}, so a batch of {} would have no new samples: lower it", self.batch_size);
             return Err(Error::config("rehearsal.share", message));
         }
         if let Some((low, high)) = self.samples_per_insert
             && !(0.0 <= low && low <= high && high >= 1.0)
         {
             let message = format!(
-                "is ({low}, {high}), must be two numbers in order, the second at least 1: each sample is used once"
+                "is ({low}, {high}), must be two numbers in order, the second at least 1 (each sample is used once)"
             );
             return Err(Error::config("samples_per_insert", message));
         }

@@ -185,8 +185,7 @@ impl Plan {
                         let sample = fetch(source, &key)?;
                         if sample.record.checksum() != crc {
                             return Err(astray(format!(
-                                "the sample {key:?} of step {step} has other bytes now than when the journal was \
-                                 written"
+                                "the sample {key:?} of step {step} has changed since the journal was written"
                             )));
                         }
                         samples.push(sample);
@@ -197,13 +196,13 @@ impl Plan {
                     };
                     if (drawn.len() as u64, journal::digest(&drawn)) != (count, digest) {
                         return Err(astray(format!(
-                            "step {step} rehearses other samples than when the journal was written: it began with \
-                             another state"
+                            "step {step} rehearses different samples than in the journal: start the replay from the \
+                             same state"
                         )));
                     }
                     return self.compose(samples, drawn, live).map(NextBatch::Places);
                 }
-                Some(other) => return Err(astray(format!("step {step} is missing, {other:?} comes"))),
+                Some(other) => return Err(astray(format!("step {step} is missing; found {other:?}"))),
             }
         }
     }

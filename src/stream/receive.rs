@@ -127,7 +127,7 @@ impl Receivers {
             Err(RecvTimeoutError::Timeout) => {
                 let seconds = ACKNOWLEDGE_WAIT.as_secs();
                 Err(Error::Unavailable(format!(
-                    "a source of the stream did not answer within {seconds} s; if it is there, do the same again later"
+                    "a source of the stream did not answer within {seconds} s: check that it can be reached, then retry"
                 )))
             }
         }

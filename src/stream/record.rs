@@ -173,7 +173,7 @@ fn label<'a>(members: impl Iterator<Item = (&'a str, &'a [u8])> + Clone) -> Resu
     match (named("cls"), named("json")) {
         (Some(cls), _) => class_number_in_text(cls)
             .map(Some)
-            .ok_or_else(|| "its cls is no class number from 0 to 4294967294, as text".to_owned()),
+            .ok_or_else(|| "its cls is not a class number from 0 to 4294967294, as text".to_owned()),
         (None, Some(json)) => class_number_in_json(json).map_err(|wrong| format!("its json {wrong}")),
         (None, None) => Ok(None),
     }
@@ -241,7 +241,7 @@ mod tests {
         assert!(refused("k", &[]).contains("0 members"));
         assert!(refused("k", &[("jpg", b""), ("JPG", b"")]).contains("two members called \"jpg\""));
         assert!(refused("k", &[("__key__", b"")]).contains("__key__"));
-        assert!(refused("k", &[("cls", b"cat")]).contains("no class number"));
+        assert!(refused("k", &[("cls", b"cat")]).contains("not a class number"));
         assert!(refused("k", &[("json", b"{")]).contains("its json"));
     }
 

@@ -106,7 +106,7 @@ impl SampleStream {
             (&options.replay, sources.iter().find(|source| source.replay() == Replay::Never))
         {
             let message =
-                format!("needs sources that give samples again, and {} does not", source.describe());
+                format!("needs sources that can send samples again, but {} cannot", source.describe());
             return Err(Error::config("replay", message));
         }
         if sources.is_empty() {
@@ -115,8 +115,7 @@ impl SampleStream {
         let names: Vec<&str> = sources.iter().map(|source| source.name()).collect();
         for (number, name) in names.iter().enumerate() {
             if names[..number].contains(name) {
-                let message =
-                    format!("has two sources called {name:?}: give them names of their own, name=\"...\"");
+                let message = format!("has two sources called {name:?}: set different names, name=\"...\"");
                 return Err(Error::config("source", message));
             }
         }
@@ -153,7 +152,7 @@ impl SampleStream {
         let loaded = states.for_rank(&self.identity)?;
         let mut idle = self.idle();
         if self.running.get().is_some() {
-            let message = "cannot be loaded once batches were taken: make a new loader for it";
+            let message = "cannot be loaded after the first batch: create a new loader for it";
             return Err(Error::config("state", message));
         }
         idle.loaded = Some(loaded);
@@ -197,7 +196,7 @@ impl SampleStream {
             && path.exists()
         {
             let message = format!(
-                "{} is there already, and where the number of ranks changes a journal begins anew: name another file",
+                "{} exists already, but a run with another number of ranks needs a new journal: choose another file",
                 path.display()
             );
             return Err(Error::config("journal", message));
@@ -364,7 +363,7 @@ impl SampleStream {
                 None => Ok(StreamState::first(self.identity.clone())),
                 Some(LoadedState::Own(state)) => Ok(StreamState::clone(state)),
                 Some(LoadedState::Divided(_)) => {
-                    let none = "the states that were loaded are of other ranks, and these have not begun";
+                    let none = "the loaded states are of other ranks, and were not applied yet";
                     Err(Error::Unavailable(format!("{none}: take a batch first")))
                 }
             };
@@ -405,7 +404,7 @@ impl SampleStream {
     /// The errors of the sources and of the directory. The same state may be acknowledged again.
     pub fn acknowledge(&self, states: SavedStates) -> Result<()> {
         let LoadedState::Own(state) = states.for_rank(&self.identity)? else {
-            let message = "is of other ranks: acknowledge a state of this run";
+            let message = "is of another number of ranks: acknowledge a state of this run";
             return Err(Error::config("state", message));
         };
         let running = self.running()?;
@@ -476,7 +475,7 @@ impl SampleStream {
     }
 
     fn running(&self) -> Result<&RunningStream> {
-        let none = "the stream has not begun: take a batch first";
+        let none = "the stream has not started: take a batch first";
         self.running.get().ok_or_else(|| Error::Unavailable(none.into()))
     }
 

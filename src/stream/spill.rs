@@ -60,8 +60,8 @@ impl Spill {
         let mut store = open(&share.path(&options.directory))?;
         if ![0, SPILLED].contains(&store.run()) {
             let message = format!(
-                "{} has a rehearsal buffer: what is left in a directory that samples spill to is removed, so name \
-                 another one",
+                "{} contains a rehearsal buffer, but a spill directory is emptied at the start: choose another \
+                 directory",
                 store.path().display()
             );
             return Err(Error::config("spill_directory", message));
@@ -91,7 +91,7 @@ impl Spill {
         let mut store = self.store();
         let bytes = store.read(&sample.place);
         store.free(&sample.place)?;
-        let damaged = |what| Error::Internal(format!("a spilled sample is no sample: {what}"));
+        let damaged = |what| Error::Internal(format!("a spilled sample cannot be parsed: {what}"));
         let mut record = Record::parse(bytes?).map_err(damaged)?;
         record.weight = sample.weight;
         Ok(record)

@@ -31,6 +31,7 @@ pub struct StreamState {
     /// The samples that these steps used, and how many of them were new.
     pub used: u64,
     pub taken: u64,
+    #[serde(rename = "account")]
     pub counters: StreamCounters,
     /// The sources, in order.
     pub sources: Vec<SourceState>,
@@ -83,8 +84,8 @@ impl SnapshotRef {
     /// The error for a snapshot in the directory that is not the one of the state, or cannot be used.
     pub(super) fn is_other(&self, directory: &Path, what: &str) -> Error {
         Error::Unavailable(format!(
-            "snapshot {} in {} {what}: the state is not one of this directory; give a state that is, or bring the \
-             directory there that belongs to it",
+            "snapshot {} in {} {what}: the state belongs to another directory; load a state of this directory, or \
+             restore the directory of the state",
             self.number,
             directory.display()
         ))
@@ -104,8 +105,8 @@ impl SavedStates {
         let wrong = |message: String| Error::config("state", message);
         let not_a_state = |error: serde_json::Error| {
             wrong(format!(
-                "is not what StreamLoader.state_dict() gave ({error}): load the state of a StreamLoader, or the list \
-                 of those of all ranks"
+                "is not a state from StreamLoader.state_dict() ({error}): load such a state, or the list of those of \
+                 all ranks"
             ))
         };
         let states: Vec<StreamState> = match text.trim_start().starts_with('[') {
@@ -137,15 +138,15 @@ impl SavedStates {
         if !places.eq((0..former).map(|rank| (rank, former))) {
             let found: Vec<String> = self.0.iter().map(|state| state.identity.words()).collect();
             return wrong(format!(
-                "is that of {}, and this is {}: where the number of ranks changes, each rank loads the list of the \
-                 states of all former ranks, here of {former}",
+                "is the state of {}, but this is {}: after a change of the number of ranks, load on each rank the list \
+                 of the states of all {former} former ranks",
                 found.join(", "),
                 identity.words()
             ));
         }
         if let Some(other) = self.0.iter().find(|state| state.step != first.step) {
             return wrong(format!(
-                "is of step {} for {} and of step {} for {}: give the states of one checkpoint",
+                "is of step {} for {} and of step {} for {}: load the states of one checkpoint",
                 first.step,
                 first.identity.words(),
                 other.step,
@@ -246,15 +247,15 @@ impl StreamState {
             self.errors,
         ]);
         let wrong = if all.max() > Some(MAX_COUNTED) {
-            "has a number that nothing counts up to"
+            "has a count above 2^53"
         } else if !self.counters.balances()
             || unsettled.sum::<u64>() != self.counters.queued + self.counters.spilled
         {
-            "has an account that does not balance"
+            "has counters that do not add up"
         } else if self.sources.len() != self.identity.streams.len() {
-            "has not as many sources as streams"
+            "has a different number of sources and streams"
         } else if self.snapshot.is_none() && self.sources.iter().any(|source| source.position.is_none()) {
-            "says of a source not how far it was, and names no snapshot that does"
+            "has no position for one of its sources, and names no snapshot"
         } else {
             return Ok(());
         };

@@ -149,11 +149,11 @@ impl Place<'_> {
         self.set.repair();
         let (index, said) = self.skipped();
         assert_eq!((index.len(), index.fingerprint()), (whole.len(), whole.fingerprint()), "{name}");
-        assert!(said.contains("can be read, and could not when it was indexed"), "{name}: {said}");
+        assert!(said.contains("can be read now, but could not be read when"), "{name}: {said}");
         if self.set.listed {
             fs::remove_file(&self.set.shards[0].0).unwrap();
             let (index, said) = self.skipped();
-            assert!(index.len() < whole.len() && said.contains("(is not there)"), "{name}: {said}");
+            assert!(index.len() < whole.len() && said.contains("(does not exist)"), "{name}: {said}");
             assert_eq!(summary(&self.skipped().0).origin, IndexOrigin::Loaded, "{name}");
             self.set.repair();
             assert_eq!(self.skipped().0.fingerprint(), whole.fingerprint(), "{name}");

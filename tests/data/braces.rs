@@ -91,20 +91,20 @@ fn what_cannot_be_a_list_of_shards_is_refused() {
     scene.write("a.tar.xz", b"?");
     scene.write("a.tfrecord", b"?");
     for (pattern, said) in [
-        ("train-{000..005}.tar", "train-005.tar: does not exist, and "),
+        ("train-{000..005}.tar", "train-005.tar: does not exist, but "),
         ("{a,b}.jpg", "a.jpg: is not a shard such as .tar or .parquet"),
         ("{a,b}.tar.xz", "a.tar.xz: is a compressed tar"),
-        ("{train-000.tar,a.tfrecord}", "is one of tar shards, and a.tfrecord one of TFRecord shards"),
-        ("train-{000,000}.tar", "stands twice for train-000.tar"),
-        ("{a,..}/x.tar", "stands for \"../x.tar\""),
+        ("{train-000.tar,a.tfrecord}", "is one of tar shards, but a.tfrecord is one of TFRecord shards"),
+        ("train-{000,000}.tar", "expands to train-000.tar twice"),
+        ("{a,..}/x.tar", "expands to \"../x.tar\""),
         ("{1..2000000}.tar", "more than 1000000 names"),
-        ("train-000.tar::train-001.tar", "joins places by `::`"),
+        ("train-000.tar::train-001.tar", "joins several paths or URLs with `::`"),
     ] {
         let error = error(&scene, pattern);
         assert!(error.contains(said), "{pattern}: {error}");
     }
     let piped = DatasetIndex::open(Path::new("pipe:cat x.tar"), &scene.options).err().unwrap().to_string();
-    assert!(piped.contains("is a command, which is not run"), "{piped}");
+    assert!(piped.contains("is a shell command (pipe:), which Foreload does not run"), "{piped}");
     let none = DatasetIndex::open(Path::new("/nowhere/{a,b}.tar"), &scene.options).err().unwrap().to_string();
     assert!(none.contains("/nowhere"), "{none}");
 }

@@ -193,7 +193,7 @@ fn is_noticed(make: fn() -> Scene, changes: &[(&str, Change<'_>)]) {
             matches!(error, Error::DatasetChanged { .. }) && error.to_string().contains(named),
             "{error}"
         );
-        let says_twice = named.contains("shard") && error.to_string().contains("is gone");
+        let says_twice = named.contains("shard") && error.to_string().contains("no longer exists");
         assert!(!says_twice, "the names in the root say it already: {error}");
         assert!(matches!(before.verify(), Err(Error::DatasetChanged { .. })), "{named}");
 
@@ -216,7 +216,10 @@ fn is_noticed(make: fn() -> Scene, changes: &[(&str, Change<'_>)]) {
                 assert_eq!(rebuilt.fingerprint(), expected.fingerprint());
                 assert_eq!(summary(&rebuilt).origin, IndexOrigin::Built("the dataset changed".to_owned()));
                 let said = options.notices.take();
-                assert!(said.len() == 1 && said[0].contains(named) && said[0].contains("anew"), "{said:?}");
+                assert!(
+                    said.len() == 1 && said[0].contains(named) && said[0].contains("rebuilt"),
+                    "{said:?}"
+                );
                 let again = DatasetIndex::open(&scene.root, &options).unwrap();
                 assert!(summary(&again).origin == IndexOrigin::Loaded && all_of(&again) == all_of(&rebuilt));
             }
@@ -240,7 +243,7 @@ fn changed_directories_are_noticed() {
             ("no file 2.jpg any more", &|root| fs::remove_file(root.join("a/2.jpg")).unwrap()),
             ("new file 0.jpg", &|root| fs::rename(root.join("a/2.jpg"), root.join("a/0.jpg")).unwrap()),
             ("2.jpg", &|root| fs::rename(root.join("a/2.jpg"), root.join("b/2.jpg")).unwrap()),
-            ("1.jpg, which is 3 bytes, was 7", &|root| {
+            ("1.jpg, which has 3 bytes, but had 7", &|root| {
                 write(root.join("b/.new"), b"new");
                 fs::rename(root.join("b/.new"), root.join("b/1.jpg")).unwrap();
             }),
@@ -281,7 +284,7 @@ fn a_dataset_that_is_gone_is_named() {
         let index = scene.open().unwrap();
         fs::remove_dir_all(&scene.root).unwrap();
         let error = index.verify().unwrap_err().to_string();
-        assert!(error.contains("data: is gone"), "{error}");
+        assert!(error.contains("data: no longer exists"), "{error}");
     }
 }
 
@@ -299,17 +302,17 @@ fn changed_shards_are_noticed() {
             ("no shard 1.tar", &|root| fs::remove_file(root.join("1.tar")).unwrap()),
             ("new shard 0b.tar", &|root| fs::rename(root.join("1.tar"), root.join("0b.tar")).unwrap()),
             // The size is the same and the time set back.
-            ("labels its sample at byte 512 9, labelled it 1", &|root| {
+            ("has label 9 for its sample at byte 512, but had 1", &|root| {
                 let members: [(&str, &[u8]); 4] =
                     [("x.jpg", b"1.tar image"), ("x.cls", b"9"), ("y.png", b"other"), ("y.cls", b"0")];
                 rewrite(root.join("1.tar"), &members);
             }),
-            ("has its sample at byte 512 elsewhere", &|root| {
+            ("has another sample at byte 512", &|root| {
                 let members: [(&str, &[u8]); 4] =
                     [("x.jpg", b"2.tar"), ("x.cls", b"2"), ("y.png", b"other"), ("y.cls", b"0")];
                 rewrite(root.join("2.tar"), &members);
             }),
-            ("holds 1 samples, held 2", &|root| {
+            ("holds 1 samples, but held 2", &|root| {
                 rewrite(root.join("0.tar"), &[("x.jpg", b"x"), ("x.cls", b"3")]);
             }),
             ("has no label for its sample", &|root| {
@@ -324,7 +327,7 @@ fn changed_shards_are_noticed() {
     );
     is_noticed(
         single,
-        &[("labels its sample", &|root| {
+        &[("has label 9 for its sample", &|root| {
             let members: [(&str, &[u8]); 4] =
                 [("x.jpg", b"1.tar image"), ("x.cls", b"9"), ("y.png", b"other"), ("y.cls", b"0")];
             rewrite(root.to_path_buf(), &members);
@@ -362,7 +365,7 @@ fn a_file_overwritten_in_place_is_found_by_checking_all_files() {
     fs::write(scene.root.join("c/1.jpg"), b"of another length").unwrap();
     assert_eq!(summary(&scene.open().unwrap()).origin, IndexOrigin::Loaded, "its directory is as it was");
     let error = index.verify().err().unwrap().to_string();
-    assert!(error.contains("/c: holds 1.jpg, which is 17 bytes, was 7"), "{error}");
+    assert!(error.contains("/c: holds 1.jpg, which has 17 bytes, but had 7"), "{error}");
 }
 
 #[test]

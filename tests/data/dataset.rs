@@ -237,7 +237,7 @@ fn the_fingerprint_follows_the_data() {
 #[test]
 fn what_is_no_dataset_is_refused_with_a_reason() {
     let scene = Scene::new();
-    assert!(scene.error().contains("neither class directories"), "{}", scene.error());
+    assert!(scene.error().contains("no class directories"), "{}", scene.error());
     scene.write("a/1.gif", b"1");
     assert!(scene.error().contains("1.gif"), "{}", scene.error());
     let missing = DatasetIndex::open(&scene.root.join("missing"), &scene.options).err().unwrap();

@@ -165,7 +165,7 @@ fn what_is_neither_files_nor_shards_is_refused() {
     assert!(scene.error().contains("x.bin") && scene.error().contains("x.tfrecord"), "{}", scene.error());
     fs::remove_file(scene.root.join("x.bin")).unwrap();
     scene.write("more/y.tfrecord", &record);
-    assert!(scene.error().contains("several may be read as one"), "{}", scene.error());
+    assert!(scene.error().contains("several datasets can be given as a list"), "{}", scene.error());
     let file = scene.write("more/file.npz", b"1");
     let error = DatasetIndex::open(&file, &scene.options).err().unwrap().to_string();
     assert!(error.contains("neither a directory nor a .tfrecord"), "{error}");

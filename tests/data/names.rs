@@ -180,11 +180,11 @@ fn directories_that_are_splits_are_told_from_classes() {
     const MIXED: &[&str] = &["bus/0.jpg", "train/cat/0.jpg"];
     let cases: &[(&[&str], Option<&str>, Told)] = &[
         (BOTH, None, Err("split: is not set")),
-        (BOTH, None, Err("has the directories train, val, not one dataset: choose one")),
+        (BOTH, None, Err("has the directories train, val instead of one dataset: choose one")),
         (BOTH, Some("train"), Ok((&["cat", "dog"], 2))),
         (BOTH, Some("val"), Ok((&["cat", "dog"], 3))),
         (BOTH, Some("validation"), Ok((&["cat", "dog"], 3))),
-        (BOTH, Some("test"), Err("is \"test\", and")),
+        (BOTH, Some("test"), Err("is \"test\", but")),
         (&["Training/a/0.jpg", "Testing/a/0.jpg"], Some("test"), Ok((&["a"], 1))),
         (&["train2014/a/0.jpg", "train2017/b/0.jpg"], Some("train"), Err("name one of them")),
         (&["train2014/a/0.jpg", "train2017/b/0.jpg"], Some("train2017"), Ok((&["b"], 1))),
@@ -192,14 +192,14 @@ fn directories_that_are_splits_are_told_from_classes() {
         (&["train/0.jpg", "test/0.jpg"], None, Err("if they are classes, rename them")),
         (CLASS, None, Ok((&["bus", "train"], 2))),
         (CLASS, Some("train"), Ok((&[], 1))),
-        (MIXED, None, Err("can be read in two ways: the directory train may be splits")),
+        (MIXED, None, Err("is ambiguous: the directory train may be splits")),
         (MIXED, Some("train"), Ok((&["cat"], 1))),
-        (&["train/0.tar", "val/0.tar"], None, Err("has the directories train, val, not one dataset")),
-        (&["0.tar", "val/0.tar"], None, Err("can be read in two ways")),
+        (&["train/0.tar", "val/0.tar"], None, Err("has the directories train, val instead of")),
+        (&["0.tar", "val/0.tar"], None, Err("is ambiguous")),
         (
             &["0.tar", "more/0.tar"],
             None,
-            Err("holds shards in itself (0.tar) and in directories (more/0.tar)"),
+            Err("holds shards both directly (0.tar) and in directories (more/0.tar)"),
         ),
         (
             &["cat/.ipynb_checkpoints/0.jpg", "train/.git/x.jpg", "cat/0.jpg"],
@@ -209,21 +209,19 @@ fn directories_that_are_splits_are_told_from_classes() {
         (
             &["images/0.jpg", "images/1.jpg", "masks/0.png", "masks/1_mask.png"],
             None,
-            Err("share the names of 2 of 2"),
+            Err("have 2 of 2 file names in common"),
         ),
         (&["images/0.jpg", "images/1.jpg", "masks/2.png"], None, Ok((&["images", "masks"], 3))),
         (&["mask/0.jpg", "no_mask/0.jpg"], None, Ok((&["mask", "no_mask"], 2))),
         (
             &["chest/train/ill/0.jpg", "chest/test/ill/1.jpg"],
             None,
-            Err(
-                "the directories chest/test, chest/train may be splits, whose names they have, or directories in the",
-            ),
+            Err("the directories chest/test, chest/train may be splits by name, or directories in the"),
         ),
         (
             &["a/train/good/0.jpg", "a/test/bad/1.jpg", "b/train/good/0.jpg"],
             None,
-            Err("in the classes a, b. To read a split name "),
+            Err("in the classes a, b. To read a split, open "),
         ),
         (&["a/train/0.jpg", "a/test/1.jpg"], None, Ok((&["a"], 2))),
         (&["a/train/good/0.jpg", "b/0.jpg"], None, Ok((&["a", "b"], 2))),
@@ -233,7 +231,7 @@ fn directories_that_are_splits_are_told_from_classes() {
             Err("has the directories test_set, training_set"),
         ),
         (&["training_set/a/0.jpg", "test_set/a/1.jpg"], Some("test"), Ok((&["a"], 1))),
-        (&["seg_train/a/0.jpg", "seg_test/a/0.jpg", "seg_pred/0.jpg"], None, Err("can be read in two ways")),
+        (&["seg_train/a/0.jpg", "seg_test/a/0.jpg", "seg_pred/0.jpg"], None, Err("is ambiguous")),
         (&["test_tubes/a/0.jpg", "train_cars/a/0.jpg"], None, Ok((&["test_tubes", "train_cars"], 2))),
         (
             &["A.TAR"],
@@ -243,7 +241,7 @@ fn directories_that_are_splits_are_told_from_classes() {
         (&["0.jpg", "b.jpe", "c.JFIF"], None, Ok((&[], 3))),
         (&["0.jpg", "empty/readme.txt"], None, Ok((&[], 1))),
         (&["0.jpg", "cat/0.jpg"], None, Ok((&["cat"], 1))),
-        (&[], None, Err("holds no dataset: neither class directories")),
+        (&[], None, Err("holds no dataset: no class directories")),
         (&["readme.md"], None, Err("found: 1 files in the root, e.g. readme.md")),
     ];
     for (files, split, right) in cases {
@@ -273,7 +271,7 @@ fn directories_of_files_are_splits_where_they_hold_directories() {
     for files in [&["train/cat/0.npz", "val/cat/0.npz"], &["train/cat/0.npz", "raw/0.npz"]] {
         let told = open(files).unwrap_err();
         assert!(
-            told.contains("have names of splits and hold directories: name one of them, such as "),
+            told.contains("have names of splits and hold directories: open one of them, such as "),
             "{told}"
         );
         assert!(told.contains("/train, or several") && !told.contains("split="), "{told}");

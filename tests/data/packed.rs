@@ -117,7 +117,7 @@ fn a_dataset_is_listed_as_the_page_says() {
         other[footer(&bytes).unwrap().start + change] ^= 1;
         mend(&mut other);
         scene.write("000000.packed", &other);
-        assert!(scene.error().contains("is not the shard that foreload-packed.json means"));
+        assert!(scene.error().contains("does not match its entry in foreload-packed.json"));
     }
     scene.write("000000.packed", &bytes[..bytes.len() - 1]);
     assert!(scene.error().contains("truncated or damaged"));
@@ -129,7 +129,7 @@ fn a_dataset_is_listed_as_the_page_says() {
 fn manifests_are_refused_for_what_is_wrong_with_them() {
     for (text, why) in [
         ("", "EOF while parsing"),
-        ("[]", "is no manifest"),
+        ("[]", "is not the manifest"),
         (r#"{"version": 2}"#, "has version 2, this program reads 1"),
         (r#"{"version": 1}"#, "missing field"),
     ] {
@@ -163,7 +163,7 @@ fn outlines_are_of_packed_images_alone() {
     bytes[end - 1] = 1;
     mend(&mut bytes);
     let error = shard_contents(&bytes[..]).expect_err("a shard with an outline of a file").message;
-    assert!(error.contains("sample 2 of the packed shard has an outline"), "{error}");
+    assert!(error.contains("sample 2 of the packed shard has a header summary"), "{error}");
 }
 
 #[test]

@@ -51,9 +51,9 @@ fn nothing_given_is_everything_and_indices_keep_their_order() {
     assert_eq!(index.len(), 6, "emu/7 is no image");
     assert_eq!(Select::default().resolve(&index).unwrap(), None);
     assert_eq!(indices(&[5, 0, 3]).resolve(&index).unwrap(), Some(vec![5, 0, 3]));
-    refused(&indices(&[0, 6]), &index, "indices", &["6 at place 1", "0 to 5"]);
+    refused(&indices(&[0, 6]), &index, "indices", &["6 at position 1", "0 to 5"]);
     refused(&indices(&[u64::MAX]), &index, "indices", &["18446744073709551615"]);
-    refused(&indices(&[4, 1, 4]), &index, "indices", &["sample 4 at places 0 and 2", "weights"]);
+    refused(&indices(&[4, 1, 4]), &index, "indices", &["sample 4 at positions 0 and 2", "weights"]);
     refused(&indices(&[]), &index, "indices", &["no sample"]);
 }
 
@@ -66,7 +66,7 @@ fn classes_are_names_or_numbers() {
         ["cat/1.jpg", "cat/2.jpeg", "cat/sub/1.png", "emu/1.jpg"]
     );
     assert_eq!(classes(&["dog", "1"]).resolve(&index).unwrap(), Some(vec![3, 4]));
-    refused(&classes(&["Dogs"]), &index, "classes", &["\"Dogs\"", "none of the 3 classes", "[\"dog\"]"]);
+    refused(&classes(&["Dogs"]), &index, "classes", &["\"Dogs\"", "not one of the 3 classes", "[\"dog\"]"]);
     refused(&classes(&["x"]), &index, "classes", &["[\"cat\", \"dog\", \"emu\"]"]);
     refused(&classes(&["3"]), &index, "classes", &["has 3", "0 to 2"]);
     refused(&classes(&[]), &index, "classes", &["no sample"]);

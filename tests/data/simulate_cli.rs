@@ -226,7 +226,7 @@ fn plan_says_what_a_cache_buys() {
     let ratio = packed["seconds"].as_f64().unwrap() / decoded["plan"]["seconds"].as_f64().unwrap();
     assert!((ratio - 0.5).abs() < 0.05, "{decoded}");
     let table = String::from_utf8(foreload(&words).stdout).unwrap();
-    assert!(table.contains("as asked, but\npacked "), "{table}");
+    assert!(table.contains("with this cache, but\npacked "), "{table}");
 
     // 2200 requests, and 4000 without a cache.
     let priced = plan(&["--batch-size", "4", "--epochs", "10", "--price-per-1000", "5"]);
@@ -251,7 +251,7 @@ fn plan_says_what_a_cache_buys() {
     assert!(local["plan"]["later"]["seconds"].as_f64() < later["seconds"].as_f64(), "{local}");
     let table = String::from_utf8(plan(&peers).stdout).unwrap();
     for words in
-        ["5.00 MB/s a node", "the network between nodes", "with 2 more nodes", "without peers' caches"]
+        ["5.00 MB/s per node", "the network between nodes", "with 2 more nodes", "without peers' caches"]
     {
         assert!(table.contains(words), "{words} is missing: {table}");
     }

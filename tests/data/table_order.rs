@@ -65,8 +65,5 @@ fn columns_of_several_shards_are_one_or_refused() {
     ]);
     let fields = index.summaries().next().unwrap().fields;
     let told: Vec<_> = fields.iter().map(|field| (field.name.as_str(), field.refused.as_deref())).collect();
-    assert_eq!(
-        told,
-        [("mixed", Some("holds truth values in some shards and texts in others")), ("size", None)]
-    );
+    assert_eq!(told, [("mixed", Some("holds booleans in some shards and texts in others")), ("size", None)]);
 }

@@ -130,21 +130,21 @@ fn what_is_no_tar_of_tars_is_refused() {
     mend_checksums(&mut long);
     let thrice = tar(&[("b.tar", &images)]);
     for (members, said) in [
-        (&[("a.tar", &images[..]), ("README", b"?")][..], "\"README\" lies beside tars"),
-        (&[("a.tar", &images), ("1.jpg", b"?")], "\"1.jpg\" lies beside tars"),
+        (&[("a.tar", &images[..]), ("README", b"?")][..], "\"README\" is next to tars"),
+        (&[("a.tar", &images), ("1.jpg", b"?")], "\"1.jpg\" is next to tars"),
         (
             &[("a.tar", &long), ("b.tar", &images)],
-            "in \"a.tar\", which begins at byte 512: 4095 bytes should follow",
+            "in \"a.tar\", which begins at byte 512: the shard is truncated: 4095 more",
         ),
-        (&[("a.tar", &thrice)], "\"b.tar\" is no .jpg, .jpeg, .jpe, .jfif, .png or .webp image"),
+        (&[("a.tar", &thrice)], "\"b.tar\" is not a .jpg, .jpeg, .jpe, .jfif, .png or .webp image"),
         (&[("a.tar", &images[..600])], "in \"a.tar\""),
         (&[("a.tar", &images[..1024])], "without an end-of-archive mark"),
         (&[("a.tar", b"no tar at all")], "in \"a.tar\""),
         (&[("a.tar", &images), ("x/a.tar", &images)], "\"x/a.tar\" is a second tar of the class \"a\""),
         (&[("a.tar", b"\x1f\x8b and so on")], "is compressed with gzip"),
-        (&[("a.tar", &tar(&[("c.cls", b"1")]))], "\"c.cls\" is no"),
+        (&[("a.tar", &tar(&[("c.cls", b"1")]))], "\"c.cls\" is not a"),
         (&[("a.tar", &tar(&[]))], "hold no"),
-        (&[("b.tar", &images), ("tar", &images)], "\"tar\" lies beside tars"),
+        (&[("b.tar", &images), ("tar", &images)], "\"tar\" is next to tars"),
     ] {
         let error = error_of(&tar(members));
         assert!(error.contains(said), "{said}: {error}");

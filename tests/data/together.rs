@@ -168,7 +168,7 @@ fn a_root_given_twice_or_none_is_refused() {
     assert!(error.contains("given twice") && error.contains(link.to_str().unwrap()), "{error}");
     for roots in [[scene.root.clone(), scene.root.join("a")], [scene.root.join("a"), scene.root.clone()]] {
         let error = open(&roots).err().unwrap().to_string();
-        assert!(error.contains("lie one within the other"), "{error}");
+        assert!(error.contains("overlaps with"), "{error}");
     }
     assert!(matches!(open(&[]), Err(Error::Config { setting: "path", .. })));
     let missing = scene.root.join("missing");

@@ -58,7 +58,7 @@ fn a_full_device_is_told_apart_from_the_cap() {
     let pool = MemoryPool::new(&device, 4 << 30).unwrap();
     let full = pool.allocate(&stream, 2 << 30).unwrap_err().to_string();
     let expected = "cuMemAllocFromPoolAsync: CUDA_ERROR_OUT_OF_MEMORY: out of memory (of 2147483648 bytes); lower \
-                    device_memory, batch_size or what else this process keeps on the GPU";
+                    device_memory or batch_size, or free other GPU memory of this process";
     assert_eq!(full, expected);
     assert_eq!(pool.usage().unwrap().used, 0, "what was refused is not counted");
     let (free, total) = device.memory().unwrap();
@@ -92,7 +92,7 @@ fn buffers_and_slices_have_bounds() {
     assert!(pinned.part(0..301).is_err() && pinned.part(200..300).unwrap().len() == 100);
     let mut flight = InFlight::new(&stream).unwrap();
     let uneven = flight.copy_to_device(part, &pinned).unwrap_err().to_string();
-    assert!(uneven.contains("a copy of 300 bytes to 200 bytes"), "{uneven}");
+    assert!(uneven.contains("cannot copy 300 bytes into 200 bytes"), "{uneven}");
     assert!(flight.copy_on_device(part, buffer.whole()).is_err());
 }
 

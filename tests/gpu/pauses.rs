@@ -28,7 +28,7 @@ fn a_training_goes_on_while_its_engine_does_not() {
         "the 1st, 2nd, 3rd, 5th, 8th and 13th"
     );
     let said = pipeline.index().notices().take();
-    let paused: Vec<_> = said.iter().filter(|said| said.contains("left alone")).collect();
+    let paused: Vec<_> = said.iter().filter(|said| said.contains("it is paused and tried again")).collect();
     assert_eq!(paused.len(), 1, "{said:?}");
     assert!(paused[0].contains("nvjpegDecodeBatchedEx") && paused[0].contains("nvidia-smi"), "{said:?}");
     nvjpeg.knobs("");

@@ -42,9 +42,9 @@ fn devices_are_listed() {
     for line in [
         "  device       cuda:0: Foreload stand-in",
         "  nvJPEG       13.",
-        "  driver       serves CUDA up to 13.0",
-        "  decoders     all: the engine has what it can decode, then CUDA kernels",
-        "  streams      batches come in the order of the consumer's stream",
+        "  driver       supports CUDA up to 13.0",
+        "  decoders     all: images are decoded by the engine, else by CUDA kernels",
+        "  streams      batches are ordered with the consumer's stream",
         "  cuda:0       Foreload stand-in, compute capability 9.0, 1.07 GB",
     ] {
         assert!(shown.contains(line), "{line} is missing: {shown}");
@@ -84,15 +84,15 @@ fn a_library_that_lacks_functions() {
         assert!(compiler.status().unwrap().success());
     };
     compile("int cuSomething(void) { return 0; }");
-    assert_none(&doctor(folder.path(), &[]), &["lacks cuDriverGetVersion"]);
+    assert_none(&doctor(folder.path(), &[]), &["has no function cuDriverGetVersion"]);
     compile("int cuDriverGetVersion(int* v) { *v = 13000; return 0; } int cuInit(unsigned f) { return 0; }");
-    assert_none(&doctor(folder.path(), &[]), &["lacks cuGetErrorName", "no driver for CUDA 12.2"]);
+    assert_none(&doctor(folder.path(), &[]), &["has no function cuGetErrorName", "a driver for CUDA 12.2"]);
     // An old driver lacks functions too; its age is the better reason.
     compile("int cuDriverGetVersion(int* v) { *v = 11040; return 0; }");
-    assert_none(&doctor(folder.path(), &[]), &["serves CUDA 11.4 at most", "driver 535"]);
+    assert_none(&doctor(folder.path(), &[]), &["supports CUDA up to 11.4", "driver 535"]);
     // The toolkit's stub library answers every call with CUDA_ERROR_STUB_LIBRARY.
     compile("int cuDriverGetVersion(int* v) { return 34; }");
-    assert_none(&doctor(folder.path(), &[]), &["libcuda.so.1 lacks"]);
+    assert_none(&doctor(folder.path(), &[]), &["libcuda.so.1 has no function"]);
 }
 
 #[test]
@@ -100,18 +100,18 @@ fn drivers_that_refuse() {
     let folder = stand_in::cuda_folder();
     let none =
         |environment: &[(&str, &str)], words: &[&str]| assert_none(&doctor(folder, environment), words);
-    none(&[("FORELOAD_STANDIN_VERSION", "12010")], &["serves CUDA 12.1 at most"]);
+    none(&[("FORELOAD_STANDIN_VERSION", "12010")], &["supports CUDA up to 12.1"]);
     none(&[("FORELOAD_STANDIN_DEVICES", "0")], &["the NVIDIA driver finds no device"]);
     let hidden = [("FORELOAD_STANDIN_DEVICES", "0"), ("CUDA_VISIBLE_DEVICES", "7")];
     none(&hidden, &["finds no device; CUDA_VISIBLE_DEVICES is \"7\""]);
     let fail = |what: &'static str| [("FORELOAD_STANDIN_FAIL", what)];
     none(&fail("cuInit:1:3"), &["forked", "spawn"]);
     none(&fail("cuInit:1:34"), &["stub", "LD_LIBRARY_PATH"]);
-    none(&fail("cuInit:1:999"), &["does not start: cuInit: CUDA_ERROR_UNKNOWN: unknown error"]);
+    none(&fail("cuInit:1:999"), &["cannot be initialised: cuInit: CUDA_ERROR_UNKNOWN: unknown error"]);
     // This code is known only to newer drivers.
-    none(&fail("cuInit:1:919"), &["does not start: cuInit: CUDA error 919"]);
-    none(&fail("cuDriverGetVersion:1:999"), &["does not tell its version"]);
+    none(&fail("cuInit:1:919"), &["cannot be initialised: cuInit: CUDA error 919"]);
+    none(&fail("cuDriverGetVersion:1:999"), &["cannot read the NVIDIA driver's version"]);
     none(&fail("cuDeviceGetCount:1:101"), &["cuDeviceGetCount: CUDA_ERROR_INVALID_DEVICE"]);
     let old = [("FORELOAD_STANDIN_CAPABILITY", "7.5"), ("FORELOAD_STANDIN_DEVICES", "2")];
-    none(&old, &["cuda:0 (Foreload stand-in) cannot be used", "7.5, 8.0 or newer is needed; cuda:1"]);
+    none(&old, &["cuda:0 (Foreload stand-in) cannot be used", "7.5, but 8.0 or newer is required; cuda:1"]);
 }

@@ -40,7 +40,7 @@ fn an_image_that_the_engine_skipped_goes_to_the_next_decoder() {
             }
         }
         let said = pipeline.index().notices().take().join("\n");
-        assert!(said.contains("reports success for images that it has not decoded"), "{said}");
+        assert!(said.contains("reports success for images that it did not decode"), "{said}");
     }
 }
 

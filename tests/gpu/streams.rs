@@ -134,7 +134,7 @@ fn a_stream_that_captures_meanwhile_is_not_touched() {
         consumer.read(&batch, reader.handle());
         assert_eq!(begin(capturing, RELAXED), 0);
         let refused = batch.images().lend(reader).err().unwrap().to_string();
-        assert!(refused.starts_with("config: stream: captures a CUDA graph"), "{refused}");
+        assert!(refused.starts_with("config: stream: is capturing a CUDA graph"), "{refused}");
         assert_eq!(batch.used_by(reader).unwrap_err().to_string(), refused);
         drop((loan, batch));
         std::thread::scope(|scope| {

@@ -181,7 +181,7 @@ def test_a_stream_that_captures_takes_no_batch(dataset: Path) -> None:
     stream, graph = ctypes.c_void_p(driver.stream(2)), ctypes.c_void_p()
     with driver.context():
         driver.call("cuStreamBeginCapture_v2", stream, ctypes.c_uint(0))
-        with pytest.raises(foreload.ConfigError, match="captures a CUDA graph"):
+        with pytest.raises(foreload.ConfigError, match="is capturing a CUDA graph"):
             images.__dlpack__(stream=stream.value)
         driver.call("cuStreamEndCapture", stream, ctypes.byref(graph))
         driver.call("cuGraphDestroy", graph)

@@ -39,5 +39,5 @@ def test_a_driver_that_does_not_lock_shared_memory_is_told_of(dataset: Path) -> 
         check=True,
     )
     assert done.stdout.split() == expected
-    assert "does not lock memory that another process shares" in done.stderr
+    assert "cannot page-lock memory that another process shares" in done.stderr
     assert done.stderr.count("ulimit -l") >= 1

@@ -58,7 +58,7 @@ def test_they_are_the_batches_of_the_cpu(dataset: Path) -> None:
 
 
 def test_what_the_cpu_cannot_do_here_is_said(dataset: Path) -> None:
-    with pytest.raises(foreload.ConfigError, match="has the CPU decode"):
+    with pytest.raises(foreload.ConfigError, match="decodes on the CPU"):
         foreload.ImageLoader(dataset, **SETTINGS, device="cuda", shared=True, cpu_decode="never")
 
 

@@ -153,10 +153,7 @@ fn the_cpu_decodes_what_is_resized_with_padding() {
     }
     let never = LoaderOptions { cpu_decode: CpuDecode::Never, ..asked };
     let error = never.check(&dataset.index()).unwrap_err().to_string();
-    assert!(
-        error.contains("cpu_decode: is never, but only the CPU decodes images that are padded"),
-        "{error}"
-    );
+    assert!(error.contains("cpu_decode: is never, but only the CPU can pad before a resize"), "{error}");
 }
 
 #[test]

@@ -201,12 +201,12 @@ fn kernels_are_checked_before_they_run() {
     let add = add(&device).unwrap();
     // SAFETY: it is refused before it is queued.
     let few = unsafe { add.launch(&stream, [1, 1, 1], [64, 1, 1], 0, &[Arg::U32(1)]) }.unwrap_err();
-    assert!(few.to_string().contains("standin_add takes [8, 8, 4, 4]"), "{few}");
+    assert!(few.to_string().contains("standin_add takes parameters of [8, 8, 4, 4]"), "{few}");
     let newer = Capability { major: 12, minor: 0 };
     let none =
         Module::load(&device, &[KernelImage::Ptx(newer, ADD), KernelImage::Cubin(eight, &[])]).err().unwrap();
     assert!(
-        none.to_string().contains("compute capability 9.0: there are compute_120 (PTX), sm_80"),
+        none.to_string().contains("compute capability 9.0): this build has compute_120 (PTX), sm_80"),
         "{none}"
     );
     assert!(add.resources().unwrap().threads > 0);

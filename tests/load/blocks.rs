@@ -402,7 +402,7 @@ fn what_becomes_too_large_is_refused_with_the_remedy() {
     scene.write("a.tar.gz", &encoder.finish().unwrap());
     let error = scene.error();
     assert!(
-        error.contains("a.tar.gz") && error.contains("256 MiB") && error.contains("unpack it"),
+        error.contains("a.tar.gz") && error.contains("256 MiB") && error.contains("decompress it"),
         "{error}"
     );
     let kind = &KINDS[6];

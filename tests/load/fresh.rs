@@ -153,7 +153,7 @@ fn what_changes_while_it_is_read_is_not_kept() {
     let held: Vec<u64> = (0..10).filter(|&sample| store.locate(sample).is_some()).collect();
     assert_eq!(held, [0, 1, 2, 6, 7, 8, 9]);
     assert_eq!(store.stats().dropped_changed, 3);
-    assert!(index.notices().take()[0].contains("changes while it is read"));
+    assert!(index.notices().take()[0].contains("change during training"));
 }
 
 /// Makes a cache whose copies of the first ten samples are not what their files have, though the stamps are the same.
@@ -189,7 +189,7 @@ fn a_checksum_shows_what_no_stamp_shows() {
     assert_eq!(wrong(&delivered), 0);
     assert_eq!((tiers.all().mismatched, tiers.source.source_reads), (10, SAMPLES as u64), "{tiers:?}");
     let said = pipeline.index().notices().take();
-    assert!(said.iter().any(|said| said.contains("is not what the dataset has")), "{said:?}");
+    assert!(said.iter().any(|said| said.contains("differs from the dataset")), "{said:?}");
     let (delivered, tiers) = epoch(&pipeline, 1);
     assert_eq!((wrong(&delivered), tiers.all().hits), (0, SAMPLES as u64), "compared once a run: {tiers:?}");
     drop(pipeline);
@@ -221,13 +221,16 @@ fn a_cache_that_cannot_be_used_ends_nothing() {
     assert!(epoch(&pipeline, 0).0 == on_disk(&dataset));
     assert!(epoch(&pipeline, 1).0 == on_disk(&dataset));
     let said = pipeline.index().notices().take();
-    assert!(said.len() == 1 && said[0].contains("directory is not used: create cache directory"), "{said:?}");
+    assert!(
+        said.len() == 1 && said[0].contains("directory cannot be used: create cache directory"),
+        "{said:?}"
+    );
     fs::remove_file(dataset.beside("cache")).unwrap();
     fs::create_dir(dataset.beside("cache")).unwrap();
     fs::write(dataset.beside("cache/lock"), "another program's").unwrap();
     let pipeline = dataset.pipeline(&options(&dataset));
     assert!(epoch(&pipeline, 0).0 == on_disk(&dataset));
-    assert!(pipeline.index().notices().take()[0].contains("is not Foreload's"));
+    assert!(pipeline.index().notices().take()[0].contains("is not a lock file of Foreload"));
 }
 
 #[test]

@@ -258,12 +258,12 @@ fn locality_without_homes_is_refused_with_what_to_do() {
     ];
     for refused in refused {
         let said = refused.unwrap_err().to_string();
-        assert!(said.starts_with("config: assignment: goes by what each node keeps"), "{said}");
+        assert!(said.starts_with("config: assignment: needs to know what each node caches"), "{said}");
     }
     // Homes of another number of ranks are refused, too, and the right ones are taken.
     pipeline.set_homes(Job { world: 4, nodes: 2 }.homes());
     let said = pipeline.epoch(EPOCH, 0, 2, 0).map(drop).unwrap_err().to_string();
-    assert!(said.starts_with("config: world_size: is 2, but 4 ranks"), "{said}");
+    assert!(said.starts_with("config: world_size: is 2, but the peers have 4 ranks"), "{said}");
     pipeline.set_homes(Job { world: 2, nodes: 2 }.homes());
     assert!(pipeline.epoch(EPOCH, 0, 2, 0).unwrap().next_batch().unwrap().is_some());
 }

@@ -176,8 +176,8 @@ fn what_cannot_be_mixed_is_refused_with_what_to_do() {
             LoaderOptions { batch_size: 6, ..options(1) },
             "batch_size: is 6, must be a multiple of 4 with mix=",
         ),
-        (LoaderOptions { dtype: DType::U8, ..options(1) }, "mix: needs float32, float16 or bfloat16"),
-        (LoaderOptions { decoded: false, ..options(1) }, "mix: cannot be given with decoded=False"),
+        (LoaderOptions { dtype: DType::U8, ..options(1) }, "mix: needs normalised images"),
+        (LoaderOptions { decoded: false, ..options(1) }, "mix: needs decoded images"),
         (LoaderOptions { mix: list(small), ..options(1) }, "num_classes: is 2, but sample 8 of"),
     ] {
         let error = refused(options);

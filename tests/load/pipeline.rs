@@ -59,8 +59,8 @@ fn statistics_of_another_scale_are_questioned() {
     let questions = |asked: &LoaderOptions| dataset.pipeline(asked).index().notices().take();
     let said = questions(&of_bytes);
     assert_eq!(said.len(), 2, "{said:?}");
-    assert!(said[0].starts_with("mean is [123.675, ") && said[0].ends_with("give [0.485, 0.456, 0.406]"));
-    assert!(said[1].starts_with("std is [58.395, ") && said[1].ends_with("give [0.229, 0.224, 0.225]"));
+    assert!(said[0].starts_with("mean is [123.675, ") && said[0].ends_with("use [0.485, 0.456, 0.406]"));
+    assert!(said[1].starts_with("std is [58.395, ") && said[1].ends_with("use [0.229, 0.224, 0.225]"));
     for fine in [
         options(),
         LoaderOptions { mean: [0.0; 3], std: [1.0; 3], ..options() },
@@ -417,7 +417,7 @@ fn when_no_substitute_is_good_the_epoch_says_so() {
     }
     let pipeline = dataset.pipeline(&LoaderOptions { on_error: OnError::Skip, ..options() });
     let error = pipeline.epoch(0, 0, 1, 0).unwrap().next_batch().err().expect("every sample is bad");
-    assert!(error.to_string().contains("none of 32 samples tried"), "{error}");
+    assert!(error.to_string().contains("all 32 substitutes for a failed sample"), "{error}");
 }
 
 #[test]

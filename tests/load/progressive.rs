@@ -85,7 +85,7 @@ fn sizes_that_cannot_be_are_refused() {
     let refused = |options: LoaderOptions| options.check(&dataset.index()).unwrap_err().to_string();
     let sizes = |sizes: [(u64, (u32, u32)); 1]| Some(sizes.into_iter().collect());
     let said = refused(LoaderOptions { image_size_from: sizes([(0, (8, 8))]), ..options() });
-    assert!(said.contains("image_size_from: is {0: 8}, must be a dict of epochs from 1 on"), "{said}");
+    assert!(said.contains("image_size_from: is {0: 8}, must be a dict that maps epochs, from 1"), "{said}");
     let said = refused(LoaderOptions { image_size_from: sizes([(3, (8, 20_000))]), ..options() });
     assert!(said.contains("image_size_from: is {3: (8, 20000)}"), "{said}");
     // The pools of every size must fit, so that no training ends in its later epochs.

@@ -182,7 +182,7 @@ fn fields_that_cannot_be_are_refused_by_name() {
     assert!(refused(&scene, vec![image(), text]).contains("a column of numbers"));
     let whole = FieldOptions { kind: Some(FieldKind::Integer), ..FieldOptions::named("Weight") };
     let error = refused(&scene, vec![image(), whole]);
-    assert!(error.contains("sample 1 has a value which is no whole number"), "{error}");
+    assert!(error.contains("sample 1 has a value which is not an integer"), "{error}");
 }
 
 #[test]

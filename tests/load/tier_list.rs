@@ -226,7 +226,11 @@ fn memory_that_is_not_there_is_refused_by_name() {
         error.to_string()
     };
     let huge = refusal(files.options(1e9, 0.0));
-    assert!(huge.starts_with("config: cache_ram: is ") && huge.contains("the memory that is here"), "{huge}");
+    assert!(
+        huge.starts_with("config: cache_ram: is ")
+            && huge.contains("the memory of this machine or container"),
+        "{huge}"
+    );
     let small = refusal(with_cache(files.options(0.0, 0.0), |cache| cache.ram.size = Some(4096)));
     assert!(small.contains("must be at least 2097152"), "{small}");
     let divided = LoaderOptions { local_world_size: Some(64), ..files.options(0.5, 0.0) };

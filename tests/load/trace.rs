@@ -187,7 +187,7 @@ fn a_log_that_ends_anywhere_is_read_to_there() {
     {
         std::fs::write(file.path(), text).unwrap();
         let error = read(file.path()).unwrap_err().to_string();
-        assert!(error.contains(why) && error.contains("no log of Foreload"), "{text:?}: {error}");
+        assert!(error.contains(why) && error.contains("not a log of Foreload"), "{text:?}: {error}");
     }
     std::fs::write(file.path(), "").unwrap();
     assert!(read(file.path()).unwrap().summary(3).epochs.is_empty());
@@ -272,7 +272,7 @@ fn the_log_of_a_killed_run_can_be_read() {
     assert_eq!(report["complete"], false);
     assert_eq!(report["epochs"][0]["samples"], 40);
     let table = foreload(&dataset, "report", &[name]).output().unwrap();
-    assert!(String::from_utf8_lossy(&table.stdout).contains("cut short"));
+    assert!(String::from_utf8_lossy(&table.stdout).contains("the run ended early"));
 }
 
 #[test]

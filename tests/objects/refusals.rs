@@ -67,7 +67,7 @@ fn places_that_are_not_there_are_named() {
     said(&at("s3://elsewhere/data"), &["no bucket elsewhere"]);
     said(&at("s3://box/sets/nothing"), &["s3://box/sets/nothing", "does not exist"]);
     said(&at("s3://box/sets/data/class0/none.jpg"), &["does not exist"]);
-    said(&at("s3://key:secret@box/data"), &["holds credentials"]);
+    said(&at("s3://key:secret@box/data"), &["contains credentials"]);
     let closed = refused(store.bench(URL, &[]).env("AWS_ENDPOINT_URL", "http://127.0.0.1:9"));
     said(&closed, &["127.0.0.1:9", "refuses connections"]);
 }

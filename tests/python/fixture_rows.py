@@ -25,18 +25,18 @@ KINDS = {
 """How a field of each kind is asked for: images by the bytes of their files."""
 
 HOSTILE_MANIFEST = (
-    r"line [12]: .*(which does not end in|which is no file|a manifest may not name|example\.invalid"
-    r"|a link-local address)"
+    r"line [12]: .*(which does not end in|which is not an existing file|has an unsupported URL scheme"
+    r"|example\.invalid|a link-local address)"
 )
 """What is said of manifests that lead astray: each has a reason of its own, and the line."""
 
 REFUSED = {
     "parquet/brotli": r"brotli",
-    "snapshot/hostile": r"README\.md: names \"\.\./\.\./splits/files/data/train-\*\", which does not lie below it",
+    "snapshot/hostile": r"README\.md: names \"\.\./\.\./splits/files/data/train-\*\", which is outside its",
     "manifest/hostile-csv": HOSTILE_MANIFEST,
     "manifest/hostile-jsonl": HOSTILE_MANIFEST,
-    "mds/hostile-parent": r"which is no name of a file beside index\.json",
-    "mds/hostile-root": r"which is no name of a file beside index\.json",
+    "mds/hostile-parent": r"which is not the path of a file next to index\.json",
+    "mds/hostile-root": r"which is not the path of a file next to index\.json",
 }
 """What is said of fixtures that are refused, where it is more than that the dataset cannot be used."""
 

@@ -97,7 +97,7 @@ def test_a_loader_warns_once(settings: dict[str, int], dataset: Path) -> None:
         assert len(second) == 1, second
         (warning,) = second
         assert warning.startswith(f"process {first.pid} of the same job")
-        assert "give rank= and world_size=" in warning
+        assert "pass rank= and world_size=" in warning
     first.kill()
 
 

@@ -155,21 +155,24 @@ def test_settings_go_by_the_numbers_of_the_list(val: Path) -> None:
     [
         (
             ["ant", "bee"],
-            r'lacks 2 of the 3 classes of .*: "cat", "dog"\. Add them to the list, or name in classes=',
+            r'lacks 2 of the 3 classes of .*: "cat", "dog"\. Add them to the list, or select with classes=',
         ),
-        ([], "names no class, must be a list of all class names"),
-        (["ant", "cat", "dog", "ant"], 'has "ant" at places 0 and 3'),
-        (["ant", 1], "has 1 at place 1"),
+        ([], "has no class names, must be a list of all class names"),
+        (["ant", "cat", "dog", "ant"], 'has "ant" at the indices 0 and 3'),
+        (["ant", 1], "has 1 at index 1"),
         ("no/such/file", "is the file no/such/file, which cannot be read"),
         ({"ant": 0}, "class_names: is "),
-        (SimpleNamespace(classes=None), "class_names: is .*, whose classes are None"),
+        (SimpleNamespace(classes=None), "class_names: is .*, whose attribute classes is None"),
         # A set has another order in each process.
-        ({"ant", "cat", "dog"}, r"is \{.*\}, which has no order: give a list by number, such as sorted"),
-        (frozenset(["ant", "cat", "dog"]), r"is frozenset\(.*, which has no order: give a list"),
-        ({"ant": 2, "cat": 0, "dog": 1}.keys(), r"is dict_keys\(.*, which has no order: give a list"),
+        (
+            {"ant", "cat", "dog"},
+            r"is \{.*\}, a set, which has no order: pass a list in the order of the numbers, such as sorted",
+        ),
+        (frozenset(["ant", "cat", "dog"]), r"is frozenset\(.*, a set, which has no order: pass a list"),
+        ({"ant": 2, "cat": 0, "dog": 1}.keys(), r"is dict_keys\(.*, a set, which has no order: pass a list"),
         (
             SimpleNamespace(classes={"ant", "cat"}),
-            r"whose classes are \{.*\}, which has no order: give a list",
+            r"whose attribute classes is \{.*\}, a set, which has no order: pass a list",
         ),
     ],
 )
@@ -185,13 +188,13 @@ def test_numbers_without_names_are_refused(val: Path, tmp_path: Path) -> None:
     assert (tmp_path / "tars" / "classes.txt").read_text() == "".join(f"{name}\n" for name in NAMES)
     loader = foreload.ImageLoader(tmp_path / "tars", **SETTINGS)
     assert loader.targets.tolist() == [0, 0, 0, 2, 2, 2, 3, 3, 3]
-    with pytest.raises(foreload.ConfigError, match="has class numbers without names, so it is not known"):
+    with pytest.raises(foreload.ConfigError, match="has class numbers without names, so the names"):
         foreload.ImageLoader(tmp_path / "tars", class_names=NAMES, **SETTINGS)
     with pytest.raises(subprocess.CalledProcessError) as refused:
         command("index", val, "--compare", tmp_path / "tars")
-    assert "has only numbers: give --label a column or member with names" in refused.value.stderr
+    assert "has only numbers: set --label to a column or member with names" in refused.value.stderr
     (tmp_path / "names.txt").write_text("ant\n\ncat\ndog\n")
-    with pytest.raises(foreload.ConfigError, match=r"names\.txt, whose line 2 names no class"):
+    with pytest.raises(foreload.ConfigError, match=r"names\.txt, whose line 2 is empty"):
         foreload.ImageLoader(val, class_names=tmp_path / "names.txt", **SETTINGS)
 
 

@@ -295,7 +295,7 @@ def test_worker_processes_are_refused(dataset: Path) -> None:
         )
 
     pipeline = parallel(ImageSource(dataset, **SETTINGS))
-    with pytest.raises(foreload.UnavailableError, match="leave parallel=False"):
+    with pytest.raises(foreload.UnavailableError, match="use parallel=False"):
         pipeline.build()
 
 

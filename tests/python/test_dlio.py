@@ -152,7 +152,7 @@ def test_some_of_the_files(data: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "complaint"),
     [
-        ({"foreload__seed": 3}, "config: foreload.seed: is no setting of this section"),
+        ({"foreload__seed": 3}, "config: foreload.seed: is not a setting of this section"),
         ({"foreload__cache_dir": "cache"}, "config: cache.size: is not given"),
         ({"reader__preprocess_time": 0.1}, "config: reader.preprocess_time: is 0.1, must be 0"),
         ({"dataset__num_samples_per_file": 2}, "config: dataset.num_samples_per_file: is 2, must be 1"),

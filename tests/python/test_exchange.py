@@ -95,9 +95,9 @@ def test_one_rank_alone_needs_nothing() -> None:
 @pytest.mark.parametrize(
     ("there", "complaint"),
     [
-        ([0, 1, 3, 4], "ranks 2, 5-6 of 7 did not come to the exchange for 'tests' within 1 s"),
-        ([0], "ranks 1-6 of 7 did not come"),
-        ([1, 2, 3, 4, 5, 6], "within 1 s over a directory that all ranks share: rank 0 did not come"),
+        ([0, 1, 3, 4], "ranks 2, 5-6 of 7 did not join the exchange for 'tests' within 1 s"),
+        ([0], "ranks 1-6 of 7 did not join"),
+        ([1, 2, 3, 4, 5, 6], "within 1 s over a directory that all ranks share: rank 0 did not join"),
     ],
 )
 def test_missing_ranks_are_named(there: list[int], complaint: str, tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_a_frozen_rank_0(tmp_path: Path) -> None:
     until("rank 0 opens a session", lambda: list(tmp_path.rglob("0-session")))
     first.signal(signal.SIGSTOP)
     second = start(1, 3, tmp_path, timeout=1.0)
-    assert "rank 0 was there, rank 2 not" in second.result()
+    assert "rank 0 joined, rank 2 did not" in second.result()
     # When it goes on, whoever is there by then meets it.
     first.signal(signal.SIGCONT)
     for process in [first, *(start(rank, 3, tmp_path) for rank in (1, 2))]:
@@ -251,7 +251,7 @@ def through_parent(rank: int, pipe: Any, spoil: str) -> Any:
         ("fewer", "returned 2 values, must be a list of 3 byte strings"),
         ("order", "answered in the place of rank"),
         ("another", "is at exchange"),
-        ("garbage", "returned what no rank gave"),
+        ("garbage", "returned bytes that no rank gave"),
         ("tuple", "returned a tuple, must be a list of 3 byte strings"),
         ("nothing at all", "returned a NoneType, must be"),
         ("text", "returned a str among them, must be"),
@@ -296,7 +296,7 @@ def test_nothing_to_meet_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
         if name.startswith(("MASTER_", "TORCHELASTIC_", "SLURM_", "PMIX_", "OMPI_")) or name == "RANK":
             monkeypatch.delenv(name)
     with pytest.raises(
-        foreload.ConfigError, match=r"^config: peers: rank 1 of 2 has nothing to find the others"
+        foreload.ConfigError, match=r"^config: peers: rank 1 of 2 has no way to find the other ranks"
     ):
         _exchange.meet("tests", b"", rank=1, world_size=2)
     with pytest.raises(foreload.ConfigError, match="no variable of a launcher names this job"):
@@ -317,6 +317,6 @@ def test_nothing_to_meet_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.setitem(sys.modules, "torch.distributed", None)
     with pytest.raises(
-        foreload.UnavailableError, match=r"torch cannot be imported .*: install torch, or name a"
+        foreload.UnavailableError, match=r"torch cannot be imported .*: install torch, or pass a"
     ):
         _exchange.meet("tests", b"", rank=1, world_size=2)

@@ -138,7 +138,7 @@ def test_members_far_apart_are_read_all_the_same(tmp_path: Path) -> None:
             filler.size = 200_000
             shard.addfile(filler, io.BytesIO(bytes(200_000)))
     loader = foreload.ImageLoader(tmp_path, batch_size=4, fields=FIELDS, image_size=24)
-    with pytest.warns(foreload.Warning, match="lie apart.*side by side") as told:
+    with pytest.warns(foreload.Warning, match="not adjacent.*next to each other") as told:
         seen = [number for batch in loader for number in check(loader, batch, 0, (24, 24))]
     assert sorted(seen) == list(range(12))
     assert len(told) == 1
@@ -199,7 +199,7 @@ def test_masks_keep_their_values(tmp_path: Path) -> None:
 
     shards.make(tmp_path / "deep", 4, 1, made)
     small = foreload.ImageLoader(tmp_path / "deep", batch_size=4, fields=["jpg", "mask.png"], image_size=8)
-    with pytest.raises(foreload.SampleError, match=r'field "mask.png".*more than uint8 holds.*dtype="int32"'):
+    with pytest.raises(foreload.SampleError, match=r'field "mask.png".*does not fit uint8.*dtype="int32"'):
         list(small)
     for dtype in ("int32", "int64"):
         asked = ["jpg", fields.Mask("mask.png", dtype=dtype)]
@@ -211,9 +211,9 @@ def test_masks_keep_their_values(tmp_path: Path) -> None:
             ]
     other = lambda number: {"jpg": shards.jpeg(rng, 40, 31), "mask.png": shards.mask(values[number] % 7)}  # noqa: E731
     shards.make(tmp_path / "other", 4, 1, other)
-    with pytest.raises(foreload.SampleError, match=r"is 40.30 pixels, its image 40.31"):
+    with pytest.raises(foreload.SampleError, match=r"is 40.30 pixels, but its image is 40.31"):
         list(foreload.ImageLoader(tmp_path / "other", batch_size=4, fields=["jpg", "mask.png"], image_size=8))
-    with pytest.raises(foreload.ConfigError, match=r'has "mask.png" without an image'):
+    with pytest.raises(foreload.ConfigError, match=r'has "mask.png", but no image'):
         foreload.ImageLoader(tmp_path / "other", fields=["mask.png"])
 
 
@@ -262,10 +262,10 @@ def test_a_batch_is_a_mapping_of_its_fields(root: Path) -> None:
 def test_what_cannot_be_is_refused(root: Path, dataset: Path) -> None:
     for asked, message in [
         (["jpg", "caption"], 'has "caption", which no sample of .* has; there are "cls", "jpg"'),
-        ([], "is empty, must be names of fields"),
+        ([], "is empty, must be field names"),
         (["jpg", "jpg"], 'has "jpg" twice'),
         ([3], "has 3, must be"),
-        ([fields.Mask], "must be names of fields"),
+        ([fields.Mask], "must be field names"),
         (
             [fields.Mask("seg.png", dtype="float32"), "jpg"],
             'is "float32", must be one of uint8',
@@ -309,6 +309,7 @@ def test_boxes_follow_their_image(tmp_path: Path) -> None:
     wrong = lambda number: {"jpg": shards.jpeg(rng, 40, 30), "boxes.npy": shards.npy(np.zeros(4))}  # noqa: E731
     shards.make(tmp_path / "wrong", 4, 1, wrong)
     with pytest.raises(
-        foreload.SampleError, match=r'field "boxes.npy": is an array of float64 \[4\], must be numbers'
+        foreload.SampleError,
+        match=r'field "boxes.npy": is an array of float64 with shape \[4\], must have shape',
     ):
         list(foreload.ImageLoader(tmp_path / "wrong", batch_size=4, fields=asked, image_size=16))

@@ -164,12 +164,12 @@ def test_files_give_their_bytes(dataset: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "answer"),
     [
-        ("Compose", "give a list"),
+        ("Compose", "pass a list"),
         ("ToTensor", "not needed"),
         ("RandomSizedCrop", "use RandomResizedCrop"),
         ("ElasticTransform", r"torchvision\.transforms\.v2\.ElasticTransform to the batches"),
-        ("RandomHorizontalFilp", "is RandomHorizontalFlip meant"),
-        ("randomcrop", "is RandomCrop meant"),
+        ("RandomHorizontalFilp", "did you mean RandomHorizontalFlip"),
+        ("randomcrop", "did you mean RandomCrop"),
         ("xyz", "there are AugMix, AutoAugment"),
     ],
 )
@@ -181,7 +181,7 @@ def test_transforms_that_are_not_here_have_an_answer(name: str, answer: str) -> 
 
 def test_messages_say_what_to_write(dataset: Path) -> None:
     for step in (lambda image: image, len):
-        with pytest.raises(foreload.ConfigError, match="apply it to the batches that come"):
+        with pytest.raises(foreload.ConfigError, match="apply it to the batches"):
             foreload.ImageLoader(dataset, transforms=[T.RandomResizedCrop(16), step])
     sizes = {"image_size": 16384, "batch_size": 4096}
     with pytest.raises(foreload.ConfigError, match=r"image_size: is \(16384, 16384\), but .* GiB .*dtype="):

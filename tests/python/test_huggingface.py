@@ -202,16 +202,16 @@ def test_hugging_face_what_cannot_be_taken_over_is_refused(saved: Any, tmp_path:
     def take(dataset: Any, **settings: Any) -> Callable[[], Any]:
         return lambda: ImageDataset.from_huggingface(dataset, **{"batch_size": 4, **settings})
 
-    refused(take(datasets.Dataset.from_dict({"row": [1]})), "lies in memory", "save_to_disk")
-    refused(take(saved.add_column("other", list(range(SAMPLES)))), "lies in memory", "save_to_disk")
+    refused(take(datasets.Dataset.from_dict({"row": [1]})), "is in memory", "save_to_disk")
+    refused(take(saved.add_column("other", list(range(SAMPLES)))), "is in memory", "save_to_disk")
     refused(take(saved.rename_column("label", "kind")), "rename columns", "save_to_disk")
     refused(take(saved.cast_column("image", datasets.Image(decode=False))), "cast", "save_to_disk")
     refused(take(saved.map(lambda row: {"row": row["row"] + 1})), "was computed", "save_to_disk")
     refused(take(saved.select([1, 1, 2])), "rows several times")
-    refused(take(saved.with_transform(lambda rows: rows)), "transform", "leave with_transform out")
-    refused(take(datasets.DatasetDict(train=saved)), "give one, such as dataset['train']")
+    refused(take(saved.with_transform(lambda rows: rows)), "transform", "remove with_transform")
+    refused(take(datasets.DatasetDict(train=saved)), "pass one, such as dataset['train']")
     refused(take(saved.to_iterable_dataset()), "without streaming=True")
-    refused(take(saved.select(range(9)), indices=[1]), "indices", "by the dataset")
+    refused(take(saved.select(range(9)), indices=[1]), "indices", "in the dataset")
     refused(take(saved.remove_columns("image")), "have no Image")
     (tmp_path / "images" / "cat").mkdir(parents=True)
     (tmp_path / "images" / "cat" / "0.jpg").write_bytes(jpeg(0))
@@ -232,7 +232,7 @@ def test_hugging_face_columns_that_were_dropped_stay_away(saved: Any, tmp_path: 
 
     chosen = saved.select_columns(["image", "row"])
     for fields in (["image", "more"], ["image", foreload.fields.Float("more")], ["image", "row;more"]):
-        refused(take(chosen, fields=fields), "fields", "'more'", "dropped", "leave it out")
+        refused(take(chosen, fields=fields), "fields", "'more'", "dropped", "remove it")
     refused(take(chosen, fields=["image", "label"]), "'label'", "dropped")
     refused(take(saved.remove_columns("label"), with_labels=True), "'label'", "dropped", "save_to_disk")
     batch = next(iter(ImageDataset.from_huggingface(chosen, batch_size=4, fields=["image", "row"])))
@@ -249,8 +249,8 @@ def test_hugging_face_columns_that_were_dropped_stay_away(saved: Any, tmp_path: 
     )
     datasets.Dataset.from_dict(rows, features=features).save_to_disk(str(tmp_path / "two"))
     two = datasets.load_from_disk(str(tmp_path / "two"))
-    refused(take(two.remove_columns("image")), "'image'", "dropped", "say fields=[...]")
-    refused(take(two.remove_columns("label")), "'label'", "dropped", "say fields=[...]")
+    refused(take(two.remove_columns("image")), "'image'", "dropped", "pass fields=[...]")
+    refused(take(two.remove_columns("label")), "'label'", "dropped", "pass fields=[...]")
     named = take(two.select_columns(["photo"]), fields=["photo"], last_batch="partial")()
     assert set(next(iter(named))) == {"photo"}
 
@@ -266,7 +266,9 @@ def test_hugging_face_images_that_it_turns_are_reported(saved: Any, tmp_path: Pa
     datasets.Dataset.from_dict(rows, features=types).save_to_disk(str(tmp_path / "turned"))
     turned = datasets.load_from_disk(str(tmp_path / "turned"))
     assert [of["image"].size for of in turned] == [(24, 20), (20, 24)]
-    with pytest.warns(foreload.Warning, match='`datasets` would turn .*"image" of sample 1 .*exif_transpose'):
+    with pytest.warns(
+        foreload.Warning, match='`datasets` would rotate .*"image" of sample 1 .*exif_transpose'
+    ):
         list(ImageDataset.from_huggingface(turned, batch_size=2, **IN_ORDER))
     list(ImageDataset.from_huggingface(turned, batch_size=2, orientation="ignore", **IN_ORDER))
     list(ImageDataset.from_huggingface(saved, batch_size=4, **IN_ORDER))
@@ -287,7 +289,7 @@ def test_hugging_face_files_that_were_replaced_are_refused(saved: Any, tmp_path:
     else:
         one.rename(tmp_path / "before") if how == "moved" else shutil.rmtree(one)
         two.rename(one)
-    refused(lambda: ImageDataset.from_huggingface(loaded, batch_size=4), "was replaced", "load it anew")
+    refused(lambda: ImageDataset.from_huggingface(loaded, batch_size=4), "has been replaced", "load it again")
     anew = datasets.load_from_disk(str(one))
     settings = {"shuffle": False, "fields": ["image", "row"], "rebuild_index": True}
     ours = ImageDataset.from_huggingface(anew, batch_size=20, **settings)

@@ -139,7 +139,7 @@ def test_images_of_their_own_sizes_beside_others(root: Path) -> None:
             (3, *array(mask).shape) for mask in batch["seg.png"]
         ]
         assert np.array_equal(array(batch["right.jpg"]), right[8 * at : 8 * at + 8])
-        with pytest.raises(AttributeError, match=r'sizes of their own: batch\["left.jpg"\]'):
+        with pytest.raises(AttributeError, match=r'different sizes: use batch\["left.jpg"\]'):
             _ = batch.images
 
 
@@ -149,34 +149,42 @@ def test_what_cannot_be_is_refused(root: Path) -> None:
             load(root, asked, transforms)
 
     pair, follow = ["left.jpg", "right.jpg"], fields.Image
-    refused(pair, {"left.jpg": LIST}, r'transforms: says nothing of the image "right.jpg".*follows=')
+    refused(pair, {"left.jpg": LIST}, r'transforms: has no list for the image "right.jpg".*follows=')
     refused(pair, {"rigth.jpg": LIST}, r'transforms: names "rigth.jpg".*there are "left.jpg", "right.jpg"')
-    refused(["left.jpg", "seg.png"], {"seg.png": LIST}, r'names "seg.png", which is no image.*are "left.jpg"')
-    refused(["cls"], {"left.jpg": LIST}, "no image of fields: there is none")
+    refused(
+        ["left.jpg", "seg.png"], {"seg.png": LIST}, r'names "seg.png", which is not an image.*are "left.jpg"'
+    )
+    refused(["cls"], {"left.jpg": LIST}, "not an image field: there is none")
     refused(pair, {}, "transforms: is empty")
     refused(
         pair, {"left.jpg": LIST, "right.jpg": [T.Normalize((0,) * 3, (1,) * 3)]}, r'"right.jpg": step 1 of 1'
     )
-    refused(pair, {"left.jpg": LIST, "right.jpg": [3]}, "no transform of foreload.transforms")
+    refused(pair, {"left.jpg": LIST, "right.jpg": [3]}, "not a transform of foreload.transforms")
     refused(pair, {"left.jpg": LIST, 3: LIST}, "has the key 3, must be names of image fields")
     refused(
-        ["left.jpg", follow("right.jpg", follows="centre.jpg")], LIST, r'follows "centre.jpg", no image.*are'
+        ["left.jpg", follow("right.jpg", follows="centre.jpg")],
+        LIST,
+        r'follows "centre.jpg", but that is not an image.*are',
     )
-    refused(
-        ["LEFT.JPG"], {"LEFT.JPG": LIST}, r'fields: has "LEFT.JPG", but .* lower case.*ask for "left.jpg"'
-    )
+    refused(["LEFT.JPG"], {"LEFT.JPG": LIST}, r'fields: has "LEFT.JPG", but .* lower case.*use "left.jpg"')
     both = ["left.jpg", follow("right.jpg", follows="left.jpg")]
     refused(
-        both, {"left.jpg": LIST, "right.jpg": LIST}, r'"right.jpg", which follows "left.jpg".*leave out one'
+        both, {"left.jpg": LIST, "right.jpg": LIST}, r'"right.jpg", which follows "left.jpg".*remove the list'
     )
     refused(
-        [*both, follow("depth.png", follows="right.jpg")], LIST, r'"right.jpg", which follows another image'
+        [*both, follow("depth.png", follows="right.jpg")],
+        LIST,
+        r'"right.jpg", but that follows another image',
     )
-    refused([*pair, fields.Mask("seg.png", follows="cls")], LIST, r'"seg.png", which follows "cls", no image')
-    refused([*pair, {"name": "cls", "follows": "left.jpg"}], LIST, r'has "cls", which has no geometry')
+    refused(
+        [*pair, fields.Mask("seg.png", follows="cls")],
+        LIST,
+        r'"seg.png", which follows "cls", but that is not an image',
+    )
+    refused([*pair, {"name": "cls", "follows": "left.jpg"}], LIST, r'has "cls" with follows=')
     loader = load(root, pair)
     with pytest.raises(
-        foreload.ConfigError, match=r'field: is "seg.png", the images of a sample are "left.jpg"'
+        foreload.ConfigError, match=r'field: is "seg.png", must be one of the image fields "left.jpg"'
     ):
         loader.view(0, field="seg.png")
 
@@ -189,7 +197,7 @@ def test_the_image_of_a_dataset_without_fields_may_be_named(dataset: Path) -> No
 
 def test_followers_of_another_size_fail_their_sample(root: Path) -> None:
     with pytest.raises(
-        foreload.SampleError, match=r'field "small.jpg": is 33.30 pixels, and "left.jpg".*alike'
+        foreload.SampleError, match=r'field "small.jpg": is 33.30 pixels, but "left.jpg".*same size'
     ):
         list(load(root, ["left.jpg", "small.jpg"]))
 
@@ -244,7 +252,7 @@ def test_damage_is_concealed_counted_and_named_with_its_field(tmp_path: Path) ->
 
     shards.make(tmp_path, 8, 1, damaged)
     loader = load(tmp_path, ["left.jpg", "right.jpg"], [T.Resize((24, 24))])
-    with pytest.warns(foreload.Warning, match="damaged and decoded all the same") as told:
+    with pytest.warns(foreload.Warning, match="damaged and were decoded anyway") as told:
         list(batches := iter(loader))
     assert len(told) == 1
     named = {entry["sample_id"]: entry["message"] for entry in loader.concealed}
@@ -351,7 +359,7 @@ def test_the_reason_for_the_cpu_names_the_field(root: Path) -> None:
     each = {"left.jpg": LIST, "right.jpg": []}
     loader = load(root, ["left.jpg", "right.jpg"], each, device="auto")
     assert (loader.device, load(root, ["left.jpg"]).device_reason) == ("cpu", "as asked")
-    assert 'which the transforms of "right.jpg" leave them' in loader.device_reason
+    assert 'from the transforms of "right.jpg"' in loader.device_reason
     assert "without images" in load(root, ["cls"], None, device="auto").device_reason
 
 

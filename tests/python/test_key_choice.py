@@ -73,9 +73,9 @@ def test_a_sample_without_any_of_several_keys(tmp_path: Path) -> None:
     with pytest.raises(foreload.SampleError, match=r'sample 2, key "000002" .*"jpg;png"'):
         list(load(root, ["jpg;png"]))
     for asked, why in (
-        (["jpg;"], "is empty"),
-        (["jpg;txt"], '"txt" is of another kind'),
-        (["image;png"], "no keys of members"),
+        (["jpg;"], "an empty key"),
+        (["jpg;txt"], '"txt" implies another kind'),
+        (["image;png"], "not member keys"),
         (["gif;bmp"], "which no sample of"),
     ):
         with pytest.raises(foreload.ConfigError, match=re.escape(why)):

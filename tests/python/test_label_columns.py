@@ -77,7 +77,7 @@ def test_columns_of_a_table(dataset: Path, tmp_path: Path, separator: str) -> No
         writer.writerows(rows(dataset))
     check(dataset, table, ["age", "score", "name"])
     table.write_text(table.read_text().replace("age", "age" + separator, 1))
-    with pytest.raises(foreload.ConfigError, match=r"labels: .*line 2: is no row of the table"):
+    with pytest.raises(foreload.ConfigError, match=r"labels: .*line 2: is not a valid row"):
         foreload.ImageLoader(dataset, labels=table, fields=["image", "age"])
 
 
@@ -122,9 +122,9 @@ def test_what_does_not_fit_is_refused(dataset: Path, tmp_path: Path) -> None:
         with pytest.raises(foreload.ConfigError, match=f"^config: labels: .*{message}"):
             foreload.ImageLoader(dataset, labels=table, fields=["image", "age"], **settings)
 
-    refused(made[1:], "has no row for 1 of 60 samples, for one number 59")
+    refused(made[1:], "has no row for 1 of 60 samples, e.g. sample 59")
     refused([*made, made[3]], "line 61: names .* as line 4 does")
-    refused([{"who": 1}], "has no column that says which sample")
+    refused([{"who": 1}], "has no column that identifies the sample")
     refused(
         [{**row, "age": None if number == 7 else 3} for number, row in enumerate(made)],
         'line 8: "age" is empty',
@@ -135,18 +135,18 @@ def test_what_does_not_fit_is_refused(dataset: Path, tmp_path: Path) -> None:
         "line 60: sample_id is 60, must be a whole number from 0 to 59",
     )
     table.write_text("{")
-    with pytest.raises(foreload.ConfigError, match="line 1: is no JSON object"):
+    with pytest.raises(foreload.ConfigError, match="line 1: is not a JSON object"):
         foreload.ImageLoader(dataset, labels=table)
     with pytest.raises(foreload.ConfigError, match=r"must be a file that ends in .*jsonl"):
         foreload.ImageLoader(dataset, labels=tmp_path / "t.xlsx")
-    with pytest.raises(foreload.ConfigError, match="has 59 values, the dataset 60 samples"):
+    with pytest.raises(foreload.ConfigError, match="has 59 values, but the dataset has 60 samples"):
         foreload.ImageLoader(dataset, labels=np.arange(59))
     with pytest.raises(foreload.ConfigError, match="labels: is 3, must be the path or URL of a table"):
         foreload.ImageLoader(dataset, labels=3)
     several = [{"file_name": row["file_name"], "age": 1, "score": 2} for row in made]
     table.write_text("".join(json.dumps(line) + "\n" for line in several))
     with pytest.raises(
-        foreload.ConfigError, match='has the columns "age", "score", none of them called "label"'
+        foreload.ConfigError, match='has the columns "age", "score", but none is called "label"'
     ):
         foreload.ImageLoader(dataset, labels=table)
 
@@ -163,7 +163,7 @@ def test_a_row_is_of_one_file(tmp_path: Path) -> None:
     )
     table.write_text("\ufefffile_name,label\nk/0,7\nk/1,8\n")
     with pytest.raises(
-        foreload.ConfigError, match=r'line 3: "k/1" is .*1\.jpg and .*1\.webp: write its extension'
+        foreload.ConfigError, match=r'line 3: "k/1" matches both .*1\.jpg and .*1\.webp: write its extension'
     ):
         foreload.ImageLoader(tmp_path / "one", **settings)
     table.write_text(
@@ -172,7 +172,8 @@ def test_a_row_is_of_one_file(tmp_path: Path) -> None:
     (batch,) = foreload.ImageLoader(tmp_path / "one", **settings)
     assert array(batch.labels).tolist() == [7, 8, 8, 8]
     with pytest.raises(
-        foreload.ConfigError, match=r'line 2: "k/0" is .*one/k/0\.png and .*two/k/0\.png: write .*sample_id'
+        foreload.ConfigError,
+        match=r'line 2: "k/0" matches both .*one/k/0\.png and .*two/k/0\.png: write .*sample_id',
     ):
         foreload.ImageLoader([tmp_path / "one", tmp_path / "two"], **settings)
 
@@ -193,9 +194,7 @@ def test_a_column_is_not_taken_for_a_member(tmp_path: Path) -> None:
         ("x.seg.png", "a mask by its name"),
         ("small.npy", "a member of the shards"),
     ]:
-        message = (
-            f'^config: fields: has "{column}", which is {is_too}, and a column of labels=: rename the column'
-        )
+        message = f'^config: fields: has "{column}", which is both {is_too} and a column of labels=: rename'
         with pytest.raises(foreload.ConfigError, match=message):
             loaded(column, *([] if column == "left.jpg" else [column]))
     for column in ("cls", "label", "age", "Age"):

@@ -213,7 +213,7 @@ def test_a_named_column_has_the_labels_that_libraries_read(
         if any(missing) or (kind == "integer" and not all(0 <= value < 2**32 - 1 for value in values)):
             with pytest.raises(
                 foreload.ConfigError if all(missing) else foreload.DatasetError,
-                match=r"has no label for|is no class|class number from 0|has no values",
+                match=r"has no label for|is not a class number|class number from 0|has no values",
             ):
                 loader_of(path, **named)
             continue
@@ -243,7 +243,7 @@ def test_each_label_has_an_index_and_a_fingerprint_of_its_own(tmp_path: Path) ->
         fine.load_state_dict(usual.state_dict())
     # A manifest with another class is another dataset, found at the next start.
     (root / "all.csv").write_text("file_name,label,fine\n" + rows.replace("5.png,1,2", "5.png,1,7"))
-    with pytest.warns(foreload.Warning, match="labels its sample 5 7, labelled it 2"):
+    with pytest.warns(foreload.Warning, match="has label 7 for its sample 5, but had 2"):
         assert loader_of(root / "all.csv", label="fine").targets.tolist()[-1] == 7
 
 
@@ -251,7 +251,7 @@ def test_fractions_in_any_shard_are_no_classes(tmp_path: Path) -> None:
     path = write_mds(tmp_path, "label", [1.0, 2.0, 3.0, 0.5, 1.0, 2.0])
     loader = loader_of(path)
     assert not hasattr(loader, "targets")
-    with pytest.raises(AttributeError, match=r'"label" has numbers with fractions, which are no classes'):
+    with pytest.raises(AttributeError, match=r'"label" has numbers with fractions, which cannot be class'):
         _ = loader.targets
     values = [
         value
@@ -301,13 +301,13 @@ REFUSED: list[tuple[str, Callable[[Path], Path], dict[str, Any], str]] = [
         "a likely column is proposed",
         lambda root: write_mds(root, "fine_label", [0, 1, 2, 0, 1, 2]),
         {},
-        r'"fine_label" \(whole numbers\).*label="fine_label" takes classes',
+        r'"fine_label" \(integers\).*label="fine_label" takes classes',
     ),
     (
         "a column that there is not",
         lambda root: write_mds(root, "label", [0, 1, 2, 0, 1, 2]),
         {"label": "fine"},
-        r'label: is "fine", which is no column with .*"label" \(whole numbers\)',
+        r'label: is "fine", which is not a column with .*"label" \(integers\)',
     ),
     (
         "a tar names its members",
@@ -325,7 +325,7 @@ REFUSED: list[tuple[str, Callable[[Path], Path], dict[str, Any], str]] = [
         "semicolons",
         lambda root: [(root / "a.csv").write_text("file_name;label\n0.png;1\n"), root / "a.csv"][1],
         {},
-        r"values seem to be separated by ';', and must be by commas",
+        r"values seem to be separated by ';': use commas",
     ),
 ]
 
@@ -370,10 +370,10 @@ def test_a_cls_that_is_named_has_names_of_classes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        ([0, "cat", 1, 0, 1, 2], 'has the class number 0, and others names such as "cat": write numbers'),
+        ([0, "cat", 1, 0, 1, 2], 'has the class number 0, but others have class names such as "cat": write'),
         (
             [0, 1, 2, "cat", "cat", "dog"],
-            "names of classes as labels, and .*0.tar has class numbers: write one",
+            "class names as labels, but .*0.tar has class numbers: write the same",
         ),
     ],
 )
@@ -389,13 +389,13 @@ def test_directories_in_a_tar_are_no_classes(tmp_path: Path) -> None:
             member.size = len(data)
             tar.addfile(member, io.BytesIO(data))
     with pytest.raises(
-        AttributeError, match=r'directories within a tar are no classes \("cat/1".*unpack the tar'
+        AttributeError, match=r'directories inside a tar are not classes \(e.g. "cat/1".*extract the tar'
     ):
         _ = loader_of(tmp_path / "train.tar").targets
 
 
 def test_class_directories_have_no_column(dataset: Path) -> None:
-    with pytest.raises(foreload.ConfigError, match=r"label: is .* names of its directories: leave label out"):
+    with pytest.raises(foreload.ConfigError, match=r"label: is .* names of its directories: omit label"):
         loader_of(dataset, label="fine")
 
 

@@ -49,13 +49,13 @@ def _has_ipv6() -> bool:
 @pytest.mark.parametrize(
     ("given", "complaint"),
     [
-        ("0.0.0.0:7100", "every interface, must be the address by which other nodes reach this one"),
-        ("[::]:1", "every interface"),
+        ("0.0.0.0:7100", "all interfaces; must be the address at which other nodes reach this one"),
+        ("[::]:1", "all interfaces"),
         ("", "must be like"),
         ("127.0.0.1:x", "must be like"),
         ("127.0.0.1:70000", "must be like"),
         (":7100", "must be like"),
-        ("192.0.2.77:7100", "is no address of this node"),
+        ("192.0.2.77:7100", "is not an address of this node"),
         ("no-such-host.invalid:1", "cannot be looked up"),
     ],
 )
@@ -89,13 +89,15 @@ def test_no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "gethostname", lambda: "localhost")
     listening = _listen.listen_address()
     assert listening.address in ("127.0.0.1", "::1")
-    assert listening.reason == "the address of this node's name localhost, since no launcher says more"
+    assert listening.reason.startswith(
+        "the address of this node's name localhost, because the launcher's network"
+    )
     with pytest.raises(foreload.ConfigError, match=r"cannot be reached by other nodes: give the address"):
         listening.refuse_if_unreachable(2)
     monkeypatch.setattr(socket, "gethostname", lambda: "no-such-host.invalid")
     with pytest.raises(
         foreload.ConfigError,
-        match=r'no launcher says .* host name=no-such-host.invalid cannot .*peers={"listen": "address:port"}',
+        match=r'network is unknown, and the host name=no-such-host.invalid cannot .*peers={"listen": "address:port"}',
     ):
         _listen.listen_address()
     monkeypatch.setenv("MASTER_ADDR", "no-such-host.invalid")

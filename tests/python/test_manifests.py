@@ -160,14 +160,14 @@ def test_a_column_that_names_no_files_is_refused(pairs: Path) -> None:
 
     refused(
         "masks/9.png",
-        r'sample 1: its column "mask" names .*masks/9\.png, which is no file: correct the paths',
+        r'sample 1: its column "mask" names .*masks/9\.png, which is not an existing file: correct the paths',
     )
-    refused("ftp://a/b.png", 'sample 1: its column "mask" names ftp://a/b.png, which a manifest may not name')
+    refused("ftp://a/b.png", 'sample 1: its column "mask" names ftp://a/b.png, which has an unsupported URL')
     refused(
         "http://localhost/a.png?X-Amz-Signature=1", 'sample 1: its column "mask" names a URL with a secret'
     )
-    refused("", "the sample has no such member: only a field", foreload.Error)
-    with pytest.raises(foreload.ConfigError, match='has "n", a column of numbers, as another kind'):
+    refused("", "the sample has no such member: if it may be missing", foreload.Error)
+    with pytest.raises(foreload.ConfigError, match='has "n", a column of numbers, with another kind'):
         foreload.ImageLoader(next(pairs.glob("*.csv")), fields=["image", fields.Mask("n")], image_size=8)
 
 

@@ -57,7 +57,7 @@ def test_turned_images_are_reported_once(tmp_path: Path, kind: str, metadata: An
     assert len(ignored) == 4
     loader = foreload.ImageLoader(tmp_path, **settings, orientation="warn", threads=1)
     with pytest.warns(
-        foreload.Warning, match=r"turned or mirrored.* sample 2 .*2\.\w+\), of orientation 6"
+        foreload.Warning, match=r"rotates or mirrors.* sample 2 .*2\.\w+\), with orientation 6"
     ) as said:
         reported = [np.from_dlpack(batch.images).copy() for batch in loader]
     assert len(said) == 1

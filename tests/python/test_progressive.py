@@ -57,12 +57,12 @@ def test_a_training_goes_on_with_its_size(dataset: Path) -> None:
 
 @pytest.mark.parametrize("wrong", [{0: 16}, {1: 0}, {"a": 16}, {1.5: 16}, [16, 24], {1: 20_000}])
 def test_what_is_no_size_by_epoch_is_refused(dataset: Path, wrong: Any) -> None:
-    with pytest.raises(ConfigError, match=r"image_size_from: is .*, must be a dict of epochs from 1 on"):
+    with pytest.raises(ConfigError, match=r"image_size_from: is .*, must be a dict that maps epochs, from 1"):
         load(dataset, image_size_from=wrong)
 
 
 def test_a_list_of_transforms_has_one_size(dataset: Path) -> None:
-    with pytest.raises(ConfigError, match="image_size_from: is given beside transforms"):
+    with pytest.raises(ConfigError, match="image_size_from: cannot be combined with transforms"):
         ImageLoader(dataset, image_size_from={1: 24}, transforms=[T.RandomResizedCrop(16)])
 
 

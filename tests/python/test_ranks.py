@@ -250,13 +250,13 @@ def test_contradictions_are_told(
     assert [str(one.message).startswith(("torch", "RANK")) for one in caught] == [True] * bool(told)
     if told:
         assert told in str(caught[0].message)
-        assert "give rank= and world_size=" in str(caught[0].message)
+        assert "pass rank= and world_size=" in str(caught[0].message)
 
 
 def test_frameworks_of_which_one_alone_knows_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
     with_torch(monkeypatch, 0, 1)
     with_jax(monkeypatch, 1, 4)
-    complaint = "torch.distributed says rank 0 of 1, but jax.distributed says rank 1 of 4: give rank="
+    complaint = "torch.distributed says rank 0 of 1, but jax.distributed says rank 1 of 4: pass rank="
     with pytest.raises(foreload.ConfigError, match=f"^config: world_size: {complaint}"):
         _ranks.resolve(None, None)
     assert _ranks.resolve(1, 4) == (1, 4)
@@ -376,5 +376,5 @@ def test_a_ranks_part_of_the_memory(dataset: Path, monkeypatch: pytest.MonkeyPat
     settings = {"batch_size": 16, "image_size": 64}
     foreload.ImageLoader(dataset, **settings)
     put(monkeypatch, {"LOCAL_WORLD_SIZE": "1000000"})
-    with pytest.raises(foreload.ConfigError, match=r"config: batch_size: .* this rank's part"):
+    with pytest.raises(foreload.ConfigError, match=r"config: batch_size: .*this rank's share"):
         foreload.ImageLoader(dataset, **settings)

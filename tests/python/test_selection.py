@@ -101,7 +101,7 @@ def test_shards_that_cannot_be_read(tmp_path: Path) -> None:
     assert epoch(skipping) == list(range(12))
     for path, data in zip(shards, whole, strict=True):
         path.write_bytes(data)
-    with pytest.warns(foreload.Warning, match="can be read, and could not when it was indexed"):
+    with pytest.warns(foreload.Warning, match="can be read now, but could not be read when it was indexed"):
         repaired = foreload.ImageLoader(root, bad_shards="skip", **settings)
     assert epoch(repaired) == list(range(24))
     with pytest.raises(foreload.Error, match="dataset"):
@@ -177,19 +177,19 @@ def test_they_resume_at_every_step(dataset: Path, extra: dict) -> None:
         ({"weights": "even"}, 'weights: is "even", must be "balanced"'),
         ({"weights": [1.0, 2.0]}, "weights: are 2, must be one for each of the dataset's 60 samples"),
         ({"weights": [-1.0] * 60}, "weights: sample 0 has -1.0, must be 0, or from 1e-50 to 1e50"),
-        ({"weights": [0.0] * 60}, "weights: leave nothing to draw"),
-        ({"weights": [-0.0] * 60}, "weights: leave nothing to draw"),
+        ({"weights": [0.0] * 60}, "weights: exclude all samples"),
+        ({"weights": [-0.0] * 60}, "weights: exclude all samples"),
         ({"weights": [1e308] * 60}, "weights: sample 0 has 1e308, must be 0, or"),
-        ({"weights": [float("nan")] * 60}, "weights: has NaN at place 0, must be "),
+        ({"weights": [float("nan")] * 60}, "weights: has NaN at index 0, must be "),
         ({"weights": {"class_0": 5.0, 0: 1.0}}, "weights: names class 0 twice"),
         (
             {"weights": {"class_0": "much"}},
-            'weights: has "class_0": "much", must be "balanced", a dict of classes',
+            'weights: has "class_0": "much", must be "balanced", a dict from classes',
         ),
-        ({"weights": [1, True]}, "weights: has True at place 1, must be .*one finite number for each sample"),
-        ({"indices": [-1]}, "indices: has -1 at place 0, must be numbers of samples"),
-        ({"indices": [False, True]}, "indices: has False at place 0, must be numbers"),
-        ({"classes": [1.5]}, "classes: has 1.5 at place 0, must be a list of names or numbers"),
+        ({"weights": [1, True]}, "weights: has True at index 1, must be .*one finite weight for each sample"),
+        ({"indices": [-1]}, "indices: has -1 at index 0, must be sample numbers"),
+        ({"indices": [False, True]}, "indices: has False at index 0, must be sample numbers"),
+        ({"classes": [1.5]}, "classes: has 1.5 at index 0, must be a list of class names or class numbers"),
         ({"weights": {"dog": 2.0}}, 'weights: .*"dog"'),
         ({"weights": "balanced", "shuffle": False}, "weights: needs shuffle=True"),
         ({"ratios": [1, 2]}, "ratios: are 2, must be one for each of the 1 datasets"),

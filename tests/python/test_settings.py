@@ -205,11 +205,11 @@ def test_a_path_is_a_path(of: type, dataset: Path, tmp_path: Path, monkeypatch: 
         ("dtype", "float64", 'is "float64", must be one of float32, float16, bfloat16, uint8'),
         ("train", 1, "is 1, must be True or False"),
         ("memory", "3 bananas", 'is "3 bananas", must be a number of bytes above 0, or a size'),
-        ("indices", [4, 0.5], "has 0.5 at place 1, must be numbers of samples"),
-        ("classes", "cat", 'is "cat", must be a list of names or numbers'),
+        ("indices", [4, 0.5], "has 0.5 at index 1, must be sample numbers"),
+        ("classes", "cat", 'is "cat", must be a list of class names or class numbers'),
         ("cache", "/nvme", r'is "/nvme", must be a foreload.Directory\(path, size\)'),
-        ("cache", [foreload.Directory("a", 1), foreload.Directory("b", 1)], "has two of foreload.Directory"),
-        ("cache", [foreload.Directory("a", 1), foreload.Ram(1)], "from the fastest to the slowest"),
+        ("cache", [foreload.Directory("a", 1), foreload.Directory("b", 1)], "has foreload.Directory twice"),
+        ("cache", [foreload.Directory("a", 1), foreload.Ram(1)], "before the faster foreload.Ram"),
         ("cache", [], r"must be a foreload.Directory\(path, size\), a foreload.Ram\(size\)"),
         ("cache", [None], "must be a foreload.Directory"),
         ("cache", [foreload.Ram("1MB"), None], r'is \(foreload.Ram\(size="1MB"\), None\), must be'),
@@ -264,20 +264,20 @@ def test_what_may_be_none_is_the_default(dataset: Path) -> None:
         ("transform", "from_torchvision"),
         ("pin_memory", 'device="cuda"'),
         ("prefetch_factor", "memory="),
-        ("collate_fn", "leave it out"),
+        ("collate_fn", "remove it"),
         ("sampler", "indices="),
-        ("persistent_workers", "leave it out"),
+        ("persistent_workers", "remove it"),
         ("worker_init_fn", "no worker processes"),
         ("generator", "seed=N"),
-        ("batchsize", "is batch_size meant?"),
-        ("imagesize", "is image_size meant?"),
+        ("batchsize", "did you mean batch_size?"),
+        ("imagesize", "did you mean image_size?"),
         ("zebra", r"help\(foreload.ImageLoader\)"),
     ],
 )
 def test_unknown_settings_are_answered_with_the_equivalent(dataset: Path, name: str, answer: str) -> None:
     with pytest.raises(foreload.ConfigError, match=answer) as refused:
         foreload.ImageLoader(dataset, **{name: 4})
-    assert str(refused.value).startswith(f"config: {name}: is no setting of ImageLoader")
+    assert str(refused.value).startswith(f"config: {name}: is not a setting of ImageLoader")
 
 
 def test_a_setting_of_images_is_none_of_files(dataset: Path) -> None:
@@ -299,7 +299,7 @@ def test_former_keywords_of_the_cache_are_answered(dataset: Path, flat: dict, eq
     for of in LOADERS:
         with pytest.raises(foreload.ConfigError) as refused:
             of(dataset, **flat)
-        assert str(refused.value).endswith(f"give {equivalent}")
+        assert str(refused.value).endswith(f"use {equivalent}")
 
 
 def test_no_setting_may_be_given_twice(dataset: Path) -> None:

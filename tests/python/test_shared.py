@@ -348,13 +348,15 @@ def test_without_a_place_to_meet_each_makes_its_own(dataset: Path, tmp_path: Pat
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FORELOAD_RUNTIME_DIR", str(tmp_path / "missing"))
         loader = foreload.ImageLoader(dataset, batch_size=4, image_size=32, device="cpu", shared=True)
-        with pytest.warns(foreload.Warning, match="makes its batches for itself alone.*FORELOAD_RUNTIME_DIR"):
+        with pytest.warns(
+            foreload.Warning, match="cannot share batches and makes its own.*FORELOAD_RUNTIME_DIR"
+        ):
             assert [digest(batch) for batch in loader] == alone(dataset)
 
 
 def test_what_cannot_be_shared_is_refused(dataset: Path) -> None:
     for settings, said in (
-        ({"cpu_decode": "never"}, "has the CPU decode"),
+        ({"cpu_decode": "never"}, "decodes on the CPU"),
         ({"peers": "auto", "cache": foreload.Ram("1GB")}, "peers"),
         ({"shared": 3}, "must be True, False or a name"),
         ({"shared_window": 0}, "shared_window"),

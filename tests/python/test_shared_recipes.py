@@ -21,7 +21,9 @@ from shared_consumer import digest
 
 USUAL: dict[str, Any] = {"batch_size": 4, "device": "cpu"}
 SMALL = {"image_size": 32}
-FIRST_DAMAGED = re.compile(r"the first is sample (?P<sample>\d+) \(.*\): (?P<message>.*); `concealed` of")
+FIRST_DAMAGED = re.compile(
+    r"the first is sample (?P<sample>\d+) \(.*\): (?P<message>.*)\. The loader's `concealed`"
+)
 
 RECIPES: dict[str, dict[str, Any]] = {
     "crop": SMALL,

@@ -85,7 +85,7 @@ def test_states_wait_for_their_acknowledgement(dataset: Path, tmp_path: Path) ->
     for _ in range(2):
         next(batches)
         states.append(loader.state_dict())
-    with pytest.raises(UnavailableError, match=r"2 states .* keep_states .* loader.acknowledge"):
+    with pytest.raises(UnavailableError, match=r"2 saved states .* keep_states .* loader.acknowledge"):
         loader.state_dict()
     loader.acknowledge(states[1])
     assert source.acknowledged == ["k14"]
@@ -100,7 +100,7 @@ def test_states_wait_for_their_acknowledgement(dataset: Path, tmp_path: Path) ->
     # A state that was acknowledged is still one to go on from; older ones are gone.
     resumed = with_keys(Seekable(dataset, 2000), rehearsal=rehearsal(tmp_path / "kept"))
     resumed.load_state_dict(states[0])
-    with pytest.raises(UnavailableError, match=r"snapshot 0 .* is not there"):
+    with pytest.raises(UnavailableError, match=r"snapshot 0 .* does not exist"):
         next(iter(resumed))
     del resumed
     gc.collect()
@@ -119,7 +119,7 @@ def test_a_directory_with_states_is_not_overwritten(dataset: Path, tmp_path: Pat
     del loader, other
     gc.collect()
     fresh = with_keys(Seekable(dataset, 200), rehearsal=rehearsal(tmp_path / "kept"))
-    with pytest.raises(ConfigError, match=r"has the states of an earlier run: load one"):
+    with pytest.raises(ConfigError, match=r"contains states of an earlier run: load one"):
         next(iter(fresh))
 
 
@@ -164,7 +164,7 @@ def test_withdrawn_samples_are_in_no_file(tmp_path: Path) -> None:
     # A state that names them goes on without them, and says so.
     resumed = with_keys(Marked(tmp_path, 300), **settings)
     resumed.load_state_dict(older)
-    with pytest.warns(foreload.Warning, match=r"\d+ of \d+ samples that the state's rehearsal buffer had"):
+    with pytest.warns(foreload.Warning, match=r"\d+ of the \d+ samples in the state's rehearsal buffer"):
         batches = iter(resumed)
     rehearsed: Counter[str] = Counter()
     for batch in batches:
@@ -226,7 +226,7 @@ def test_the_directory_keeps_its_size(dataset: Path, tmp_path: Path) -> None:
 def test_a_buffer_in_memory_alone_says_that_no_state_has_it(dataset: Path) -> None:
     loader = with_keys(Seekable(dataset, 200), rehearsal=Rehearsal(50))
     next(iter(loader))
-    with pytest.warns(foreload.Warning, match=r"in memory alone.*directory=PATH"):
+    with pytest.warns(foreload.Warning, match=r"only in memory.*directory=PATH"):
         state = loader.state_dict()
     assert state["snapshot"] is None
 
@@ -299,7 +299,7 @@ def test_kinds_of_loaders_are_not_mixed_up(dataset: Path) -> None:
         batch_size=10,
         fields=["jpg", fields.Text("__key__")],
     )
-    with pytest.raises(ConfigError, match=r"is not what StreamLoader.state_dict"):
+    with pytest.raises(ConfigError, match=r"is not a state from StreamLoader.state_dict"):
         loader.load_state_dict(state)
     other = with_keys(Seekable(dataset, 30)).state_dict()
     with pytest.raises(ConfigError, match=r"seed: is 0, but the state was saved with 3"):

@@ -213,7 +213,7 @@ def test_what_another_run_saved_is_not_touched(dataset: Path, tmp_path: Path) ->
     begun = together(2, tmp_path, take, tmp_path, "folder", [], 3, dataset)
     loader = one_rank({}, tmp_path, "folder")
     loader.load_state_dict([result["state"] for result in begun])
-    with pytest.raises(ConfigError, match=r"kept has the states of an earlier run"):
+    with pytest.raises(ConfigError, match=r"kept contains states of an earlier run"):
         next(iter(loader))
     del loader
     alone = one_rank({}, tmp_path, "folder")
@@ -239,8 +239,8 @@ def test_ranks_that_begin_at_other_steps_are_told(dataset: Path, tmp_path: Path)
     late = together(2, tmp_path, take, tmp_path, "folder", states, 2, dataset, False)
     states = [early[0]["state"], late[1]["state"]]
     said = together(2, tmp_path, begin_elsewhere, tmp_path, states)
-    assert "is of step 4 for rank 1 and of step 2 for this one" in said[0]
-    assert "is of step 2 for rank 0 and of step 4 for this one" in said[1]
+    assert "is of step 4 for rank 1 and of step 2 for this rank" in said[0]
+    assert "is of step 2 for rank 0 and of step 4 for this rank" in said[1]
 
 
 def without_keys(
@@ -303,8 +303,8 @@ def test_who_cannot_begin_tells_the_others(dataset: Path, tmp_path: Path) -> Non
     began = time.monotonic()
     said = together(3, tmp_path, begin_or_not, tmp_path, [result["state"] for result in begun])
     assert time.monotonic() - began < 60, "nobody waits for the time-out of 120 seconds"
-    assert "kept.2 has the states of an earlier run" in said[2]
-    assert all("rank 2 of a stream cannot begin" in of_rank for of_rank in said[:2])
+    assert "kept.2 contains states of an earlier run" in said[2]
+    assert all("rank 2 of the stream failed to start" in of_rank for of_rank in said[:2])
 
 
 def with_a_journal(place: dict[str, Any], home: Path, states: list[Any], name: str) -> str:
@@ -323,7 +323,7 @@ def test_a_journal_begins_anew(dataset: Path, tmp_path: Path) -> None:
     states = [json.loads(state) for state in together(2, tmp_path, with_a_journal, tmp_path, [], "journal")]
     (tmp_path / "journal.2").touch()
     for said in together(3, tmp_path, with_a_journal, tmp_path, states, "journal"):
-        assert "where the number of ranks changes a journal begins anew" in said
+        assert "a run with another number of ranks needs a new journal" in said
     together(3, tmp_path, with_a_journal, tmp_path, states, "later")
     assert {path.name for path in tmp_path.glob("later*")} == {"later.0", "later.1", "later.2"}
 
@@ -362,7 +362,7 @@ def test_a_directory_out_of_reach_costs_its_part_of_the_buffer_and_a_warning(
     ended = together(2, tmp_path, take, tmp_path, "folder", states, 50, dataset)
     for result in ended:
         (told,) = result["told"]
-        assert "kept.2 has no snapshot 0, which is of rank 2 of 3" in told
+        assert "kept.2 has no snapshot 0 of rank 2 of 3" in told
     new = [key for result in [*begun, *ended] for key in result["new"]]
     assert sorted(new) == sorted(keys)
 
@@ -375,8 +375,8 @@ def test_states_have_to_be_those_of_all_ranks_and_of_one_step(dataset: Path, tmp
     loader = one_rank({}, tmp_path, "folder")
     for states, message in [
         ([], "is an empty list"),
-        (first, "is that of rank 0 of 2, and this is rank 0 of 1: .* here of 2"),
-        ([first, first], "is that of rank 0 of 2, rank 0 of 2, and this is"),
+        (first, "is the state of rank 0 of 2, but this is rank 0 of 1: .* all 2 former"),
+        ([first, first], "is the state of rank 0 of 2, rank 0 of 2, but this is"),
         ([first, {**second, "step": 2}], "is of step 3 for rank 0 of 2 and of step 2 for rank 1 of 2"),
         ([{**first, "identity": {**first["identity"], "seed": 9}}, second], "seed: is 3, but the state"),
     ]:
@@ -404,12 +404,12 @@ def test_an_iterator_cannot_be_divided_anew_unless_it_gives_nothing_again(
     states = together(2, tmp_path, begin_iterator, dataset, True)
     loader = load(Seekable(dataset, 200))
     loader.load_state_dict(states)
-    with pytest.raises(ConfigError, match=r"world_size: the iterator \"s\" goes on by `seek`"):
+    with pytest.raises(ConfigError, match=r"world_size: the iterator \"s\" resumes with `seek`"):
         next(iter(loader))
     states = together(2, tmp_path, begin_iterator, dataset, False)
     loader = load(samples(dataset, 20))
     loader.load_state_dict(states)
-    with pytest.warns(foreload.Warning, match="samples had arrived when the state was saved"):
+    with pytest.warns(foreload.Warning, match="samples were received before the state was saved"):
         list(loader)
     stats = balanced(loader)
     assert stats["lost"] == sum(state["account"]["queued"] for state in states) > 0

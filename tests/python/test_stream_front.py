@@ -365,7 +365,7 @@ def test_states_in_dali_are_refused_where_they_would_be_wrong(dataset: Path) -> 
     for wrong in (0, True, "5", 2.0):
         with pytest.raises(ConfigError, match=r"states_every: is .*must be a whole number"):
             dali_source([], states_every=wrong)
-    with pytest.raises(ConfigError, match=r"keep: is this source's own"):
+    with pytest.raises(ConfigError, match=r"keep: is set by this source"):
         dali_source([], keep=3)
 
 

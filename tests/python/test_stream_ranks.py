@@ -169,7 +169,7 @@ def test_ranks_with_other_settings_are_told(dataset: Path, tmp_path: Path) -> No
     for rank in ranks_of(2, tmp_path, make_with_another_seed, dataset):
         message = rank.result(180)
         assert isinstance(message, Failure)
-        assert "ranks 0 and 1 have other settings" in message
+        assert "ranks 0 and 1 have different settings" in message
 
 
 class Part(Seekable):

@@ -207,7 +207,7 @@ def test_a_stream_that_is_made_anew_is_told_of(dataset: Path, redis: Server, res
         next(following)
         return ours
 
-    with pytest.warns(foreload.Warning, match=r"the stream was made anew since"):
+    with pytest.warns(foreload.Warning, match=r"the stream was recreated since"):
         assert balanced(read_on())["missing"] == 0
 
 
@@ -249,7 +249,7 @@ def test_messages_of_zeromq_are_samples(dataset: Path, kind: str) -> None:
         seen = []
         # Who publishes numbers all messages for all; those who pull share them out, so that holes say nothing.
         lossy = kind == "sub"
-        told = pytest.warns(foreload.Warning, match="messages behind number .* were lost")
+        told = pytest.warns(foreload.Warning, match="messages after number .* were lost")
         with told if lossy else contextlib.nullcontext():
             received = list(itertools.islice(batches, 10))
         for batch in received:

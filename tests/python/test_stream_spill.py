@@ -45,7 +45,7 @@ def keys(batches: Any) -> list[str]:
     return [key for batch in batches for key in sorted(batch["__key__"], key=lambda key: int(key[1:]))]
 
 
-@pytest.mark.filterwarnings("ignore:more samples wait than spill_size has room for")
+@pytest.mark.filterwarnings("ignore:the spill directory is full")
 @pytest.mark.parametrize("large", [None, 0, 37, 250])
 def test_all_that_spilled_comes_back_in_its_order(dataset: Path, tmp_path: Path, large: int | None) -> None:
     source = Marked(dataset, 400)
@@ -72,11 +72,11 @@ def test_a_full_directory_is_told_of(dataset: Path, tmp_path: Path) -> None:
     loader = spilling(Marked(dataset, 400), tmp_path)
     next(iter(loader))
     settled("nothing arrives", lambda: balanced(loader)["received"], 0.3)
-    with pytest.warns(foreload.Warning, match="more samples wait than spill_size has room for"):
+    with pytest.warns(foreload.Warning, match="the spill directory is full"):
         loader.state_dict()
 
 
-@pytest.mark.filterwarnings("ignore:more samples wait than spill_size has room for")
+@pytest.mark.filterwarnings("ignore:the spill directory is full")
 def test_what_is_withdrawn_leaves_the_directory_wherever_it_waits(dataset: Path, tmp_path: Path) -> None:
     loader = spilling(Marked(dataset, 400), tmp_path)
     batches = iter(loader)
@@ -105,7 +105,7 @@ def begin_to_spill(dataset: Path, home: Path) -> tuple[list[str], Any]:
     return seen, loader.state_dict()
 
 
-@pytest.mark.filterwarnings("ignore:more samples wait than spill_size has room for")
+@pytest.mark.filterwarnings("ignore:the spill directory is full")
 def test_a_run_that_goes_on_begins_with_an_empty_directory(dataset: Path, tmp_path: Path) -> None:
     seen, state = begin_to_spill(dataset, tmp_path)
     # What ranks of a former run left goes, too, and what is somebody else's stays.
@@ -125,7 +125,7 @@ def test_a_rehearsal_buffer_is_nothing_to_spill_over(dataset: Path, tmp_path: Pa
     next(iter(loader))
     state = loader.state_dict()
     del loader
-    with pytest.raises(ConfigError, match=r"spill_directory: .* has a rehearsal buffer"):
+    with pytest.raises(ConfigError, match=r"spill_directory: .* contains a rehearsal buffer"):
         next(iter(spilling(Marked(dataset, 100), tmp_path)))
     loader = load(Marked(dataset, 100), rehearsal=kept)
     loader.load_state_dict(state)

@@ -147,7 +147,7 @@ def test_members_are_fields_as_everywhere(dataset: Path) -> None:
     [
         ({"jpg": b"", "cls": "cat"}, "class number"),
         ({"jpg": b""}, 'no class.*fields=.* without "label"'),
-        ([1], "no dict"),
+        ([1], "not a dict"),
         ({"jpg": b"", "cls": 1, "CLS": 2}, "two members"),
         ({"jpg": bytes(3000), "cls": 1}, "3001 bytes.*max_bytes"),
         ({"jpg": b"", "cls": 1, "x": object()}, '"x" cannot be written'),
@@ -172,7 +172,7 @@ def test_such_samples_are_left_out_if_errors_are(dataset: Path) -> None:
             yield key, sample | ({} if number % 3 else {"cls": "cat"})
 
     loader = with_keys(mixed(), on_error="skip", batch_size=5)
-    with pytest.warns(foreload.Warning, match=r"left out"):
+    with pytest.warns(foreload.Warning, match=r"others like it are skipped"):
         keys = [key for batch in loader for key in batch["__key__"]]
     assert keys
     assert sorted(keys) == sorted(f"k{number}" for number in range(30) if number % 3)
@@ -244,7 +244,7 @@ def test_what_a_source_cannot_give_again_is_lost_and_counted(dataset: Path) -> N
     state = until("all arrive", loader.state_dict, lambda state: state["account"]["received"] == 200)
     resumed = with_keys(samples(dataset, 250, 200))
     resumed.load_state_dict(state)
-    with pytest.warns(foreload.Warning, match=r"170 samples had arrived.* lost"):
+    with pytest.warns(foreload.Warning, match=r"170 samples were received.* lost"):
         seen = [key for batch in resumed for key in batch["__key__"]]
     assert sorted(seen) == sorted(f"k{number}" for number in range(200, 250))
     stats = balanced(resumed)
@@ -417,9 +417,9 @@ def test_an_iterator_that_raises_ends_the_stream_with_its_error(dataset: Path) -
         ({"rehearsal": Rehearsal(10, by="recency")}, "half_life: is not given"),
         ({"rehearsal": Rehearsal(10, by="luck")}, 'rehearsal.by: is "luck"'),
         ({"samples_per_insert": (3, 2)}, "samples_per_insert"),
-        ({"shuffle": True}, "shuffle: is about datasets"),
-        ({"cache": foreload.Ram("1GB")}, "cache: is about datasets"),
-        ({"batchsize": 3}, "batchsize: is no setting"),
+        ({"shuffle": True}, "shuffle: applies only to datasets"),
+        ({"cache": foreload.Ram("1GB")}, "cache: applies only to datasets"),
+        ({"batchsize": 3}, "batchsize: is not a setting"),
         ({"max_bytes": "8GB"}, "max_bytes: .* below 4 GiB"),
     ],
 )

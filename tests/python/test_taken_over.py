@@ -145,9 +145,9 @@ def test_webdataset_what_cannot_be_taken_over_is_refused(shards: str) -> None:
     refused(take(dataset.to_tuple("jpg", "cls").batched(8)), 'add .decode("pil")')
     refused(take(dataset.decode("l").to_tuple("jpg", "cls").batched(8)), "images are RGB here")
     refused(take(dataset.decode("torchrgb").to_tuple("jpg").map_tuple(transform())), 'use .decode("pil")')
-    refused(take(pairs.batched(8)), "give transforms= or image_size=")
+    refused(take(pairs.batched(8)), "pass transforms= or image_size=")
     refused(take(pairs.map_tuple(transform())), "batch_size")
-    refused(take(done, batch_size=4), "by the dataset")
+    refused(take(done, batch_size=4), "in the dataset")
     refused(take(done.batched(4)), "batches of batches")
     refused(take(pairs.map_tuple(transform()).batched(8, collation_fn=None)), "collation_fn")
     refused(take(dataset.decode("pil").batched(8)), "to_tuple")
@@ -160,7 +160,7 @@ def test_webdataset_what_cannot_be_taken_over_is_refused(shards: str) -> None:
         "select_files",
         "builtins.bool",
     )
-    refused(take("pipe:cat x.tar", batch_size=4), "no program is run")
+    refused(take("pipe:cat x.tar", batch_size=4), "runs no program")
     refused(take(3), "is a builtins.int")
     with pytest.warns(foreload.Warning, match="with_epoch"):
         take(done.with_epoch(3))()
@@ -207,8 +207,8 @@ def test_streaming_what_cannot_be_taken_over_is_refused(root: Path) -> None:
 
     refused(take(Derived), "whose __getitem__", "transforms=")
     assert len(take(Derived, {"image_size": 16})()) == SAMPLES // 4
-    refused(take(epoch_size=8), "epoch_size", "leave it out")
+    refused(take(epoch_size=8), "epoch_size", "remove it")
     refused(take(batching_method="per_stream"), "batching_method")
-    refused(take(settings={"batch_size": 2}), "by the dataset")
+    refused(take(settings={"batch_size": 2}), "in the dataset")
     refused(take(batch_size=None), "batch_size")
     refused(lambda: ImageDataset.from_streaming(root), "must be a streaming.StreamingDataset")

@@ -275,9 +275,9 @@ def test_whoever_answers_garbage_is_shown_as_that(tmp_path: Path, dataset: Path)
             states = {shown["pid"]: shown for shown in seen(tmp_path)}
             assert states[process.pid]["state"] == "answers"
             assert states[os.getpid()]["state"] == "unreadable"
-            assert "no snapshot" in states[os.getpid()]["reason"]
+            assert "invalid answer" in states[os.getpid()]["reason"]
             table = run(tmp_path).stdout
-            assert "answers what is no snapshot" in table
+            assert "sent an invalid answer" in table
             assert "\x1b" not in table
         finally:
             server.shutdown(socket.SHUT_RDWR)
@@ -296,7 +296,7 @@ def test_without_a_place_to_meet_loaders_run_unseen_and_top_says_what_to_do(
             shown = run(place)
             assert shown.returncode == 1
             assert why in shown.stderr
-            assert "set FORELOAD_RUNTIME_DIR to a directory" in shown.stderr
+            assert "set FORELOAD_RUNTIME_DIR to the same private directory" in shown.stderr
             assert process.poll() is None
     place = tmp_path / "off"
     place.mkdir()
@@ -304,7 +304,7 @@ def test_without_a_place_to_meet_loaders_run_unseen_and_top_says_what_to_do(
         assert process.poll() is None
         shown = run(place)
         assert shown.returncode == 0
-        assert "FORELOAD_TOP=0 are not seen" in shown.stdout.replace("\n", " ")
+        assert "FORELOAD_TOP=0 are not shown" in shown.stdout.replace("\n", " ")
         assert sockets(place) == []
     assert run(place, "--interval", "1us").returncode == 2
     assert run(place, "--sort", "size").returncode == 2
@@ -375,10 +375,10 @@ ENTERED, LEFT = b"\x1b[?1049h", b"\x1b[?1049l"
 def test_it_draws_listens_and_gives_the_terminal_back(
     tmp_path: Path, dataset: Path, terminal: Terminal
 ) -> None:
-    terminal.until(ENTERED, b"no loader of this user", b"q quits")
+    terminal.until(ENTERED, b"no running loader of this user", b"q quits")
     assert not terminal.is_as_before()
     with training(tmp_path, dataset) as process:
-        drawn = terminal.until(str(process.pid).encode(), b"SAMPLES/S", b"images", b"source gave")
+        drawn = terminal.until(str(process.pid).encode(), b"SAMPLES/S", b"images", b" of samples")
         lines = drawn.split(b"\x1b[H")[-1].split(b"\r\n")
         assert len(lines) <= 24
         terminal.press(b"s")
@@ -389,7 +389,7 @@ def test_it_draws_listens_and_gives_the_terminal_back(
         terminal.until(b"\x1b[J")
         drawn = terminal.until(b"\x1b[H", b"\x1b[J").split(b"\x1b[J")[0].split(b"\x1b[H")[-1]
         assert drawn.count(b"\r\n") == 7
-    terminal.until(b"no loader")
+    terminal.until(b"no running loader")
     terminal.press(b"q")
     terminal.until(b"\x1b[?25h", LEFT)
     assert terminal.process.wait() == 0

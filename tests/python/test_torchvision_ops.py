@@ -93,7 +93,9 @@ def test_operations_that_cannot_be_done_are_refused() -> None:
         return str(error.value)
 
     assert _core.replay_operations(json.dumps([{"op": "invert"}]), bytes(12), 2, 2) == b"\xff" * 12
-    assert "must be a list as view gives it: unknown variant" in refused([{"op": "twist"}])
-    assert "levels: are 11, must be 3 of each of 4 pixels" in refused([], bytes(11))
+    assert "must be a list of operations as ImageLoader.view returns it: unknown variant" in refused(
+        [{"op": "twist"}]
+    )
+    assert "levels: has 11 values, must have 3 for each of 4 pixels" in refused([], bytes(11))
     swapped = {"op": "permute_channels", "permutation": [0, 1, 3]}
-    assert "ops: cannot be done to 2 \u00d7 2 pixels" in refused([swapped])
+    assert "ops: cannot be applied to an image of 2\u00d72 pixels" in refused([swapped])

@@ -85,10 +85,10 @@ def test_an_evaluation_that_repeats_or_mixes_is_warned_of(dataset: Path) -> None
 
     recipe = recipes.deit(num_classes=3, size=32)
     repeats, mix = said(train=False, repeats=3, mix=recipe["mix"])
-    assert repeats.startswith("repeats is 3 with train=False: an epoch shows one in 3 of the samples")
-    assert "leave repeats out, or say train=True" in repeats
-    assert mix.startswith("mix is given with train=False")
-    assert "say train=True" in mix
+    assert repeats.startswith("repeats is 3 with train=False: an epoch covers only 1/3 of the samples")
+    assert "Remove repeats, or set train=True" in repeats
+    assert mix.startswith("mix is set with train=False")
+    assert "set train=True" in mix
     assert said(train=True, repeats=3, mix=recipe["mix"]) == said(train=False) == []
 
 
@@ -104,9 +104,10 @@ def test_the_first_failed_sample_is_warned_of_and_all_are_counted_at_the_end(
     )
     first, *ends = heard(lambda: epochs(loader, 2))
     assert "corrupt image" in str(first.message)
-    assert "its place, as up to 100 times in an epoch" in str(first.message)
+    assert "its place, at most 100 times in an epoch" in str(first.message)
     assert [str(end.message) for end in ends] == [
-        f"epoch {epoch}: 2 samples failed, others or zeros took their places; `errors` names them"
+        f"epoch {epoch}: 2 samples failed, and other samples or zeros took their places; "
+        "the loader's `errors` lists them"
         for epoch in (0, 1)
     ]
 
@@ -233,7 +234,7 @@ def test_the_program_warns_on_stderr_and_in_json(own_dataset: Path) -> None:
         check=True,
     )
     assert "repeats is 2 with train=False" in done.stderr
-    assert "mix is given with train=False" in done.stderr
+    assert "mix is set with train=False" in done.stderr
     for command in (["index"], ["bench", *of_images]):
         arguments = [*program, command[0], str(own_dataset), *command[1:], "--json"]
         done = subprocess.run(arguments, capture_output=True, text=True, check=True)

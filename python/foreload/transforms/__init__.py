@@ -1,4 +1,4 @@
-"""What is done to an image: transforms with torchvision v2's names, parameters and defaults.
+"""Transforms of images, with torchvision v2's names, parameters and defaults.
 
     from foreload import transforms as T
 
@@ -10,22 +10,24 @@
     ])
 
 A list is checked and compiled once, when a loader is made, and then runs in one pass over the pixels. Images are RGB,
-and `uint8` until `ToDtype`. Geometry comes first, then what changes pixels, then `ToDtype` and `Normalize`;
-`RandomHorizontalFlip` may stand anywhere but before a resize by nearest pixels, and `RandomErasing` anywhere behind the
-geometry. A list in another order, or one that would resample twice, is refused with the name of the transform.
-`docs/transforms.md` says which lists can run in one pass, and how random numbers are drawn.
+and `uint8` until `ToDtype`. The order is: geometry, transforms that change pixels, `ToDtype`, `Normalize`.
+`RandomHorizontalFlip` and `RandomVerticalFlip` may be anywhere except before a resize with nearest pixels.
+`RandomErasing` may be anywhere after the geometry. A list in another order, or one that would resize twice, raises an
+error with the name of the transform. `docs/transforms.md` says which lists can run in one pass, and how random numbers
+are drawn.
 
-Where samples have several images, the other images follow the geometry of the first. A dict gives each image field
-transforms of its own: `transforms={"left.jpg": [...], "right.jpg": [...]}`.
+If samples have several images, the other images follow the geometry of the first. A dict gives each image field its own
+transforms: `transforms={"left.jpg": [...], "right.jpg": [...]}`.
 
-Each transform is a frozen dataclass, equal to another with the same parameters. Lists are taken wherever tuples are.
+Each transform is a frozen dataclass, equal to another with the same parameters. Parameters that are tuples may also be
+lists.
 """
 
 from __future__ import annotations
 
 import sys
 
-# `typing.get_type_hints` looks up here what the types of parameters name.
+# `typing.get_type_hints` looks up the names in types of parameters here.
 from collections.abc import Sequence as Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -39,18 +41,18 @@ from foreload.transforms._made import *  # noqa: F403
 from foreload.transforms._made import RandomChoice
 
 Mixing: TypeAlias = Mix | RandomChoice
-"""What mixes finished images."""
+"""A transform that mixes finished images."""
 
 __all__ = ["Transform", "Views"]
 __all__ += _made.__all__
 
-# Pickles name the modules that classes were in when they were written.
+# Pickles name the modules of classes at the time when they were written.
 for _former in ("_containers", "_conversion", "_geometry", "_mixing", "_pixels", "_policies", "_warps"):
     sys.modules[f"{__name__}.{_former}"] = sys.modules[__name__]
 
-if not TYPE_CHECKING:  # Type checkers would take every name for one that is here.
+if not TYPE_CHECKING:  # Type checkers would accept every name.
 
     def __getattr__(name: str) -> Any:
-        """Say what to do instead of a transform that is not here."""
+        """Raise an error that says what to use instead of a transform that does not exist here."""
         what = f": {_answer(name, __all__)}" if not name.startswith("_") else ""
         raise AttributeError(f"foreload.transforms has no {name}{what}")

@@ -1,4 +1,4 @@
-"""What the classes of transforms are derived from, and how lists of them reach Foreload's core."""
+"""The base classes of transforms, and the conversion of lists to JSON for Foreload's core."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
 
 
 class _Checked:
-    """A dataclass whose parameters are checked, and which the core reads as an object of its name and parameters."""
+    """A dataclass with checked parameters. The core reads it as a JSON object of its name and parameters."""
 
     _checks: ClassVar[Mapping[str, Any]] = {}
-    """Functions that bring each parameter into its usual form, or raise `ValueError` with what it must be."""
+    """Functions that convert each parameter to its usual form, or raise `ValueError` with what it must be."""
     _setting: ClassVar[str] = "transforms"
     _kind: ClassVar[str] = ""
-    """What to make instead, of a class that is only a base."""
+    """For a class that is only a base: the name of a class to make instead."""
 
     def __post_init__(self) -> None:
-        """Check the parameters' types; what their values may be is checked where they are used.
+        """Check the types of the parameters; their values are checked where they are used.
 
         Raises:
             ConfigError: A parameter has a wrong type; the message names the transform and the parameter.
         """
         name = type(self).__name__
         if "_kind" in vars(type(self)):
-            raise config_error(self._setting, f"{name}: make one of its kinds, as {self._kind}")
+            raise config_error(self._setting, f"{name}: is only a base: use a subclass, such as {self._kind}")
         for parameter in fields(self):  # type: ignore[arg-type]
             given = getattr(self, parameter.name)
             try:
@@ -52,14 +52,14 @@ class _Checked:
 
 @dataclass(frozen=True)
 class Transform(_Checked):
-    """The base of all transforms. Make one of the others."""
+    """The base of all transforms. Use one of its subclasses."""
 
     _kind = "RandomResizedCrop"
 
 
 @dataclass(frozen=True)
 class Mix(_Checked):
-    """The base of what mixes images. Make a `MixUp` or a `CutMix`."""
+    """The base of transforms that mix images. Use `MixUp` or `CutMix`."""
 
     _setting = "mix"
     _kind = "MixUp"
@@ -68,7 +68,7 @@ class Mix(_Checked):
 
 @dataclass(frozen=True)
 class Container(Transform):
-    """A transform with others within it, which change pixels or mirror."""
+    """A transform that contains others, which change pixels or mirror."""
 
     transforms: Sequence[Any]
 
@@ -83,16 +83,16 @@ class Container(Transform):
 
 @dataclass(frozen=True)
 class Choice(Container):
-    """A container of transforms of one image, or of those of batches."""
+    """A container of transforms of one image, or of transforms of batches."""
 
     _may_hold: ClassVar[tuple[type, ...]] = (Transform, Mix)
 
     def __post_init__(self) -> None:
-        """Check the types, and that transforms of an image do not stand beside those of batches."""
+        """Check the types, and that transforms of an image are not mixed with those of batches."""
         super().__post_init__()
         if len({isinstance(step, Mix) for step in self.transforms}) > 1:
             message = (
-                "has MixUp or CutMix, which work on batches, beside transforms of one image: make two lists"
+                "has MixUp or CutMix, which work on batches, and transforms of one image: make two lists"
             )
             raise config_error("transforms", f"RandomChoice: transforms: {message}")
 
@@ -103,29 +103,30 @@ class Choice(Container):
 
 @dataclass(frozen=True)
 class TimmSpecs(Transform):
-    """What `RandAugment` has beside its parameters."""
+    """The class method that `RandAugment` has in addition to its parameters."""
 
     @classmethod
     def timm(
         cls, spec: str, *, interpolation: Any = "random", fill: float | Sequence[float] = 128
     ) -> TimmRandAugment:
-        """Make timm's RandAugment of what `rand_augment_transform` and `create_transform(auto_augment=)` take.
+        """Make timm's RandAugment from a spec of `rand_augment_transform` or `create_transform(auto_augment=)`.
 
         Args:
-            spec: `rand`, then sections after dashes: `m9`, the magnitude; `n2`, the number of operations; `p0.5`, their
-                probability; `mstd0.5`, the standard deviation of magnitudes; `mmax10`, the largest (0 is 10, too);
-                `inc1`, operations that become stronger with their magnitude. As `rand-m9-mstd0.5-inc1`.
-            interpolation: The same as for `TimmRandAugment`; `create_transform` gives the crop's.
-            fill: The same as for `TimmRandAugment`; `create_transform` gives 255 times the mean of `Normalize`.
+            spec: `rand`, then sections after dashes, as in `rand-m9-mstd0.5-inc1`. `m9` is the magnitude, `n2` the
+                number of operations, `p0.5` their probability. `mstd0.5` is the standard deviation of magnitudes,
+                `mmax10` the largest one (0 also means 10). `inc1` means that operations become stronger with their
+                magnitude.
+            interpolation: The same as for `TimmRandAugment`; `create_transform` passes that of the crop.
+            fill: The same as for `TimmRandAugment`; `create_transform` passes 255 times the mean of `Normalize`.
 
         Raises:
-            ConfigError: The spec is none of timm's, or names a set of operations (`t...`).
+            ConfigError: The spec is not one of timm, or names a set of operations (`t...`).
         """
         from foreload.transforms import TimmRandAugment
 
         kind, *sections = spec.split("-") if isinstance(spec, str) else [""]
         if kind != "rand":
-            raise _refused(spec, "must be as rand-m9-mstd0.5-inc1")
+            raise _refused(spec, "must be like rand-m9-mstd0.5-inc1")
         parameters: dict[str, Any] = {}
         for section in sections:
             if section.startswith("t"):
@@ -134,7 +135,7 @@ class TimmSpecs(Transform):
             key, value = re.fullmatch(r"([a-z]*)(.*)", section).groups()  # type: ignore[union-attr]
             if key not in _SECTIONS:
                 raise _refused(
-                    spec, f"{section!r} is no section, must be one of {', '.join(_SECTIONS)} and a number"
+                    spec, f"{section!r} is not a section, must be one of {', '.join(_SECTIONS)} and a number"
                 )
             parameter, convert = _SECTIONS[key]
             try:
@@ -143,7 +144,7 @@ class TimmSpecs(Transform):
                 number = "a whole number" if convert is not float else "a number"
                 raise _refused(spec, f"{section!r} must have {number} after {key}") from None
         if parameters.get("magnitude_max") == 0:
-            # 0 is the usual one, as in timm.
+            # 0 means the default, as in timm.
             del parameters["magnitude_max"]
         return TimmRandAugment(**parameters, interpolation=interpolation, fill=fill)
 
@@ -156,7 +157,7 @@ _SECTIONS: dict[str, tuple[str, Any]] = {
     "mmax": ("magnitude_max", int),
     "inc": ("increasing", lambda value: bool(int(value))),
 }
-"""The sections of a spec of timm's, with the parameter that each gives and what its value is."""
+"""The sections of a spec of timm, with the parameter of each and the conversion of its value."""
 
 
 def _refused(spec: Any, problem: str) -> Exception:
@@ -165,7 +166,7 @@ def _refused(spec: Any, problem: str) -> Exception:
 
 @dataclass(frozen=True)
 class Views(_Checked):
-    """Makes several views of each image, each an independent draw of the same list.
+    """Several views of each image, each with its own random draws of the same list.
 
     Use it as `transforms=Views(2, [...])`, or several of them with lists of their own:
     `transforms=[Views(2, [...]), Views(8, [...])]`. An image is decoded once for all its views.
@@ -186,7 +187,7 @@ Transforms: TypeAlias = Sequence[Transform] | Views | Sequence[Views]
 
 
 def list_of(given: Any, may_hold: tuple[type, ...] = (Transform,), within: str = "") -> list[Any]:
-    """Return a list of what it may hold, and of nothing else; errors say what it is `within`."""
+    """Return a list, checked to have only objects of the types `may_hold`; errors begin with `within`."""
     if isinstance(given, str) or not isinstance(given, Iterable):
         kinds = "a list of foreload.transforms" + ("" if within else ", or Views")
         raise config_error("transforms", f"{within}is {shown(given)}, must be {kinds}")
@@ -195,19 +196,19 @@ def list_of(given: Any, may_hold: tuple[type, ...] = (Transform,), within: str =
         is_for_batches = getattr(step, "_of_batches", False) and Mix not in may_hold
         if isinstance(step, may_hold) and not is_for_batches:
             continue
-        what = f"is no transform of foreload.transforms: {ANYTHING}"
+        what = f"is not a transform of foreload.transforms: {ANYTHING}"
         if type(step).__module__.startswith("torchvision.transforms"):
             what = f"is torchvision's: {_instead_of(type(step).__name__)}"
         elif isinstance(step, type) and issubclass(step, may_hold):
             what = f"is a class: make one, {step.__name__}(...)"
         elif is_for_batches:
-            what = "works on batches of finished images: give it by mix=[...]"
+            what = "works on batches of finished images: pass it as mix=[...]"
         raise config_error("transforms", f"{within}step {number} of {len(steps)}, {shown(step)}: {what}")
     return steps
 
 
 def _instead_of(name: str) -> str:
-    """Return what to write instead of a transform of torchvision's."""
+    """Return what to use instead of a transform of torchvision."""
     from foreload import transforms
 
     same = f"use foreload.transforms.{name}, which has the same parameters"
@@ -215,7 +216,7 @@ def _instead_of(name: str) -> str:
 
 
 def to_json(transforms: Transforms | Mapping[str, Transforms]) -> str:
-    """Return the JSON that Foreload's core reads: each transform is an object of its name and its parameters.
+    """Return the transforms as JSON for Foreload's core: each one is an object of its name and its parameters.
 
     Raises:
         ConfigError: `transforms` is neither a list of transforms, nor Views, nor a list of Views, nor a dict of these
@@ -233,12 +234,12 @@ def _document(transforms: Transforms) -> Any:
     """Return the transforms of one image as a JSON value."""
     if isinstance(transforms, Views):
         return transforms._as_json()
-    # The core refuses Views beside other transforms.
+    # The core refuses Views together with other transforms.
     return [step._as_json() for step in list_of(transforms, (Transform, Views))]
 
 
 def mix_to_json(mix: Any) -> str:
-    """Return the JSON that Foreload's core reads: a list of objects of a name and parameters.
+    """Return the JSON for Foreload's core: a list of objects of a name and parameters.
 
     Raises:
         ConfigError: `mix` is neither a `MixUp`, a `CutMix` nor a `RandomChoice` of these, nor a list of one.
@@ -250,7 +251,7 @@ def mix_to_json(mix: Any) -> str:
             return json_of("mix", lambda: [step._as_json() for step in steps])
         torchvision = [s for s in steps if type(s).__module__.startswith("torchvision.transforms")]
         if torchvision:
-            message = "is torchvision's; foreload.transforms has it by the same name"
+            message = "is torchvision's: use the class of foreload.transforms with the same name"
             raise config_error("mix", f"{type(torchvision[0]).__name__}: {message}")
     must = "must be a list of one of foreload.transforms.MixUp, CutMix, or RandomChoice of these"
     raise config_error("mix", f"is {shown(mix)}, {must}")

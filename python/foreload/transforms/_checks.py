@@ -1,4 +1,4 @@
-"""Functions that bring parameters of transforms into their usual form, or raise `ValueError` with what they must be."""
+"""Functions that convert parameters of transforms to their usual form, or raise `ValueError` with what they must be."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def shown(given: Any) -> str:
 def whole(given: Any) -> int:
     """Return a whole number of pixels, given as any type of number."""
     if not is_number(given) or int(given) != given or not 0 <= given < 2**32:
-        raise ValueError("a whole number from 0 on")
+        raise ValueError("a whole number of at least 0")
     return int(given)
 
 
@@ -40,7 +40,7 @@ def is_number(given: Any) -> bool:
     try:
         return math.isfinite(given)
     except OverflowError:
-        # A whole number or a fraction beyond what a float holds.
+        # It is a whole number or a fraction outside of the range of float.
         return False
 
 
@@ -76,7 +76,7 @@ def number(given: Any, what: str = "a number") -> float:
     return float(given)
 
 
-# That it is above 0 the core checks.
+# The core checks that it is above 0.
 above_0 = partial(number, what="a number above 0")
 
 
@@ -120,8 +120,8 @@ def resize_sides(given: Any) -> int | tuple[int, int] | None:
 
 
 def lengths(given: Any) -> tuple[int, ...]:
-    """Return lengths of which one is drawn; a number is the only one."""
-    return wholes(given, (), "a whole number of pixels, or a list of such")
+    """Return the lengths of which one is drawn; a number means only that one."""
+    return wholes(given, (), "a whole number of pixels, or a list of such numbers")
 
 
 def rectangle(given: Any) -> tuple[int, ...]:
@@ -137,7 +137,7 @@ def margins(given: Any) -> int | tuple[int, ...]:
 
 def fill(given: Any) -> int | tuple[int, ...]:
     """Return grey levels; None is 0, as in torchvision."""
-    what = "a grey level from 0 to 255, or three of R, G and B"
+    what = "a grey level from 0 to 255, or three for R, G and B"
     levels = wholes(0 if given is None else given, (1, 3), what)
     if max(levels) > 255:
         raise ValueError(what)
@@ -145,19 +145,19 @@ def fill(given: Any) -> int | tuple[int, ...]:
 
 
 def truth(given: Any) -> bool:
-    """Return a truth value, also NumPy's."""
+    """Return a truth value, which may be one of NumPy."""
     if isinstance(given, bool) or type(given).__name__ in ("bool", "bool_"):
         return bool(given)
     raise ValueError("True or False")
 
 
 def optional(check: Any) -> Any:
-    """Return a check for what may be None, too."""
+    """Return a check that also accepts None."""
     return lambda given: None if given is None else check(given)
 
 
 def one_of(names: str) -> Any:
-    """Return a check for one of some names; an enumeration such as torchvision's InterpolationMode is its value."""
+    """Return a check for one of some names; for an enumeration such as InterpolationMode, its value is checked."""
     known = names.split(", ")
 
     def check(given: Any) -> str:
@@ -174,12 +174,12 @@ def dtype(given: Any) -> str:
     name = getattr(given, "__name__", None) or getattr(given, "name", None) or str(given)
     name = str(name).removeprefix("torch.")
     if name not in DTYPES:
-        raise ValueError(f"one of {', '.join(DTYPES)}, as a text or of NumPy or torch")
+        raise ValueError(f"one of {', '.join(DTYPES)}, as a text, or as a type of NumPy or torch")
     return name
 
 
 def floats(given: Any, lengths: tuple[int, ...], what: str) -> tuple[float, ...]:
-    """Return one number as the only one, or a sequence of as many as one of `lengths`."""
+    """Return a tuple of one number, or of a sequence whose length is one of `lengths`."""
     items = items_of(given)
     listed = [given] if items is None else items
     if (items is not None and len(items) not in lengths) or not all(map(is_number, listed)):
@@ -188,37 +188,36 @@ def floats(given: Any, lengths: tuple[int, ...], what: str) -> tuple[float, ...]
 
 
 def spread(given: Any) -> float | tuple[float, ...]:
-    """Return one number, or the least and the largest of those that are drawn."""
+    """Return one number, or the smallest and the largest number to draw."""
     ends = floats(given, (1, 2), "a number, or two: the least and the largest")
     return ends * 2 if len(ends) == 1 and items_of(given) is not None else one_or_all(ends)
 
 
 def kernel_size(given: Any) -> int | tuple[int, ...]:
-    """Return the size of a filter; one number is that along x and y."""
-    sizes = wholes(given, (1, 2), "an odd number of pixels, or two, along x and y")
+    """Return the size of a filter; one number is the size along x and y."""
+    sizes = wholes(given, (1, 2), "an odd number of pixels, or two (along x and y)")
     return sizes[0] if sizes[0] == sizes[-1] else sizes
 
 
 def erasing_value(given: Any) -> float | tuple[float, ...] | str:
-    """Return what is written to a rectangle; torchvision's sequence of one number is that number, timm's "pixel" is
-    torchvision's "random"."""
+    """Return the values for a rectangle; a sequence of one becomes that number, and timm's "pixel" "random"."""
     if isinstance(given, str):
         return one_of("random, pixel, color")(given).replace("pixel", "random")
-    what = 'a number, or three for R, G and B, or "random", "pixel" or "color"'
+    what = 'one number, three numbers for R, G and B, "random", "pixel" or "color"'
     return one_or_all(floats(given, (1, 3), what))
 
 
 def fill_values(given: Any) -> float | tuple[float, ...]:
-    """Return what a warp shows outside of the image; a sequence of one number is that number."""
-    return one_or_all(floats(given, (1, 3), "a number from 0 to 255, or three of R, G and B, or None"))
+    """Return the values that a warp shows outside of the image; a sequence of one number becomes that number."""
+    return one_or_all(floats(given, (1, 3), "a number from 0 to 255, or three for R, G and B, or None"))
 
 
 def shear(given: Any) -> float | tuple[float, ...]:
     """Return the angles of a shear: one number, or bounds along x, or along x and y."""
-    what = "a number of degrees, or two (the bounds along x), or four (and those along y), or None"
+    what = "a number of degrees, or two (the bounds along x), or four (then along y), or None"
     return one_or_all(floats(given, (2, 4), what))
 
 
 def anything(given: Any) -> Any:
-    """Return what is checked elsewhere."""
+    """Return the value unchanged; it is checked elsewhere."""
     return given

@@ -1,4 +1,4 @@
-"""The classes of the core's table of transforms, of which `make stub` writes the types to `_made.pyi`."""
+"""The classes of the core's table of transforms. `make stub` writes their types to `_made.pyi`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _made(row: dict[str, Any]) -> type:
     made = make_dataclass(
         row["name"], parameters, bases=(base,), namespace=namespace, frozen=True, kw_only=by_name
     )
-    # By this pickles find the class.
+    # Pickles find the class by this name.
     made.__module__ = "foreload.transforms"
     return made
 

@@ -50,14 +50,14 @@ __all__ = [
 
 @dataclass(frozen=True)
 class RandomResizedCrop(Transform):
-    """Crops a part of random area and shape at a random place, and resizes it.
+    """Crops a box of random area and aspect ratio at a random place, and resizes it.
 
     Args:
         size: The output's size in pixels: the side of a square, or (height, width).
-        scale: The bounds of the crop's share of the image's area, which is uniform between them.
-        ratio: The bounds of the crop's width / height, which is log-uniform between them.
-        interpolation: `bilinear`, `bicubic`, `lanczos` (all antialiased, as torchvision's `antialias=True`), `nearest`
-            or `nearest-exact`; or torchvision's `InterpolationMode`.
+        scale: The bounds of the crop's area, as a fraction of the image's area; uniform between them.
+        ratio: The bounds of the crop's width / height; log-uniform between them.
+        interpolation: The filter: `bilinear`, `bicubic`, `lanczos` (all antialiased, as with torchvision's
+            `antialias=True`), `nearest` or `nearest-exact`; or torchvision's `InterpolationMode`.
     """
 
     size: int | Sequence[int]
@@ -70,10 +70,10 @@ class Resize(Transform):
     """Resizes the whole image.
 
     Args:
-        size: The length of the shorter side in pixels, which keeps the shape; or (height, width). None with `max_size`:
-            the longer side becomes that long.
+        size: The length of the shorter side in pixels, which keeps the aspect ratio; or (height, width). None, with
+            `max_size`: the longer side gets the length `max_size`.
         interpolation: The same as for `RandomResizedCrop`.
-        max_size: The most pixels of the longer side, where `size` is the length of the shorter side.
+        max_size: The largest length of the longer side in pixels, if `size` is that of the shorter side.
     """
 
     size: int | Sequence[int] | None
@@ -85,8 +85,8 @@ class RandomResize(Transform):
     """Resizes the whole image so that its shorter side has a random length.
 
     Args:
-        min_size: The least length in pixels.
-        max_size: The first length that is too long: the longest is one less, as in torchvision.
+        min_size: The smallest length in pixels.
+        max_size: The upper bound of the length, exclusive: the largest length is one less, as in torchvision.
         interpolation: The same as for `RandomResizedCrop`.
     """
 
@@ -99,8 +99,8 @@ class RandomShortestSize(Transform):
     """Resizes the whole image so that its shorter side has one of several lengths.
 
     Args:
-        min_size: The lengths in pixels, each as likely as any other; or the only one.
-        max_size: The most pixels of the longer side, to which an image is shrunk where it would be longer.
+        min_size: The lengths in pixels, all equally likely; or a single length.
+        max_size: The largest length of the longer side in pixels. An image that would be longer is shrunk to it.
         interpolation: The same as for `RandomResizedCrop`.
     """
 
@@ -113,8 +113,8 @@ class ScaleJitter(Transform):
     """Resizes the whole image to a random multiple of the largest size that fits into a rectangle.
 
     Args:
-        target_size: The rectangle's (width, height) in pixels: in this order, as torchvision computes it.
-        scale_range: The bounds of the multiple, which is uniform between them.
+        target_size: The rectangle's (width, height) in pixels, in this order, as torchvision computes it.
+        scale_range: The bounds of the multiple; uniform between them.
         interpolation: The same as for `RandomResizedCrop`.
     """
 
@@ -134,18 +134,18 @@ class CenterCrop(Transform):
 
 @dataclass(frozen=True)
 class RandomCrop(Transform):
-    """Pads an image, and crops a part of it at a random place.
+    """Pads an image, and crops it at a random place.
 
-    The sample of an image that is smaller than the crop fails, unless `pad_if_needed` is set.
+    An image that is smaller than the crop fails its sample, unless `pad_if_needed` is set.
 
     Args:
         size: The output's size in pixels: the side of a square, or (height, width).
         padding: The pixels added before the crop: on all sides; or (left and right, top and bottom); or (left, top,
             right, bottom).
-        pad_if_needed: Whether a smaller image is padded on both sides by what it lacks.
-        fill: The grey level of added pixels, or the levels of R, G and B; for `constant`.
-        padding_mode: `constant`; `edge`, the nearest pixel; `reflect`, mirrored without repeating the outermost pixel;
-            `symmetric`, mirrored with it.
+        pad_if_needed: Whether a smaller image is padded by the number of missing pixels, on both sides.
+        fill: The value of added pixels, 0 to 255, or the values of R, G and B. It is for `constant`.
+        padding_mode: How added pixels are filled: `constant`, with `fill`; `edge`, with the nearest pixel; `reflect`,
+            mirrored without repeating the outermost pixel; or `symmetric`, mirrored with it.
     """
 
     size: int | Sequence[int]
@@ -170,11 +170,11 @@ class Pad(Transform):
 
 @dataclass(frozen=True)
 class RandomZoomOut(Transform):
-    """Puts the image at a random place of a larger canvas at random.
+    """Places the image on a larger canvas, at random.
 
     Args:
         fill: The same as for `RandomCrop`.
-        side_range: The bounds of the canvas' sides as multiples of the image's, at least 1.
+        side_range: The bounds of the canvas's sides, as multiples of the image's; at least 1.
         p: The probability that an image gets a canvas.
     """
 
@@ -184,21 +184,20 @@ class RandomZoomOut(Transform):
 
 @dataclass(frozen=True)
 class RandomIoUCrop(Transform):
-    """Crops a part that shares enough of its area with one of the sample's boxes, as SSD does.
+    """Crops a part with enough intersection over union with one of the sample's boxes, as SSD does.
 
-    The boxes are the one field of `fields.Boxes` that follows the image. Those whose centre is outside of the crop
-    become zeros and keep their rows. An image without a box whose centre is inside of it stays whole.
+    The boxes are those of the only field of `fields.Boxes` that follows the image. Boxes with their centre outside of
+    the crop become zeros and keep their rows. An image stays whole if no box has its centre inside of the image.
 
     Args:
-        min_scale: The least share of the image's width, and of its height.
-        max_scale: The largest share, at most 1.
-        min_aspect_ratio: The least width / height of the crop.
+        min_scale: The smallest width and height of the crop, as fractions of the image's.
+        max_scale: The largest width and height of the crop, as fractions of the image's, at most 1.
+        min_aspect_ratio: The smallest width / height of the crop.
         max_aspect_ratio: The largest width / height of the crop.
-        sampler_options: The overlaps, of which one is drawn that crop and box must have: the area that they share, by
-            that which they cover together. From 1 on it leaves the image whole. None means 0, 0.1, 0.3, 0.5, 0.7, 0.9
-            and 1.
-        trials: The crops that are tried before another overlap is drawn, at most 1000. After 100 overlaps the image
-            stays whole.
+        sampler_options: The minimum intersections over union of crop and box, of which one is drawn. A value of 1 or
+            more leaves the image whole. None means 0, 0.1, 0.3, 0.5, 0.7, 0.9 and 1.
+        trials: The number of crops that are tried before another minimum is drawn, at most 1000. After 100 minimums,
+            the image stays whole.
     """
 
     min_scale: float = 0.3
@@ -210,7 +209,7 @@ class RandomIoUCrop(Transform):
 
 @dataclass(frozen=True)
 class RandomHorizontalFlip(Transform):
-    """Mirrors left and right at random.
+    """Mirrors an image horizontally, at random.
 
     Args:
         p: The probability that an image is mirrored.
@@ -220,7 +219,7 @@ class RandomHorizontalFlip(Transform):
 
 @dataclass(frozen=True)
 class RandomVerticalFlip(Transform):
-    """Mirrors top and bottom at random.
+    """Mirrors an image vertically, at random.
 
     Args:
         p: The probability that an image is mirrored.
@@ -230,12 +229,13 @@ class RandomVerticalFlip(Transform):
 
 @dataclass(frozen=True)
 class Grayscale(Transform):
-    """Converts to grey: .2989 R + .587 G + .114 B, truncated, as torchvision does with uint8 tensors.
+    """Converts to grey: .2989 R + .587 G + .114 B, truncated, as torchvision does for uint8 tensors.
 
-    It comes after the geometry and before `ToDtype`.
+    It must be after the geometry and before `ToDtype`.
 
     Args:
-        num_output_channels: 3, unlike torchvision's default of 1: images keep R, G and B, which become equal.
+        num_output_channels: The number of channels. It must be 3, unlike torchvision's default of 1: images keep R, G
+            and B, which become equal.
     """
 
     num_output_channels: int = 3
@@ -245,22 +245,24 @@ class RandomGrayscale(Transform):
     """Converts to grey at random, as `Grayscale` does.
 
     Args:
-        p: The probability of grey.
+        p: The probability that an image is converted.
     """
 
     p: float = 0.1
 
 @dataclass(frozen=True)
 class ColorJitter(Transform):
-    """Changes brightness, contrast, saturation and hue by random factors, in an order that is random, too.
+    """Changes brightness, contrast, saturation and hue by random factors, in random order.
 
-    What is None does not change. A factor with equal bounds is fixed: `ColorJitter(brightness=(1.5, 1.5))`.
+    A parameter that is None changes nothing. A factor with equal bounds is fixed: `ColorJitter(brightness=(1.5, 1.5))`.
 
     Args:
-        brightness: How far the factor may go from 1, but not below 0; or its bounds, from 0 on.
-        contrast: The same, of contrast.
-        saturation: The same, of saturation.
-        hue: How far the hue may turn, as a share of a full turn from 0 to 0.5; or its bounds, from -0.5 to 0.5.
+        brightness: The largest distance of the factor from 1, but the factor is never below 0; or its bounds, at least
+            0.
+        contrast: The same for the contrast.
+        saturation: The same for the saturation.
+        hue: The largest change of the hue, as a fraction of a full rotation from 0 to 0.5; or its bounds, from -0.5 to
+            0.5.
     """
 
     brightness: float | Sequence[float] | None = None
@@ -275,10 +277,10 @@ class RandomPhotometricDistort(Transform):
     Contrast changes before saturation and hue, or after them, each with probability 1/2.
 
     Args:
-        brightness: The bounds of the factor of brightness, from 0 on.
+        brightness: The bounds of the factor of brightness, at least 0.
         contrast: The bounds of the factor of contrast.
         saturation: The bounds of the factor of saturation.
-        hue: The bounds of the turn of the hue, as a share of a full turn, from -0.5 to 0.5.
+        hue: The bounds of the change of the hue, as a fraction of a full rotation, from -0.5 to 0.5.
         p: The probability of each change.
     """
 
@@ -294,21 +296,21 @@ class RandomChannelPermutation(Transform):
 
 @dataclass(frozen=True)
 class RandomInvert(Transform):
-    """Makes the negative at random: level x becomes 255 - x.
+    """Inverts images at random: value x becomes 255 - x.
 
     Args:
-        p: The probability of the negative.
+        p: The probability that an image is inverted.
     """
 
     p: float = 0.5
 
 @dataclass(frozen=True)
 class RandomPosterize(Transform):
-    """Keeps the highest bits of each level, at random.
+    """Keeps only the highest bits of each value, at random.
 
     Args:
         bits: The number of bits that are kept, 0 to 8.
-        p: The probability that only these are kept.
+        p: The probability that an image is posterised.
     """
 
     bits: int
@@ -316,11 +318,11 @@ class RandomPosterize(Transform):
 
 @dataclass(frozen=True)
 class RandomSolarize(Transform):
-    """Inverts levels from a threshold on, at random.
+    """Inverts all values at or above a threshold, at random.
 
     Args:
-        threshold: The first level that is inverted, 0 to 255.
-        p: The probability of inverting.
+        threshold: The lowest value that is inverted, 0 to 255.
+        p: The probability that an image is solarised.
     """
 
     threshold: float
@@ -328,20 +330,20 @@ class RandomSolarize(Transform):
 
 @dataclass(frozen=True)
 class RandomAutocontrast(Transform):
-    """Stretches the levels of each channel to 0..255, at random.
+    """Stretches the values of each channel to 0..255, at random.
 
     Args:
-        p: The probability of stretching.
+        p: The probability that an image is stretched.
     """
 
     p: float = 0.5
 
 @dataclass(frozen=True)
 class RandomEqualize(Transform):
-    """Makes the histogram of each channel even, at random.
+    """Equalises the histogram of each channel, at random.
 
     Args:
-        p: The probability of an even histogram.
+        p: The probability that an image is equalised.
     """
 
     p: float = 0.5
@@ -351,8 +353,8 @@ class RandomAdjustSharpness(Transform):
     """Sharpens or smooths at random.
 
     Args:
-        sharpness_factor: From 0 on: 0 smooths, 1 changes nothing, 2 sharpens.
-        p: The probability of a change.
+        sharpness_factor: The factor of the sharpness, at least 0: 0 smooths, 1 changes nothing, 2 sharpens.
+        p: The probability that an image is changed.
     """
 
     sharpness_factor: float
@@ -360,12 +362,12 @@ class RandomAdjustSharpness(Transform):
 
 @dataclass(frozen=True)
 class GaussianBlur(Transform):
-    """Blurs by a Gaussian filter of random width. Beyond its borders the image is mirrored.
+    """Blurs with a Gaussian filter of random width. The image is mirrored at its borders.
 
     Args:
-        kernel_size: The number of pixels along x and y that the filter covers, odd; or (along x, along y). An image
-            must be larger than half of it.
-        sigma: The standard deviation in pixels; or its bounds, between which it is uniform.
+        kernel_size: The odd number of pixels that the filter covers along x and y, or (along x, along y). The sides of
+            an image must be larger than half of it.
+        sigma: The standard deviation in pixels, or its bounds (uniform between them).
     """
 
     kernel_size: int | Sequence[int]
@@ -376,11 +378,12 @@ class RandomRotation(Transform):
     """Rotates by a random angle. The image keeps its size.
 
     Args:
-        degrees: How far the angle goes from 0, or its bounds; in degrees, counter-clockwise.
-        interpolation: `nearest`, `bilinear` or `bicubic`, without antialiasing; or torchvision's `InterpolationMode`.
-        expand: False: all images of a batch have one size, which a rotation keeps.
+        degrees: The largest angle from 0 in either direction, or (low, high); in degrees, counter-clockwise.
+        interpolation: The filter: `nearest`, `bilinear` or `bicubic`, without antialiasing; or torchvision's
+            `InterpolationMode`.
+        expand: Must be False: all images of a batch have the same size, which a rotation keeps.
         center: The fixed point (x, y) in pixels, from the image's left and top. None: the centre.
-        fill: What is shown outside of the image: one value of 0..255, or three for R, G and B. None: black, which
+        fill: The value that is shown outside of the image, 0 to 255; or three for R, G and B. None: black, which
             `bilinear` and `bicubic` mix with the image at its border, as torchvision does.
     """
 
@@ -392,15 +395,15 @@ class RandomRotation(Transform):
 
 @dataclass(frozen=True)
 class RandomAffine(Transform):
-    """Rotates, moves, scales and shears by random amounts. The image keeps its size.
+    """Rotates, translates, scales and shears by random amounts. The image keeps its size.
 
     Args:
-        degrees: How far the angle goes from 0, or its bounds; in degrees, clockwise.
-        translate: How far the image moves along x and y, as shares of its width and height; a whole number of pixels is
-            drawn. None: it does not move.
-        scale: The bounds of the factor of its size. None: it is not scaled.
-        shear: How far it is sheared along x from 0, or the bounds of that; or four numbers, the bounds along x, then
-            along y; in degrees. None: it is not sheared.
+        degrees: The largest angle from 0 in either direction, or (low, high); in degrees, clockwise.
+        translate: The largest translations along x and y, as fractions of width and height. A whole number of pixels is
+            drawn. None: no translation.
+        scale: The bounds of the scale factor. None: no scaling.
+        shear: The largest shear angle along x from 0 in either direction, or its (low, high); or four numbers, the
+            bounds along x, then along y; in degrees. None: no shear.
         interpolation: The same as for `RandomRotation`.
         fill: The same as for `RandomRotation`.
         center: The same as for `RandomRotation`.
@@ -416,11 +419,10 @@ class RandomAffine(Transform):
 
 @dataclass(frozen=True)
 class AutoAugment(Transform):
-    """Applies one of 25 pairs of operations that were found by search (Cubuk et al., 2018).
+    """Applies one of 25 pairs of operations that were found by a search (Cubuk et al., 2018).
 
     Args:
-        policy: The dataset for which they were found: `imagenet`, `cifar10` or `svhn`; or torchvision's
-            `AutoAugmentPolicy`.
+        policy: The dataset of the search: `imagenet`, `cifar10` or `svhn`; or torchvision's `AutoAugmentPolicy`.
         interpolation: The same as for `RandomRotation`.
         fill: The same as for `RandomRotation`; here None by default.
     """
@@ -431,9 +433,9 @@ class AutoAugment(Transform):
 
 @dataclass(frozen=True)
 class RandAugment(TimmSpecs):
-    """Applies some of 14 operations, all of one strength (Cubuk et al., 2019).
+    """Applies some of 14 operations, all with the same strength (Cubuk et al., 2019).
 
-    `RandAugment.timm` makes timm's, which has another distribution.
+    `RandAugment.timm` makes timm's variant, which has another distribution.
 
     Args:
         num_ops: The number of operations; one may be drawn several times.
@@ -451,7 +453,7 @@ class RandAugment(TimmSpecs):
 
 @dataclass(frozen=True)
 class TrivialAugmentWide(Transform):
-    """Applies one of 14 operations, of random strength (Müller and Hutter, 2021).
+    """Applies one of 14 operations, with random strength (Müller and Hutter, 2021).
 
     Args:
         num_magnitude_bins: The number of strengths, at least 2.
@@ -465,13 +467,13 @@ class TrivialAugmentWide(Transform):
 
 @dataclass(frozen=True)
 class AugMix(Transform):
-    """Mixes an image with what several chains of operations make of it (Hendrycks et al., 2019).
+    """Mixes an image with the results of several chains of operations (Hendrycks et al., 2019).
 
     Args:
-        severity: How many of ten strengths are drawn from, the weakest first.
+        severity: The number of strengths to draw from, of ten, the weakest first.
         mixture_width: The number of chains, at most 16.
-        chain_depth: The number of operations of a chain, at most 16. Where it is not above 0: 1 to 3, at random.
-        alpha: The parameter of the distributions of weights, Beta for the image and Dirichlet for the chains.
+        chain_depth: The number of operations of a chain, at most 16. If it is 0 or less, it is drawn from 1 to 3.
+        alpha: The parameter of the distributions of the weights: Beta for the image, and Dirichlet for the chains.
         all_ops: Whether brightness, colour, contrast and sharpness are among the operations.
         interpolation: The same as for `RandomRotation`; here `bilinear` by default.
         fill: The same as for `RandomRotation`; here None by default.
@@ -487,21 +489,21 @@ class AugMix(Transform):
 
 @dataclass(frozen=True)
 class TimmRandAugment(Transform):
-    """Applies some of 15 operations, as timm's `rand_augment_transform` does; `RandAugment.timm` makes it of a spec.
+    """Applies some of 15 operations, as timm's `rand_augment_transform` does. `RandAugment.timm` makes it from a spec.
 
-    Each operation that is drawn is applied with a probability, and has a magnitude of its own from a normal
-    distribution. What operations do is what torchvision's do to tensors; images move by fractions of pixels as timm's
-    do, by at most 45 % of their size.
+    Each drawn operation is applied with probability `p`, and has its own magnitude from a normal distribution.
+    Operations give the same results as torchvision's on tensors. Images move by fractions of pixels as in timm, by at
+    most 45 % of their size.
 
     Args:
         num_ops: The number of operations that are drawn; one may be drawn several times.
-        magnitude: The mean of magnitudes; 10 is the full strength.
-        magnitude_std: The standard deviation of magnitudes. Above 100 they are uniform from 0 to `magnitude`.
+        magnitude: The mean of the magnitudes; 10 is the full strength.
+        magnitude_std: The standard deviation of the magnitudes. Above 100, they are uniform from 0 to `magnitude`.
         magnitude_max: The largest magnitude.
-        increasing: Whether posterising, solarising and the factors of colours, too, become stronger with the magnitude.
-        p: The probability of each operation that is drawn.
-        interpolation: The same as for `RandomRotation`; or `random`, bilinear or bicubic, each time at random.
-        fill: What warps show outside of the image: one value of 0..255, or three for R, G and B.
+        increasing: Whether posterising, solarising and colour factors also become stronger with the magnitude.
+        p: The probability of applying each drawn operation.
+        interpolation: The same as for `RandomRotation`; or `random`: bilinear or bicubic, drawn each time.
+        fill: The value that warps show outside of the image, 0 to 255; or three for R, G and B.
     """
 
     num_ops: int = 2
@@ -515,18 +517,19 @@ class TimmRandAugment(Transform):
 
 @dataclass(frozen=True)
 class RandomErasing(Transform):
-    """Overwrites a random rectangle, at random. An image gets none if ten attempts do not fit into it.
+    """Overwrites a random rectangle, at random. Nothing is erased if ten attempts at a rectangle do not fit into the
+    image.
 
-    It may stand anywhere after the geometry, and `value` is on the scale of the values there: grey levels before
-    `ToDtype`, floats after it, normalised ones after `Normalize`.
+    It may be anywhere after the geometry. `value` is on the scale of the values at that place: 0 to 255 before
+    `ToDtype`, floats after it, normalised floats after `Normalize`.
 
     Args:
-        p: The probability of a rectangle.
-        scale: The bounds of its share of the image's area, which is uniform between them.
-        ratio: The bounds of its height / width, which is log-uniform between them.
-        value: What is written: a number; three, for R, G and B; `random`, a standard normal number for each value,
-            which timm calls `pixel` (either is taken); or `color`, one for each channel of the rectangle, timm's
-            `rand`. Normal numbers are for floats.
+        p: The probability that a rectangle is erased.
+        scale: The bounds of the rectangle's area, as a fraction of the image's area; uniform between them.
+        ratio: The bounds of the rectangle's height / width; log-uniform between them.
+        value: The values that are written: a number, or three for R, G and B. `random`, or timm's name `pixel`, draws a
+            standard normal number for each value. `color`, timm's `rand`, draws one for each channel of the rectangle.
+            Normal numbers need floats.
     """
 
     p: float = 0.5
@@ -539,7 +542,7 @@ class RandomApply(Container):
     """Applies all transforms of a list, or none of them, at random.
 
     Args:
-        transforms: Transforms that change pixels, flips, and other lists of such.
+        transforms: Transforms that change pixels, flips, and other containers.
         p: The probability that they are applied.
     """
 
@@ -551,9 +554,9 @@ class RandomChoice(Choice):
     """Applies one transform of a list.
 
     Args:
-        transforms: Transforms that change pixels, flips, and other lists of such; or for `mix=` of a loader `MixUp` and
+        transforms: Transforms that change pixels, flips, and other containers. For `mix=` of a loader: `MixUp` and
             `CutMix`, of which one is drawn for each batch.
-        p: The weight of each, which need not add up to 1. None: all are equally likely.
+        p: The weight of each transform. Weights need not add up to 1. None: all are equally likely.
     """
 
     transforms: Sequence[Transform] | Sequence[Mix]
@@ -564,7 +567,7 @@ class RandomOrder(Container):
     """Applies all transforms of a list in random order.
 
     Args:
-        transforms: Transforms that change pixels, flips, and other lists of such.
+        transforms: Transforms that change pixels, flips, and other containers.
     """
 
     transforms: Sequence[Transform]
@@ -574,8 +577,8 @@ class ToDtype(Transform):
     """Converts the images' element type.
 
     Args:
-        dtype: `float32`, `float16`, `bfloat16` or `uint8`, as a text or as NumPy's or torch's type.
-        scale: True: floats have values of 0..1, unlike torchvision's default. False: they have values of 0..255, also
+        dtype: The element type: `float32`, `float16`, `bfloat16` or `uint8`, as a text, or as a type of NumPy or torch.
+        scale: Whether floats are scaled to 0..1, unlike torchvision's default. False: they have values of 0..255, also
             for `Normalize`.
     """
 
@@ -596,7 +599,7 @@ class Normalize(Transform):
 
 @dataclass(frozen=True, kw_only=True)
 class MixUp(Mix):
-    """Blends each image with its partner: λ·image + (1 - λ)·partner, and their labels alike.
+    """Blends each image with its partner, λ·image + (1 - λ)·partner, and their labels in the same way.
 
     λ is drawn for each global batch from Beta(alpha, alpha), as in Zhang et al., "mixup: Beyond Empirical Risk
     Minimization".
@@ -612,15 +615,16 @@ class MixUp(Mix):
 
 @dataclass(frozen=True, kw_only=True)
 class CutMix(Mix):
-    """Pastes a rectangle of the partner into each image, and mixes their labels by the areas.
+    """Pastes a rectangle of the partner into each image, and mixes their labels in proportion to the areas.
 
     λ and the rectangle are drawn for each global batch, λ from Beta(alpha, alpha). The sides of the rectangle are √(1 -
-    λ) of the image's, its centre is any pixel, and λ becomes the share of the image that is left; as in torchvision,
-    and in Yun et al., "CutMix: Regularization Strategy to Train Strong Classifiers with Localizable Features".
+    λ) of the image's, and its centre is any pixel. λ then becomes the share of the image that is left. This follows
+    torchvision, and Yun et al., "CutMix: Regularization Strategy to Train Strong Classifiers with Localizable
+    Features".
 
     Args:
         alpha: Both parameters of the Beta distribution, above 0.
-        num_classes: The length of the soft labels, as of `MixUp`.
+        num_classes: The length of the soft labels, as for `MixUp`.
     """
 
     alpha: float = 1.0

@@ -38,14 +38,14 @@ impl RuntimeDirectory {
                 Err(error) => refused = Some(error),
             }
         }
-        Err(refused.unwrap_or_else(|| Error::Internal("there is no place for a runtime directory".into())))
+        Err(refused.unwrap_or_else(|| Error::Internal("no place for a runtime directory was tried".into())))
     }
 
     /// Opens or creates the directory `name` in `place`, which must exist.
     fn open_in(place: &Path, name: &str, user: u32) -> Result<Self> {
         if !place.is_absolute() {
             // Each process would resolve it relative to its own working directory.
-            return Err(unusable(place, "is no absolute path"));
+            return Err(unusable(place, "is not an absolute path"));
         }
         let parent = open_directory(rustix::fs::CWD, place)
             .map_err(|error| unusable(place, &format!("cannot be opened ({error})")))?;
@@ -62,16 +62,16 @@ impl RuntimeDirectory {
         let path = self.path.join(name);
         match rustix::fs::mkdirat(&self.directory, name, Mode::RWXU) {
             Ok(()) | Err(rustix::io::Errno::EXIST) => {}
-            Err(error) => return Err(unusable(&path, &format!("cannot be made ({error})"))),
+            Err(error) => return Err(unusable(&path, &format!("cannot be created ({error})"))),
         }
         let directory = open_directory(&self.directory, Path::new(name))
-            .map_err(|error| unusable(&path, &format!("is no directory that can be opened ({error})")))?;
+            .map_err(|error| unusable(&path, &format!("cannot be opened as a directory ({error})")))?;
         let about = rustix::fs::fstat(&directory).map_err(|error| unusable(&path, &error.to_string()))?;
         if about.st_uid != user {
             return Err(unusable(&path, "belongs to another user"));
         }
         if about.st_mode & 0o077 != 0 {
-            return Err(unusable(&path, "is open to other users, must have mode 0700"));
+            return Err(unusable(&path, "is accessible to other users, must have mode 0700"));
         }
         Ok(Self { directory, path })
     }
@@ -142,8 +142,8 @@ fn open_directory(within: impl std::os::fd::AsFd, name: &Path) -> rustix::io::Re
 
 fn unusable(path: &Path, why: &str) -> Error {
     Error::Unavailable(format!(
-        "{} {why}: it is where the processes of a user on a node find one another; set {VARIABLE} to a directory that \
-         is yours alone, the same for all of them",
+        "{} {why}: the processes of a user on a node need it to find one another; set {VARIABLE} to the same private \
+         directory for all of them",
         path.display()
     ))
 }
@@ -180,7 +180,7 @@ mod tests {
         assert!(RuntimeDirectory::within(place.path()).is_err());
         assert!(RuntimeDirectory::within(&place.path().join("missing")).is_err());
         let relative = RuntimeDirectory::within(Path::new("here")).err().unwrap();
-        assert!(relative.to_string().contains("here is no absolute path"), "{relative}");
+        assert!(relative.to_string().contains("here is not an absolute path"), "{relative}");
         let of_another = RuntimeDirectory::open_in(place.path(), "theirs", u32::MAX - 1).err().unwrap();
         assert!(of_another.to_string().contains("another user"), "{of_another}");
     }

@@ -99,11 +99,11 @@ pub fn read(path: &Path) -> Result<Recording> {
             break;
         }
         let no_log = |why: &str| {
-            failed(std::io::Error::new(ErrorKind::InvalidData, format!("no log of Foreload: {why}")))
+            failed(std::io::Error::new(ErrorKind::InvalidData, format!("not a log of Foreload: {why}")))
         };
         match text.trim() {
             "[" if number == 1 => {}
-            _ if number == 1 => return Err(no_log("does not begin with `[` in a line of its own")),
+            _ if number == 1 => return Err(no_log("its first line is not `[`")),
             "" | "]" => {}
             line => match recording.add(line.trim_end_matches(',')) {
                 Ok(()) => {}

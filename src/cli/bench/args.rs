@@ -34,38 +34,38 @@ pub(crate) struct BenchArgs {
     /// Stop each epoch after this many batches, at least 1
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) steps: Option<u64>,
-    /// This process' rank among those of the job; it gets its share of each global batch
+    /// Rank of this process; it gets its share of each global batch
     #[arg(long, default_value_t = 0, conflicts_with = "peers")]
     rank: u32,
-    /// Processes of the job
+    /// Number of processes of the job
     #[arg(long, default_value_t = 1, conflicts_with = "peers")]
     world_size: u32,
     /// Share the nodes' caches, as the loader's `peers` does: the command runs on all nodes, started by torchrun,
-    /// mpirun or srun, which say the rank. Where they offer nothing to meet by, as srun, ranks meet in the DIRECTORY,
-    /// which all nodes share
+    /// mpirun or srun, which set the rank. Launchers without a rendezvous, such as srun, need a DIRECTORY that all
+    /// nodes share
     #[arg(long, value_name = "DIRECTORY", require_equals = true)]
     peers: Option<Option<PathBuf>>,
     #[command(flatten)]
     nodes: NodeArgs,
-    /// Keep the consumer busy for so long after each batch, e.g. 20ms: it stands for the training step
+    /// Simulated training step after each batch, e.g. 20ms
     #[arg(long, default_value = "0", value_parser = |text: &str| parse_duration("consume", text))]
     pub(super) consume: Duration,
     /// Make the dataset's storage as slow as a parallel file system, e.g. open=2ms,read=1ms,bandwidth=200MB; also
-    /// opens=6000 (a second) and concurrency=64 (requests at once)
+    /// opens=6000 (per second) and concurrency=64 (requests at once)
     #[arg(long, value_name = "SPEC", value_parser = emulate::rates)]
     pub(super) emulate_pfs: Option<ParallelFsRates>,
     /// The same as --train=false
     #[arg(long, conflicts_with = "train")]
     eval: bool,
-    /// Log which stage did what when to this file; `foreload report` shows it, and so do Perfetto and
-    /// chrome://tracing. With --peers each rank has a file: `{rank}` in the name stands for its number
+    /// Write an interval log of all stages to this file; `foreload report`, Perfetto and chrome://tracing show it.
+    /// With --peers each rank has its own file: `{rank}` in the name stands for the rank
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Run each epoch from memory, too, and show what holds the consumer up: storage, the cache or decoding. After the
-    /// first epoch there are 3 to 7 more, however few --epochs asks for: until their differences tell
+    /// Also run each epoch from memory, and show what delays the consumer: storage, the cache or decoding. After the
+    /// first epoch, 3 to 7 more run until the result is clear, even if --epochs is smaller
     #[arg(long)]
     pub(super) stall: bool,
-    /// Hash every byte of the batches of each epoch, of all fields and in order (costs time)
+    /// Hash all bytes of each epoch's batches, of all fields and in order (costs time)
     #[arg(long)]
     pub(super) checksum: bool,
     /// Print one JSON object on stdout instead of a table
@@ -121,7 +121,7 @@ impl BenchArgs {
             Some(text) => Ok(Some(text.replace(RANK, &place.rank.to_string()).into())),
             None => {
                 let message = format!(
-                    "is {}, a file of all ranks: put {RANK} into its name, as in run-{RANK}.json",
+                    "is {}, which all ranks would write: put {RANK} into its name, as in run-{RANK}.json",
                     path.display()
                 );
                 Err(Error::config("trace", message))

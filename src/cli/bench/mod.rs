@@ -44,7 +44,7 @@ pub(super) fn run(args: &BenchArgs, finder: Option<&dyn FindsJob>) -> Result<()>
     let (draws, whole) = (config.selection.draws(), place.world_size * config.batch_size);
     if options.last_batch.is_none() && options.shared.is_none() && draws < u64::from(whole) {
         let message = format!(
-            "an epoch has {draws} samples, and a batch of all ranks would have {whole}: a smaller batch is measured \
+            "an epoch has {draws} samples, fewer than a global batch of {whole}: a smaller batch is measured \
              (last_batch=\"partial\")"
         );
         notices.notify(NoticeKind::Information, message);
@@ -53,7 +53,7 @@ pub(super) fn run(args: &BenchArgs, finder: Option<&dyn FindsJob>) -> Result<()>
     let mut heard = output::print_notices(&notices);
     if args.stall && config.assignment != Assignment::Order {
         let message =
-            "runs the epochs again from memory, where no node keeps anything: leave --assignment out";
+            "does not work with --assignment, because epochs from memory use no cache: remove --assignment";
         return Err(Error::config("stall", message));
     }
     if args.stall {

@@ -21,7 +21,7 @@ pub(super) fn shared(
         return Ok(pipeline);
     }
     if args.emulate_pfs.is_some() || args.stall {
-        let message = "leaves reading to another process, of which --emulate-pfs and --stall know nothing";
+        let message = "reads in another process, so --emulate-pfs and --stall have no effect: remove them";
         return Err(Error::config("shared", message));
     }
     let (roots, settings) = (std::slice::from_ref(&args.dir), args.given());

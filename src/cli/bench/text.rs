@@ -23,18 +23,18 @@ pub(super) fn epoch(epoch: &EpochReport) -> String {
     }
     if epoch.source_requests > 0 {
         line += &format!(
-            ", {} requests ({} again, {} hedged)",
+            ", {} requests ({} retried, {} hedged)",
             epoch.source_requests, epoch.source_retries, epoch.source_hedges
         );
     }
     if epoch.blocks_unpacked > 0 {
         let bytes = output::bytes(epoch.blocks_unpacked_bytes);
-        line += &format!(", {} compressed blocks unpacked to {bytes}", epoch.blocks_unpacked);
+        line += &format!(", {} blocks decompressed to {bytes}", epoch.blocks_unpacked);
     }
     if let Some(cache) = &epoch.cache {
         for (name, tier) in &cache.tiers {
             line += &format!(
-                ", {} from {name} ({} samples kept, {} not)",
+                ", {} from {name} ({} samples cached, {} not)",
                 output::bytes(tier.bytes),
                 tier.admitted_samples,
                 tier.dropped_busy + tier.dropped_full + tier.dropped_off
@@ -92,7 +92,7 @@ pub(super) fn summary(report: &BenchReport) -> String {
             Backend::Region if count > 0 => format!(", {count} of them {what}"),
             _ => String::new(),
         };
-        let (known, damaged) = (some(rows_known, "with rows known"), some(concealed, "damaged"));
+        let (known, damaged) = (some(rows_known, "with known rows"), some(concealed, "damaged"));
         format!("{} {images}{known}{damaged}", backend.title())
     });
     let decoders = decoders.collect::<Vec<_>>().join(", ");
@@ -116,11 +116,11 @@ pub(super) fn summary(report: &BenchReport) -> String {
         asked.fold((0, 0), |(reads, troubles), one| (reads + one.reads, troubles + one.troubles()));
     if troubles > 0 {
         lines.push(format!(
-            "peers        {troubles} of {reads} samples were refused, late or failed; --json says by which nodes"
+            "peers        {troubles} of {reads} samples were refused, late or failed; --json lists the nodes"
         ));
     }
     if !report.labeled {
-        lines.push("labels       none: the dataset has images alone".into());
+        lines.push("labels       none: the dataset has only images".into());
     }
     lines.push(format!("peak memory  {}", output::bytes(report.peak_rss_bytes)));
     if let Some(stall) = &report.stall {
@@ -132,7 +132,7 @@ pub(super) fn summary(report: &BenchReport) -> String {
 fn percentiles(times: &Percentiles, of: &str) -> String {
     let Percentiles { count, p50, p90, p99, max } = *times;
     let [p50, p90, p99, max] = [p50, p90, p99, max].map(output::seconds);
-    format!("half within {p50}, 90 % {p90}, 99 % {p99}, the longest {max} ({count} {of})")
+    format!("median {p50}, 90 % {p90}, 99 % {p99}, longest {max} ({count} {of})")
 }
 
 /// The lines about what the consumer waits for.
@@ -150,23 +150,23 @@ fn held_up(stall: &Stall) -> Vec<String> {
     }
     let StallVerdict { pairs, median_share, spread_share, held_up_by } = stall.verdict;
     let (median, spread) = (100.0 * median_share, 100.0 * spread_share);
-    let measured = format!("{median:.1} % of an epoch longer than from memory, the median of {pairs} pairs");
-    let apart = format!("which are {spread:.1} % apart");
+    let measured = format!("{median:.1} % of an epoch longer than from memory (median of {pairs} pairs");
+    let apart = format!("spread {spread:.1} %)");
     lines.push(match held_up_by {
         None => format!(
             "not distinguishable from memory: the consumer waits {measured} of epochs after the first, {apart}"
         ),
         Some(HeldUpBy::Storage) => format!(
-            "storage holds the consumer up: it waits {measured} of epochs after the first, {apart}, most of it for \
-             reads of the dataset"
+            "storage delays the consumer: it waits {measured} of epochs after the first, {apart}, mostly for reads of \
+             the dataset"
         ),
         Some(HeldUpBy::Cache) => format!(
-            "the cache holds the consumer up: it waits {measured} of epochs after the first, {apart}, most of it for \
-             reads of the cache's copies"
+            "the cache delays the consumer: it waits {measured} of epochs after the first, {apart}, mostly for reads \
+             of the cache's copies"
         ),
         Some(HeldUpBy::Decode) => format!(
-            "decoding holds the consumer up, and not reads: it waits {measured} of epochs after the first, {apart}; \
-             reading and keeping copies take processor time from it, or copies are in another form"
+            "decoding delays the consumer, not reads: it waits {measured} of epochs after the first, {apart}; reading \
+             and caching take processor time from decoding, or the cache has copies in another format"
         ),
     });
     lines
@@ -180,7 +180,7 @@ pub(super) fn trace(path: &Path, written: TraceTotals) -> String {
 /// The warning that the interval log is incomplete.
 pub(super) fn lost(written: TraceTotals) -> String {
     format!(
-        "the trace lacks {} intervals: the disk it is on was too slow; write it to a local drive",
+        "{} intervals are missing in the trace, because its disk was too slow: write it to a local drive",
         written.dropped
     )
 }

@@ -55,7 +55,7 @@ pub(super) fn measure(
     let pipeline = {
         let (kept, depth) = (kept.clone(), config.queue_depth);
         let open = move |_: &Arc<DatasetIndex>, _: &_, _: &_| {
-            let resident = kept.get().ok_or_else(|| Error::Internal("nothing is in memory".into()))?;
+            let resident = kept.get().ok_or_else(|| Error::Internal("no samples are in memory".into()))?;
             // A missing sample is only requested after the last counted batch.
             Ok(Box::new(resident.reader(depth)) as Box<dyn Reader>)
         };

@@ -23,19 +23,19 @@ use store::tier::{Machine, TierRates};
 /// The arguments of `foreload calibrate`.
 #[derive(Debug, clap::Args)]
 pub(super) struct CalibrateArgs {
-    /// The dataset, as of `foreload bench`: its storage and the decoding of its samples are measured
+    /// The dataset, as for `foreload bench`: its storage and the decoding of its samples are measured
     #[arg(value_name = "DATASET")]
     directory: Option<PathBuf>,
-    /// Where a cache would be: its drive is measured with a file of up to 256 MB that is gone afterwards
+    /// Cache directory: its drive is measured with a temporary file of up to 256 MB
     #[arg(long, value_name = "DIR")]
     cache: Option<PathBuf>,
-    /// Seconds that each of the three may take, more or less
+    /// Approximate seconds for each of the three measurements
     #[arg(long, default_value_t = 2.0, value_parser = seconds)]
     seconds: f64,
     /// Make the dataset's storage as slow as a parallel file system, as `foreload bench` does
     #[arg(long, value_name = "SPEC", value_parser = emulate::rates)]
     emulate_pfs: Option<ParallelFsRates>,
-    /// Print all that was measured as one JSON object
+    /// Print all measurements as one JSON object
     #[arg(long)]
     json: bool,
     /// Write the rates to this file, for `foreload plan`; needs DATASET and --cache
@@ -137,7 +137,7 @@ pub(super) fn rates(directory: &Path, cache: Option<&Path>, options: LoaderOptio
 
 fn measure(args: &CalibrateArgs) -> Result<CalibrateReport> {
     if args.directory.is_none() && args.cache.is_none() {
-        return Err(Error::config("calibrate", "has nothing to measure: give DATASET, --cache, or both"));
+        return Err(Error::config("calibrate", "has nothing to measure: pass DATASET, --cache, or both"));
     }
     let options = &*args.settings;
     let checked = options.validate()?;
@@ -215,7 +215,7 @@ fn goes_direct(storage: &Storage) -> bool {
 fn seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(seconds) if (0.05..=60.0).contains(&seconds) => Ok(seconds),
-        _ => Err(format!("{text:?} is no number of seconds from 0.05 to 60")),
+        _ => Err(format!("{text:?} is not a number of seconds from 0.05 to 60")),
     }
 }
 

@@ -93,7 +93,7 @@ fn room(directory: &Path) -> Result<u64> {
     let room = (free / 4).min(LARGEST) / PIECE as u64 * PIECE as u64;
     if room < SMALLEST {
         let message = format!(
-            "{} has {free} bytes free; measuring takes a quarter of them, at least {SMALLEST}",
+            "{} has {free} bytes free; measuring uses a quarter of them, and needs at least {SMALLEST}",
             directory.display()
         );
         return Err(Error::config("cache", message));
@@ -111,10 +111,10 @@ impl ScratchFile {
             Ok(fd) => (fd, true),
             Err(Errno::INVAL) => (
                 open(OFlags::empty())
-                    .map_err(|error| Error::io("make a file in", directory, error.into()))?,
+                    .map_err(|error| Error::io("create a file in", directory, error.into()))?,
                 false,
             ),
-            Err(error) => return Err(Error::io("make a file in", directory, error.into())),
+            Err(error) => return Err(Error::io("create a file in", directory, error.into())),
         };
         Ok(Self { fd, direct, size: 0, stamp: Stamp::default() })
     }

@@ -20,7 +20,7 @@ pub(super) fn table(report: &CalibrateReport) -> String {
     if let Some(nvme) = &report.nvme {
         lines.push(format!("nvme    {} ({}), {}", nvme.path.display(), nvme.file_system, nvme.measured.io));
         if !nvme.direct {
-            lines.push("  without O_DIRECT: memory may have answered for the drive".into());
+            lines.push("  without O_DIRECT: results may include the page cache".into());
         }
         lines.push(format!(
             "  {:<24} {:>9} in {:>7}: {}/s",
@@ -51,7 +51,7 @@ fn reads(measured: &MeasuredTier) -> Vec<String> {
         ("first of a shard", measured.opened.as_ref()),
         ("one at a time", Some(&measured.one)),
         ("at once", Some(&measured.full)),
-        ("large pieces at once", measured.large.as_ref()),
+        ("large reads at once", measured.large.as_ref()),
     ];
     kinds.into_iter().filter_map(|(kind, reads)| Some(line(kind, reads?))).collect()
 }
@@ -75,7 +75,7 @@ fn line(kind: &str, reads: &Reads) -> String {
 fn rates(rates: &TierRates) -> String {
     let TierRates { open_seconds, read_seconds, concurrency, read_bandwidth, .. } = rates;
     format!(
-        "  so: open {}, read {}, {concurrency:.1} side by side, {}/s",
+        "  rates: open {}, read {}, {concurrency:.1} concurrent reads, {}/s",
         seconds(*open_seconds),
         seconds(*read_seconds),
         bytes(*read_bandwidth as u64)

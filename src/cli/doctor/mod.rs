@@ -21,7 +21,7 @@ use store::io::{IoChoice, PathReport, ProbeReport, probe};
 /// The arguments of `foreload doctor`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DoctorArgs {
-    /// Also say how data at this path will be read
+    /// Also show how data at this path will be read
     #[arg(value_name = "PATH")]
     path: Option<PathBuf>,
     /// Print the findings as one JSON object
@@ -109,9 +109,9 @@ fn simd() -> ChoiceReport {
     let chosen = Level::detect();
     let best = Level::available().last().unwrap_or(Level::Portable);
     let because = match best {
-        _ if chosen < best => format!("FORELOAD_SIMD asks for it; this processor has {}", best.name()),
-        Level::Avx512 => "this processor has all that Foreload uses".to_owned(),
-        Level::Avx2 => "this processor lacks AVX-512 with BW, CD, DQ, VL and VBMI".to_owned(),
+        _ if chosen < best => format!("set by FORELOAD_SIMD; this processor has {}", best.name()),
+        Level::Avx512 => "this processor has all features that Foreload uses".to_owned(),
+        Level::Avx2 => "this processor lacks AVX-512 with BW, CD, DQ, VL, VBMI, VBMI2 and VNNI".to_owned(),
         Level::Portable if cfg!(target_arch = "x86_64") => {
             "this processor lacks AVX2 with FMA, F16C, BMI1, BMI2, LZCNT and POPCNT".to_owned()
         }
@@ -132,21 +132,21 @@ fn decoders() -> ChoiceReport {
         Ok(config::AllowedBackends::All) => ChoiceReport {
             chosen: "all".to_owned(),
             because:
-                "the engine has what it can decode, then CUDA kernels, then the CPU, and roundings differ; \
-                      FORELOAD_GPU_BACKEND=hardware, cuda_batched, cuda or cpu fixes it"
+                "images are decoded by the engine, else by CUDA kernels, else by the CPU, with different rounding; \
+                      set FORELOAD_GPU_BACKEND=hardware, cuda_batched, cuda or cpu to use only one"
                     .to_owned(),
         },
         Ok(backends) => ChoiceReport {
             chosen: backends.name().to_owned(),
-            because: "FORELOAD_GPU_BACKEND asks for it; what that cannot decode is the CPU's".to_owned(),
+            because: "set by FORELOAD_GPU_BACKEND; the CPU decodes the rest".to_owned(),
         },
         Err(error) => ChoiceReport { chosen: "none".to_owned(), because: error.to_string() },
     }
 }
 
 /// How a GPU's work is ordered relative to other code of the process.
-const STREAMS: &str = "batches come in the order of the consumer's stream, Batch.used_by names others; CUDA graphs \
-                       that are captured meanwhile are left alone";
+const STREAMS: &str = "batches are ordered with the consumer's stream, and with others by Batch.used_by; captures of \
+                       CUDA graphs are not disturbed";
 
 fn nvjpeg() -> String {
     match nvjpeg::Library::load() {
@@ -184,7 +184,7 @@ fn abilities(gpu: &gpu::Probe) -> Vec<(String, String)> {
 /// Makes a line for the driver and one for each device. If there is a driver, also makes lines for nvJPEG and for its
 /// decoders.
 fn gpus(DoctorReport { gpu, nvjpeg, decoders, abilities, .. }: &DoctorReport) -> Vec<String> {
-    let driver = gpu.driver.map(|version| format!("  driver       serves CUDA up to {version}"));
+    let driver = gpu.driver.map(|version| format!("  driver       supports CUDA up to {version}"));
     let device = |device: &gpu::DeviceInfo| {
         let memory = output::bytes(device.memory);
         let what = format!("{}, compute capability {}, {memory}", device.name, device.capability);
@@ -209,10 +209,7 @@ const COUNT_LIMIT: Duration = Duration::from_secs(2);
 
 fn look_at(path: &Path, probe: &ProbeReport) -> Result<PathFindings> {
     if data::source::url(path).is_some() {
-        return Err(Error::dataset(
-            data::source::shown(path),
-            "is a URL: give a path, whose file system is looked at",
-        ));
+        return Err(Error::dataset(data::source::shown(path), "is a URL: pass a path on a file system"));
     }
     // An error of the path itself is reported. If a directory below it cannot be listed, its bytes are not counted.
     std::fs::metadata(path).map_err(|error| Error::io("look at", path, error))?;
@@ -243,7 +240,7 @@ fn describe(report: &DoctorReport) -> String {
     let ring = match (&probe.io_uring.mode, &probe.io_uring.problem) {
         (Some(mode), None) => format!("works, with {}", mode.describe()),
         (_, Some(problem)) => format!("is not used: {problem}"),
-        (None, None) => "is not granted".to_owned(),
+        (None, None) => "is not permitted".to_owned(),
     };
     let registered = match &probe.io_uring.unregistered {
         None => "can be registered".to_owned(),
@@ -273,7 +270,7 @@ fn describe(report: &DoctorReport) -> String {
     if let Some(at) = &report.path {
         let reading = &at.reading;
         let io = if reading.io == IoChoice::Pread { "threads with pread" } else { "io_uring" };
-        let cache = if reading.direct { "past the page cache" } else { "through the page cache" };
+        let cache = if reading.direct { "bypassing the page cache" } else { "through the page cache" };
         let least = if at.counted { "" } else { "at least " };
         lines.push(format!(
             "{}: {least}{} on {}",
@@ -289,7 +286,7 @@ fn describe(report: &DoctorReport) -> String {
 
 fn huge_pages(setting: Option<&str>) -> String {
     match setting {
-        Some("never") => "never: reading costs more; allow them with \
+        Some("never") => "never: reads are slower; enable them with \
                           `echo madvise > /sys/kernel/mm/transparent_hugepage/enabled`"
             .to_owned(),
         Some(setting) => format!("{setting}: used for read buffers"),

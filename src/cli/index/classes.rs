@@ -51,8 +51,8 @@ pub(super) fn compare(
         index.check_labeled("compare")?;
         if index.classes().is_empty() {
             let message = format!(
-                "needs class names, and {} has only numbers: give --label a column or member with names, or compare \
-                 the datasets that both were made of",
+                "needs class names, but {} has only numbers: set --label to a column or member with names, or compare \
+                 the datasets that both were made from",
                 index.root().display()
             );
             return Err(Error::config("compare", message));
@@ -89,8 +89,8 @@ impl ClassComparison {
         lines.extend(line("only here", extra, |name| format!("{name:?}")));
         lines.extend(line("renumbered", renumbered, number));
         lines.push(match (renumbered.is_empty(), extra.is_empty()) {
-            (true, true) => "  the same     each class has the number that it has there".to_owned(),
-            _ => "  remedy       class_names= (--class-names) numbers the classes of both alike".to_owned(),
+            (true, true) => "  the same     all classes have the same numbers".to_owned(),
+            _ => "  remedy       use class_names= (--class-names) to number both alike".to_owned(),
         });
         lines
     }

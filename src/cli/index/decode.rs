@@ -134,7 +134,7 @@ impl ImageMembers {
                 }
                 MemberBytes::Apart(extent) => (extent, Ok(())),
                 MemberBytes::Twice => {
-                    let message = "the sample has two members of this name: keep one";
+                    let message = "the sample has two members with this name: keep one";
                     (record, Err(DecodeError::Damaged(message.to_owned())))
                 }
                 MemberBytes::Absent => continue,
@@ -288,8 +288,8 @@ fn compare(bytes: &[u8], expected: u32) -> Result<()> {
     match checksum(bytes) == expected {
         true => Ok(()),
         false => {
-            let message =
-                "its bytes have another checksum than when they were packed: pack the dataset again";
+            let message = "its bytes have changed since they were packed (their checksum differs): pack the dataset \
+                           again";
             Err(DecodeError::Damaged(message.to_owned()).into())
         }
     }

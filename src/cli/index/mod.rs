@@ -27,18 +27,18 @@ use std::sync::Arc;
 pub(crate) struct IndexArgs {
     #[arg(value_name = "DATASET", required = true, help = format!("{DATASET}; several are read as one"))]
     directories: Vec<PathBuf>,
-    /// Take files of any kind, or the records of .tfrecord shards, instead of images
+    /// Index files of any kind, or the records of .tfrecord shards, instead of images
     #[arg(long)]
     files: bool,
-    /// List every directory and parse every shard anew, and compare them with the index
+    /// List every directory and parse every shard again, and compare them with the index
     #[arg(long)]
     verify: bool,
-    /// Verify, and decode every image and mask too, on all processors, and list those that are damaged; exit code 1 if
-    /// any cannot be decoded. Of samples in shards, members are images and masks by their names. All members of packed
+    /// Verify, and also decode every image and mask on all processors and list the damaged ones; exit code 1 if any
+    /// cannot be decoded. In shards, the names of members decide which are images and masks. All members of packed
     /// datasets are compared with their checksums
     #[arg(long, conflicts_with = "files")]
     decode: bool,
-    /// A dataset that is not what its index says: rebuild (index it anew), warn (go on with the old index) or refuse
+    /// If the dataset has changed since it was indexed: rebuild the index, warn (use the old index) or refuse
     /// [default: rebuild; with --verify or --decode: refuse]
     #[arg(long, value_parser = choice::<Changed>("changed"))]
     changed: Option<Changed>,
@@ -46,8 +46,8 @@ pub(crate) struct IndexArgs {
     /// per processor]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
-    /// Show what the fields of the first N samples hold, shortly [default: 10 of tables (tf.Example, MDS, Parquet,
-    /// Arrow), none of other datasets]
+    /// Show the field values of the first N samples, shortened [default: 10 for tables (tf.Example, MDS, Parquet,
+    /// Arrow), none for other datasets]
     #[arg(long, value_name = "N")]
     samples: Option<u64>,
     /// Compare the classes and their numbers with those of this dataset, for example of training with validation
@@ -189,8 +189,8 @@ fn bad_shards(args: &IndexArgs, index: &DatasetIndex) -> Result<()> {
         return Ok(());
     }
     let message = format!(
-        "{count} shards cannot be read: repair them or download them again, or train without them by \
-         bad_shards=\"skip\" or a list of others (files)"
+        "{count} shards cannot be read: repair them or download them again, or train without them with \
+         bad_shards=\"skip\" or a list of the other shards (files)"
     );
     Err(Error::dataset(index.root(), message))
 }
@@ -242,9 +242,8 @@ fn show(args: &IndexArgs, index: &DatasetIndex, findings: IndexFindings) -> Resu
         let mut sum = format!("{images} {what} decoded{others}, {} damaged", damaged.len());
         if !concealed.is_empty() {
             let count = concealed.len();
-            sum += &format!(
-                ", {count} more damaged and decoded all the same, as PIL does; damaged=\"refuse\" makes them failures"
-            );
+            sum +=
+                &format!(", {count} more damaged but decoded, as PIL does; damaged=\"refuse\" rejects them");
         }
         lines.push(sum);
     }
@@ -309,7 +308,7 @@ fn describe(report: &IndexReport) -> String {
     let bad = report.summary.notes.bad_shards.iter();
     lines.extend(bad.map(|BadShard { shard, message }| format!("  bad shard    {shard}: {message}")));
     if report.verified {
-        lines.push("  verified     the index file is sound and the dataset is as it was".to_owned());
+        lines.push("  verified     the index file is valid and the dataset is unchanged".to_owned());
     }
     lines.join("\n")
 }
@@ -317,8 +316,8 @@ fn describe(report: &IndexReport) -> String {
 /// The dataset from which a packed one was made, or the column of a manifest with the file names, as a phrase.
 fn of_what(layout: Layout, notes: &Notes) -> String {
     match &notes.image {
-        Some(column) if layout == Layout::Manifest => format!(", which its column {column:?} names"),
-        _ => notes.packed_of.map_or_else(String::new, |layout| format!(", packed of {}", layout.title())),
+        Some(column) if layout == Layout::Manifest => format!(", named by its column {column:?}"),
+        _ => notes.packed_of.map_or_else(String::new, |layout| format!(", packed from {}", layout.title())),
     }
 }
 
@@ -329,24 +328,24 @@ const REASONS_LISTED: usize = 20;
 fn left_out(IndexSummary { notes, to_label, .. }: &IndexSummary) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(fault) = &notes.label_fault {
-        lines.push(format!("  labels       none that can be used: {}", fault.message()));
+        lines.push(format!("  labels       unusable: {}", fault.message()));
     } else if let Some(to_label) = to_label {
         lines.push(format!("  labels       none: {to_label}"));
     } else if let Some(column) = &notes.label_column {
         lines.push(format!("  labels       {column}"));
     }
     if let Some(why) = &notes.incomplete {
-        lines.push(format!("  shards       by their names the dataset {why}"));
+        lines.push(format!("  shards       according to their names, the dataset {why}"));
     }
     if let Some(first) = notes.empty_classes.first() {
         let count = notes.empty_classes.len();
         lines.push(format!("  empty        {count} classes without a sample, e.g. {first}"));
     }
     for (reason, skipped) in notes.skipped.iter().take(REASONS_LISTED) {
-        lines.push(format!("  left out     {}: {reason}, e.g. {}", skipped.count, skipped.example));
+        lines.push(format!("  skipped      {}: {reason}, e.g. {}", skipped.count, skipped.example));
     }
     if let Some(more) = notes.skipped.len().checked_sub(REASONS_LISTED).filter(|&more| more > 0) {
-        lines.push(format!("  left out     {more} other kinds of files; --json lists all"));
+        lines.push(format!("  skipped      {more} other kinds of files; --json lists all"));
     }
     lines
 }

@@ -47,7 +47,7 @@ impl FirstSamples {
             1 => String::new(),
             count => format!("; and {} others", count - 1),
         };
-        Err(Error::dataset(root, format!("what samples hold cannot be shown: {first}{others}")))
+        Err(Error::dataset(root, format!("some field values cannot be read: {first}{others}")))
     }
 }
 
@@ -84,7 +84,7 @@ fn member_value(index: &DatasetIndex, sample: u64, member: usize, kind: FieldKin
         }
         MemberBytes::Apart(extent) => extent,
         MemberBytes::Absent => return Ok(Value::Null),
-        MemberBytes::Twice => return Err("there are two members of this name".to_owned()),
+        MemberBytes::Twice => return Err("there are two members with this name".to_owned()),
     };
     if !matches!(kind, FieldKind::Text | FieldKind::Json | FieldKind::Integer | FieldKind::Float) {
         return Ok(Value::from(format!("{} bytes", extent.length)));

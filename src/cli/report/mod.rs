@@ -13,9 +13,9 @@ use std::path::PathBuf;
 /// The arguments of `foreload report`.
 #[derive(clap::Args, Debug)]
 pub(super) struct ReportArgs {
-    /// The log that `foreload bench --trace FILE` wrote; that of a killed run serves as well
+    /// The log that `foreload bench --trace FILE` wrote; the log of a killed run works too
     file: PathBuf,
-    /// Write a page that shows it: one HTML file, no scripts, nothing from elsewhere
+    /// Write the report as one HTML file, without scripts or external resources
     #[arg(long, value_name = "HTML")]
     out: Option<PathBuf>,
     /// Print one JSON object on stdout instead of a table

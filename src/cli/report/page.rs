@@ -36,7 +36,7 @@ fn overview(summary: &TraceSummary) -> String {
     let longest = summary.epochs.iter().map(|epoch| epoch.seconds).fold(f64::MIN_POSITIVE, f64::max);
     let mut html = String::new();
     if !summary.complete {
-        html += "<p class=\"notice\">The run was cut short: its last moments are missing.</p>\n";
+        html += "<p class=\"notice\">The run ended early: its last moments are missing.</p>\n";
     }
     html += "<div class=\"bars\">\n";
     for epoch in &summary.epochs {
@@ -65,7 +65,7 @@ fn section(epoch: &EpochSummary, unfolded: bool) -> String {
         epoch.epoch,
         escaped(&epoch.process),
         escaped(&facts(epoch)),
-        epoch.limit.as_ref().map_or_else(String::new, |limit| format!("; busiest behind it: <b>{limit}</b>")),
+        epoch.limit.as_ref().map_or_else(String::new, |limit| format!("; busiest stage: <b>{limit}</b>")),
     );
     html += "<tr><th>stage<th>how busy over time<th>load<th><th>merged<th>bytes<th>bandwidth\n";
     for stage in &epoch.stages {
@@ -148,8 +148,8 @@ fn round_step(least: f64) -> f64 {
 
 fn legend() -> String {
     "<footer>The height of a curve is the share of the stage's threads that were busy; for reads, whether any was in \
-     flight. <b>Load</b> is its mean. <b>Merged</b> is how long at least one was busy: intervals that overlap \
-     count once. <b>Bandwidth</b> is bytes by merged time.</footer>\n"
+     flight. <b>Load</b> is the mean height. <b>Merged</b> is the time in which at least one thread was busy; \
+     overlapping intervals count once. <b>Bandwidth</b> is bytes per merged time.</footer>\n"
         .into()
 }
 

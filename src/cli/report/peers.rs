@@ -6,7 +6,7 @@ use base::trace::{PeerNumbers, PeersSummary};
 use std::fmt::Write;
 
 const COLUMNS: [&str; 9] =
-    ["node", "samples", "bytes", "half within", "99 % within", "refused", "late", "failed", "breaker"];
+    ["node", "samples", "bytes", "median", "99 % within", "refused", "late", "failed", "breaker"];
 
 /// Formats the table as text.
 pub(super) fn table(summary: &PeersSummary) -> String {
@@ -27,9 +27,9 @@ pub(super) fn html(summary: &PeersSummary) -> String {
         }
         html += "\n";
     }
-    html + "</table>\n<p><small>Samples that did not come were read from the dataset\u{2019}s storage. <b>Refused</b>: \
-            the node had no time, or takes no requests of this job; <b>late</b>: not there by the deadline; \
-            <b>failed</b>: no connection, wrong bytes, or the node was left alone after failures.</small></p>\n"
+    html + "</table>\n<p><small>Samples that did not arrive were read from the dataset\u{2019}s storage. \
+            <b>Refused</b>: the node was overloaded, or rejects requests of this job; <b>late</b>: not received by the \
+            deadline; <b>failed</b>: no connection, wrong bytes, or the node was skipped after failures.</small></p>\n"
 }
 
 fn rows(summary: &PeersSummary) -> Vec<[String; 9]> {

@@ -12,7 +12,7 @@ pub(super) fn tables(summary: &TraceSummary) -> String {
     }
     parts.extend(summary.peers.iter().map(peers::table));
     if !summary.complete {
-        parts.push("the run was cut short: its last moments are missing".into());
+        parts.push("the run ended early: its last moments are missing".into());
     }
     parts.join("\n\n")
 }
@@ -28,7 +28,7 @@ fn table(epoch: &EpochSummary) -> String {
 pub(super) fn headline(epoch: &EpochSummary) -> String {
     let mut line = format!("epoch {} of {}: {}", epoch.epoch, epoch.process, facts(epoch));
     if let Some(limit) = &epoch.limit {
-        line += &format!("; busiest behind it: {limit}");
+        line += &format!("; busiest stage: {limit}");
     }
     line
 }

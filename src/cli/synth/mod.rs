@@ -27,10 +27,10 @@ use std::time::Instant;
 /// The arguments of `foreload synth`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct SynthArgs {
-    /// Directory to make; must not exist or be empty
+    /// Directory to create; it must be missing or empty
     #[arg(value_name = "DIR")]
     directory: PathBuf,
-    /// What the images are like: their codings, sizes, qualities and bits per pixel
+    /// Statistics of the images: codings, sizes, qualities and bits per pixel
     #[arg(long, value_enum, default_value = "imagenet")]
     profile: Profile,
     /// Number of images
@@ -42,7 +42,7 @@ pub(crate) struct SynthArgs {
     /// Number of classes; image i is of class i modulo this
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     classes: u32,
-    /// Seed of everything random
+    /// Random seed
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// Directories of JPEG and PNG photographs to make them from [default: those that scikit-image and
@@ -125,7 +125,7 @@ impl SynthContext {
         let photo = &self.photos[random.below(self.photos.len() as u64) as usize];
         let image = warp::view(photo, recipe.width, recipe.height, &mut random);
         let encoded = encode::encode(&image, &recipe, &self.grain, &mut random)
-            .map_err(|error| Error::dataset(&photo.path, format!("encoding image {index} of it: {error}")))?;
+            .map_err(|error| Error::dataset(&photo.path, format!("encoding image {index}: {error}")))?;
         Ok(MadeImage {
             index,
             recipe,

@@ -66,7 +66,7 @@ pub(crate) fn find(directories: &[PathBuf]) -> Result<Vec<PathBuf>> {
         if found.len() == before {
             return Err(Error::config(
                 "photos",
-                format!("{} holds no .jpg, .jpeg or .png file", directory.display()),
+                format!("{} contains no .jpg, .jpeg or .png file", directory.display()),
             ));
         }
     }
@@ -111,7 +111,7 @@ fn shipped() -> Result<Vec<PathBuf>> {
     Err(Error::config(
         "photos",
         "no photographs found: install those of scikit-image and scikit-learn with \
-         `python3 -m pip install scikit-image scikit-learn`, or name a directory of your own with --photos DIR",
+         `python3 -m pip install scikit-image scikit-learn`, or pass a directory of photographs with --photos DIR",
     ))
 }
 
@@ -194,7 +194,7 @@ fn decode_png(bytes: &[u8]) -> Result<PixelGrid, String> {
     let mut decoder = png::Decoder::new(std::io::Cursor::new(bytes));
     decoder.set_transformations(png::Transformations::normalize_to_color8());
     let mut reader = decoder.read_info().map_err(|e| format!("not a PNG image: {e}"))?;
-    let mut pixels = vec![0; reader.output_buffer_size().ok_or("too large a PNG image")?];
+    let mut pixels = vec![0; reader.output_buffer_size().ok_or("the PNG image is too large")?];
     let frame = reader.next_frame(&mut pixels).map_err(|e| format!("corrupt PNG image: {e}"))?;
     Ok(PixelGrid::from_bytes(
         &pixels,
@@ -227,6 +227,6 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("notes.txt"), "").unwrap();
         let error = find(&[directory.path().to_owned()]).unwrap_err().to_string();
-        assert!(error.contains("holds no .jpg") && error.contains("config: photos"), "{error}");
+        assert!(error.contains("contains no .jpg") && error.contains("config: photos"), "{error}");
     }
 }

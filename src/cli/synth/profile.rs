@@ -16,11 +16,11 @@ use serde::Serialize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Profile {
-    /// ImageNet's: three of four at full resolution of colour, 500 pixels on the long side
+    /// Like ImageNet: three of four with full colour resolution, 500 pixels on the long side
     Imagenet,
-    /// Images of web pages: mostly 4:2:0, a fifth of them progressive, larger
+    /// Like images of web pages: larger, mostly 4:2:0, a fifth of them progressive
     Web,
-    /// A telephone's: 12 million pixels, turned by EXIF, with a preview
+    /// Like a phone's photographs: 12 megapixels, rotated by EXIF, with a preview
     Phone,
 }
 

@@ -45,12 +45,12 @@ impl DatasetWriter {
         if occupied {
             return Err(Error::config(
                 "DIR",
-                format!("{} is not empty; remove it or name another directory", directory.display()),
+                format!("{} is not empty; remove it or choose another directory", directory.display()),
             ));
         }
         let name = directory
             .file_name()
-            .ok_or_else(|| Error::config("DIR", format!("{} has no name of its own", directory.display())))?;
+            .ok_or_else(|| Error::config("DIR", format!("{} does not end in a name", directory.display())))?;
         let parent = directory.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let mut hidden = std::ffi::OsString::from(".");
         hidden.push(name);
@@ -61,7 +61,7 @@ impl DatasetWriter {
         flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|error| match error {
             Errno::WOULDBLOCK => Error::dataset(
                 directory,
-                "another `foreload synth` is writing it; wait for it or name another directory",
+                "another `foreload synth` is writing it; wait for it or choose another directory",
             ),
             other => Error::io("lock", &partial, other.into()),
         })?;

@@ -183,7 +183,7 @@ impl fmt::Display for SynthSummary {
         writeln!(f, "  file      mean {}, median {}", size(self.bytes_mean), size(self.bytes_median))?;
         writeln!(
             f,
-            "  rate      mean {} bits a pixel, median {p50}, 5 % below {p5}, 5 % above {p95}",
+            "  rate      mean {} bits per pixel, median {p50}, 5 % below {p5}, 5 % above {p95}",
             self.bits_per_pixel_mean
         )?;
         writeln!(f, "  quality   median {}", self.quality_median)?;
@@ -192,7 +192,7 @@ impl fmt::Display for SynthSummary {
         writeln!(f, "  codings   {}", codings.join(", "))?;
         write!(
             f,
-            "  codes     {} bits each; of a block's AC, {} are not zero, the last is at {}; {:.1} % have none",
+            "  codes     {} bits each; a block has {} non-zero AC coefficients, the last at {}; {:.1} % have none",
             self.codes.bits_per_code,
             self.codes.non_zero_per_block,
             self.codes.end_of_block,

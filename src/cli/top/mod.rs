@@ -22,22 +22,20 @@ use view::TopView;
 
 /// The arguments of `foreload top`.
 #[derive(clap::Args, Debug)]
-#[command(
-    after_help = "Keys: q quits, s sorts otherwise, arrows choose the loader of which more is shown.\n\n\
-    Loaders are found in $FORELOAD_RUNTIME_DIR, else in $XDG_RUNTIME_DIR, /run/user/UID or /tmp: set it alike for all, \
-    and FORELOAD_TOP=0 for a program whose loaders should not be seen."
-)]
+#[command(after_help = "Keys: q quits, s changes the sort order, arrows select the loader with details.\n\n\
+    Loaders are found in $FORELOAD_RUNTIME_DIR, else in $XDG_RUNTIME_DIR, /run/user/UID or /tmp: set it to the same \
+    value for all programs, and set FORELOAD_TOP=0 for a program whose loaders should not be shown.")]
 pub(super) struct TopArgs {
-    /// Print one table and exit; so it does where stdout is no terminal
+    /// Print one table and exit; the default if stdout is not a terminal
     #[arg(long)]
     once: bool,
-    /// Print one JSON object each time, a line each, instead of drawing
+    /// Print one JSON object per update, one per line, instead of drawing
     #[arg(long)]
     json: bool,
-    /// Look again after this time, e.g. 500ms; rates are those of the time between two looks
+    /// Update interval, e.g. 500ms; rates are measured over one interval
     #[arg(long, default_value = "1s", value_parser = |text: &str| parse_duration("interval", text))]
     interval: Duration,
-    /// Put first: `process` the lowest number, `rate` the most samples/s, `waiting` whose consumer waits the most
+    /// Sort order: `process` (lowest number first), `rate` (most samples/s first), `waiting` (longest waiting first)
     #[arg(long, value_name = "process|rate|waiting", default_value = "process")]
     #[arg(value_parser = choice::<Sorting>("sort"))]
     sort: Sorting,

@@ -112,10 +112,10 @@ fn a_screen_is_filled_and_shows_more_of_the_chosen_loader() {
     assert!(lines[1].0 == LineStyle::Title && lines[2].0 == LineStyle::Chosen);
     assert!(lines[2].1.contains("4000"), "the fastest comes first: {:?}", lines[2]);
     assert!(
-        lines.iter().any(|(_, line)| line.contains("ram gave 75%, holds 1.07 GB of 4.29 GB")),
+        lines.iter().any(|(_, line)| line.contains("ram 75% of samples, 1.07 GB of 4.29 GB used")),
         "{lines:?}"
     );
-    assert!(lines.iter().any(|(_, line)| line.contains("half of 120 batches within 1.20 ms")), "{lines:?}");
+    assert!(lines.iter().any(|(_, line)| line.contains("120 batches: median 1.20 ms")), "{lines:?}");
     assert!(lines[23].1.starts_with("q quits   s sorts (by rate)"));
     // The choice follows its loader in any sort order, and stops at the ends.
     view.step(&rows, 1);
@@ -148,8 +148,7 @@ fn a_share_of_the_processors_and_shared_batches_are_told_where_they_are() {
         Some(SharingNumbers { producer: 41, consumers, recipes, batches, lost: 1, ..Default::default() });
     let text = lines(&shown);
     assert!(text.contains("at most 0.50 processors"), "{text}");
-    let shared =
-        "90 batches, now of process 41, which makes them for 3 loaders by 2 recipes, 1 processes were lost";
+    let shared = "90 batches, now from process 41, which serves 3 loaders with 2 recipes, 1 producers lost";
     assert!(text.contains(shared), "{text}");
 }
 
@@ -176,7 +175,7 @@ fn nobody_is_said_to_be_there_with_what_to_do() {
         place(),
         (40, 24),
     );
-    assert!(lines.iter().any(|(_, line)| line.contains("no loader")));
+    assert!(lines.iter().any(|(_, line)| line.contains("no running loader")));
 }
 
 #[test]

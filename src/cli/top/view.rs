@@ -103,9 +103,8 @@ pub(super) fn once(rows: &TopRows<'_>, place: &Path, width: Option<usize>) -> St
 
 fn nothing(place: &Path) -> String {
     format!(
-        "no loader of this user has begun an epoch on this node, as far as {} tells; processes with another \
-         FORELOAD_RUNTIME_DIR or XDG_RUNTIME_DIR, those of other containers, and those with FORELOAD_TOP=0 are not \
-         seen",
+        "no running loader of this user found in {}; loaders with another FORELOAD_RUNTIME_DIR or XDG_RUNTIME_DIR, \
+         loaders in other containers, and loaders with FORELOAD_TOP=0 are not shown",
         escaped_for_terminal(&place.display().to_string())
     )
 }
@@ -121,7 +120,7 @@ fn details(loader: &LoaderSnapshot, rates: &LoaderRates) -> Vec<(&'static str, S
         (
             "stalls",
             format!(
-                "half of {} batches within {}, 99 % within {}, longest {}",
+                "{} batches: median {}, 99 % within {}, longest {}",
                 stalls.count,
                 output::seconds(stalls.p50),
                 output::seconds(stalls.p99),
@@ -137,11 +136,11 @@ fn details(loader: &LoaderSnapshot, rates: &LoaderRates) -> Vec<(&'static str, S
                         .iter()
                         .find(|(name, _)| *name == tier.name)
                         .map_or(0.0, |(_, share)| *share);
-                    let gave = format!("{} gave {}", escaped_for_terminal(&tier.name), percent(share));
+                    let gave = format!("{} {} of samples", escaped_for_terminal(&tier.name), percent(share));
                     match tier.quota_bytes {
                         0 => gave,
                         quota => format!(
-                            "{gave}, holds {} of {}",
+                            "{gave}, {} of {} used",
                             output::bytes(tier.held_bytes),
                             output::bytes(quota)
                         ),
@@ -159,10 +158,10 @@ fn details(loader: &LoaderSnapshot, rates: &LoaderRates) -> Vec<(&'static str, S
     }
     if let Some(sharing) = &loader.sharing {
         let SharingNumbers { producer, consumers, recipes, batches, left_behind, lost, .. } = *sharing;
-        let mut parts = vec![format!("{batches} batches, now of process {producer}")];
-        parts.push(format!("which makes them for {consumers} loaders by {recipes} recipes"));
-        parts.extend((left_behind > 0).then(|| format!("left behind {left_behind} times")));
-        parts.extend((lost > 0).then(|| format!("{lost} processes were lost")));
+        let mut parts = vec![format!("{batches} batches, now from process {producer}")];
+        parts.push(format!("which serves {consumers} loaders with {recipes} recipes"));
+        parts.extend((left_behind > 0).then(|| format!("fell behind {left_behind} times")));
+        parts.extend((lost > 0).then(|| format!("{lost} producers lost")));
         lines.push(("shared", parts.join(", ")));
     }
     if let Some(stream) = &loader.stream {

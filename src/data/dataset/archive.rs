@@ -108,8 +108,8 @@ impl<'a, S: ReadAt + ?Sized> TarMembers<'a, S> {
             let got = self.source.fill(&mut chunk, at)?;
             if let Some(place) = chunk[..got].iter().position(|&byte| byte != 0) {
                 let message = format!(
-                    "data follow the end-of-archive mark at byte {start}, as in archives put together by `cat`: \
-                     join them with `tar --concatenate`, or keep them as shards of their own"
+                    "data follows the end-of-archive mark at byte {start}, as in archives joined with `cat`: join them \
+                     with `tar --concatenate`, or keep them as separate shards"
                 );
                 return Err(Malformed { offset: at + place as u64, message });
             }
@@ -168,7 +168,7 @@ impl<'a, S: ReadAt + ?Sized> TarMembers<'a, S> {
         if !block[257..].starts_with(b"ustar") && block[257..265].iter().any(|&byte| byte != 0) {
             return Err(fail(no_header(start)));
         }
-        let size = number(&block[124..136]).ok_or_else(|| fail("a size that is no number".to_owned()))?;
+        let size = number(&block[124..136]).ok_or_else(|| fail("a malformed size field".to_owned()))?;
         let mut name = text(&block[..100]).to_vec();
         // GNU's magic is "ustar  ". GNU stores other data where POSIX has the prefix.
         if &block[257..263] == b"ustar\0" && block[345] != 0 {

@@ -96,7 +96,7 @@ impl UnreadShards {
         let bad = |(shard, error): (Vec<u8>, Error)| {
             let message = match error {
                 Error::Dataset { message, .. } => message,
-                _ => "is not there".to_owned(),
+                _ => "does not exist".to_owned(),
             };
             BadShard { shard: String::from_utf8_lossy(&shard).into_owned(), message }
         };
@@ -116,7 +116,7 @@ fn refused(
     bad: &[BadShard],
     (shards, samples): (usize, u64),
 ) -> Error {
-    let skip = if samples > 0 { ", or leave out what cannot be read: bad_shards=\"skip\"" } else { "" };
+    let skip = if samples > 0 { ", or leave out unreadable shards with bad_shards=\"skip\"" } else { "" };
     if let [only] = bad {
         let message = format!("{}; repair it or download it again{skip}", only.message);
         return Error::dataset(only.path(source), message);
@@ -129,7 +129,7 @@ fn refused(
     let mut lines: Vec<String> =
         listed.map(|bad| format!("  {}: {}", bad.path(source).display(), bad.message)).collect();
     if let Some(more) = bad.len().checked_sub(LISTED).filter(|more| *more > 0) {
-        lines.push(format!("  and {more} more: `foreload index {}` names all", root.display()));
+        lines.push(format!("  and {more} more: `foreload index {}` lists all", root.display()));
     }
     let lines = lines.join("\n");
     Error::dataset(root, format!("{what}:\n{lines}\nrepair them or download them again{skip}"))
@@ -151,7 +151,7 @@ pub(super) fn report(index: &DatasetPart, options: &IndexOptions) -> Result<()> 
         let root = index.root.display();
         let message = format!(
             "{root}: {} of its {shards} shards cannot be read and are left out (bad_shards=\"skip\"): {}; repair them \
-             or download them again; `foreload index {root}` names all",
+             or download them again; `foreload index {root}` lists all",
             bad.len(),
             summarise(bad)
         );
@@ -202,6 +202,6 @@ pub(super) fn joined(root: &Path, mut faults: Vec<(PathBuf, String)>) -> Option<
     }
     let lines = faults.iter().map(|(path, message)| format!("\n  {}: {message}", path.display()));
     let lines = lines.collect::<String>();
-    let message = format!("{} shards or directories are not what they should be:{lines}", faults.len());
+    let message = format!("{} shards or directories are changed or damaged:{lines}", faults.len());
     Some((root.to_path_buf(), message))
 }

@@ -18,8 +18,8 @@ use std::path::PathBuf;
 /// gap that one read bridges, so that no read covers two blocks.
 const APART: u64 = 128 << 10;
 
-/// Size of a [`CompressedBlock`] in the index, in bytes: shard number (u32), codec (u32), first address (u64), offset in
-/// the shard (u64), compressed and decompressed size (u32 each), checksum of the compressed bytes (u32), and four
+/// Size of a [`CompressedBlock`] in the index, in bytes: shard number (u32), codec (u32), first address (u64), offset
+/// in the shard (u64), compressed and decompressed size (u32 each), checksum of the compressed bytes (u32), and four
 /// zeros.
 pub(super) const BLOCK_ROW: usize = 40;
 
@@ -73,10 +73,10 @@ impl CompressedBlock {
     fn unpack(&self, packed: &[u8]) -> Result<Vec<u8>, String> {
         if checksum(packed) != self.sum {
             return Err(
-                "a compressed block has other bytes than when it was indexed: it is damaged".to_owned()
+                "a compressed block is not the one that was indexed: it is damaged or was changed".to_owned()
             );
         }
-        let codec = BlockCodec::numbered(self.codec).ok_or("the index has a block of an unknown codec")?;
+        let codec = BlockCodec::numbered(self.codec).ok_or("the index has a block with an unknown codec")?;
         let block = BlockSource { offset: self.offset, unpacked: u64::from(self.unpacked), codec };
         block.unpack(packed).map_err(|malformed| malformed.message)
     }
@@ -108,7 +108,7 @@ impl ShardBlocks {
         let Some((packed_size, unpacked)) = sizes.filter(|&(a, b)| u64::from(a.max(b)) <= LARGEST_BLOCK)
         else {
             let most = LARGEST_BLOCK >> 20;
-            return Err(wrong(format!("a compressed block of more than {most} MiB, which are the most")));
+            return Err(wrong(format!("a compressed block exceeds the limit of {most} MiB")));
         };
         if end > super::part::MAX_OFFSET {
             return Err(wrong("more compressed blocks than a shard can have".to_owned()));
@@ -259,7 +259,7 @@ impl ShardTable {
             bytes
                 .get(start..start + length as usize)
                 .map(<[u8]>::to_vec)
-                .ok_or("a value beyond its block".to_owned())
+                .ok_or("a value extends beyond its block".to_owned())
         };
         Some(row.unpack(packed).and_then(value))
     }
@@ -337,7 +337,7 @@ mod tests {
         assert_eq!((table.of_group(6).count(), table.of_group(8).count()), (0, 0));
         let mut damaged = packed.clone();
         damaged[3] ^= 1;
-        assert!(rows[0].unpack(&damaged).unwrap_err().contains("other bytes"));
+        assert!(rows[0].unpack(&damaged).unwrap_err().contains("is not the one"));
         assert_eq!(rows[0].unpack(&packed).unwrap(), text);
     }
 

@@ -31,7 +31,8 @@ impl Cancel {
     /// Fails if cancellation was requested. The error ends the indexing of `root`.
     pub(super) fn check(&self, root: &Path) -> Result<()> {
         if self.is_requested() {
-            return Err(Error::dataset(root, "indexing was interrupted; the next start begins it anew"));
+            let message = "indexing was interrupted; the next start indexes the dataset from the beginning";
+            return Err(Error::dataset(root, message));
         }
         Ok(())
     }
@@ -88,14 +89,14 @@ impl WaitControl for OpeningMonitor {
         let what = if waited >= SLOW_REQUEST {
             format!("its server has not answered a request for {} s", waited.as_secs())
         } else if all >= SLOW_OPENING {
-            format!("its server answers slowly, so that it is being looked through for {} s", all.as_secs())
+            format!("its server responds slowly (opening has taken {} s so far)", all.as_secs())
         } else {
             return true;
         };
         if !self.told.swap(true, Ordering::Relaxed) {
             let message = format!(
-                "{root}: the start waits, because {what}: see whether the server, the network and the proxy are well; \
-                 a failing request is made up to eight times before it is an error"
+                "{root}: the start waits, because {what}: check the server, the network and the proxy; a failing \
+                 request is tried up to eight times before it is an error"
             );
             self.notices.warn_at_once(message);
         }

@@ -32,13 +32,13 @@ impl CellType {
     /// A phrase for the values of such a column.
     pub(super) fn words(&self) -> Cow<'static, str> {
         Cow::Borrowed(match self {
-            Self::Truths => "truth values",
-            Self::Integers => "whole numbers",
-            Self::Floats => "numbers with fractions",
-            Self::IntegerLists(each) => return format!("lists of {each} whole numbers").into(),
-            Self::FloatLists(each) => return format!("lists of {each} numbers with fractions").into(),
+            Self::Truths => "booleans",
+            Self::Integers => "integers",
+            Self::Floats => "floating-point numbers",
+            Self::IntegerLists(each) => return format!("lists of {each} integers").into(),
+            Self::FloatLists(each) => return format!("lists of {each} floating-point numbers").into(),
             Self::Texts => "texts",
-            Self::Refused(_) => "what cannot be read",
+            Self::Refused(_) => "unreadable values",
         })
     }
 
@@ -451,7 +451,7 @@ mod tests {
         }
         let mut two = facts(CellType::IntegerLists(2));
         two.merge(&facts(CellType::IntegerLists(3)));
-        let why = "holds lists of 2 whole numbers in some shards and lists of 3 whole numbers in others";
+        let why = "holds lists of 2 integers in some shards and lists of 3 integers in others";
         assert_eq!(two.cells, CellType::Refused(why.to_owned()));
     }
 }

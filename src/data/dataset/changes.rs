@@ -214,7 +214,7 @@ fn changed(path: &Path, compared: Result<Option<Change>>) -> Result<Option<Chang
         Ok(change) => Ok(change),
         Err(Error::Dataset { path, message }) => Ok(Some(Change { path, message })),
         Err(Error::Io { source, .. }) if is_gone(&source) => {
-            Ok(Some(Change { path: path.to_path_buf(), message: "is gone".to_owned() }))
+            Ok(Some(Change { path: path.to_path_buf(), message: "no longer exists".to_owned() }))
         }
         Err(error) => Err(error),
     }
@@ -231,7 +231,7 @@ fn compare_root(
     let change = |message: String| Ok(Some(Change { path: base.to_path_buf(), message }));
     if found.layout != index.layout() {
         let (now, then) = (found.layout.title(), index.layout().title());
-        return change(format!("holds {now}, held {then} when indexed"));
+        return change(format!("holds {now}, but held {then} when it was indexed"));
     }
     if found.layout == Layout::Manifest {
         // The one group of a manifest is compared instead.
@@ -241,7 +241,7 @@ fn compare_root(
     let whole =
         |manifest: &PackedManifest| fingerprint_without(manifest.fingerprint(), &index.notes.bad_shards);
     if found.packed.is_some_and(|manifest| whole(&manifest) != index.fingerprint()) {
-        return change("was packed of another dataset than when it was indexed".to_owned());
+        return change("was packed from another dataset than when it was indexed".to_owned());
     }
     let (found, known, kind): (_, Vec<&[u8]>, _) = if index.layout().is_sharded() {
         (found.shards, (0..index.groups()).map(|group| index.group_path(group)).collect(), "shard")
@@ -297,7 +297,7 @@ impl GroupLook<'_> {
             let parser = self.parser(knows)?;
             let ReadShard { stamp, found } = shards::read(&*index.source, path, parser, cancel)?;
             if index.notes.bad_shard(path).is_some() {
-                let message = "can be read, and could not when it was indexed".to_owned();
+                let message = "can be read now, but could not be read when it was indexed".to_owned();
                 let change = found.is_ok().then_some(Change { path: full, message });
                 return Ok(GroupSeen { stamp, change, left_out });
             }
@@ -311,12 +311,12 @@ impl GroupLook<'_> {
             }
             let known = (!index.notes.unlabeled).then(|| index.class_names());
             if let Some(unknown) = findings.take_classes(&mut rows.samples, known) {
-                let message = format!("has the class {unknown:?}, which no sample had when indexed");
+                let message = format!("has the class {unknown:?}, which no sample had when it was indexed");
                 return Ok(GroupSeen { stamp, change: Some(Change { path: full, message }), left_out });
             }
             let classes: Vec<&[u8]> = findings.classes.iter().map(String::as_bytes).collect();
             if !index.notes.unlabeled && !classes.is_empty() && classes != index.class_names() {
-                let message = "has other class names than when indexed".to_owned();
+                let message = "has other class names than when it was indexed".to_owned();
                 return Ok(GroupSeen { stamp, change: Some(Change { path: full, message }), left_out });
             }
             // Either all samples of a dataset have labels, or none has, or the labels are faulty.
@@ -345,39 +345,49 @@ impl GroupLook<'_> {
 /// Compares the files, labels and columns of a manifest.
 fn compare_manifest(index: &DatasetPart, group: usize, found: &ManifestRows) -> Option<String> {
     let GroupRows::Listed(rows) = &found.group.rows else {
-        return Some("is no manifest any more".to_owned());
+        return Some("is not a manifest any more".to_owned());
     };
     let (known, samples) = (index.files_of(group), index.samples_of_group(group));
     let (then, now) = (samples.end - samples.start, rows.files.len() as u64);
     if now != then {
-        return Some(format!("lists {now} files, listed {then} when indexed"));
+        return Some(format!("lists {now} files, but listed {then} when it was indexed"));
     }
     for ((name, then), (own, now)) in known.zip(rows.files()) {
         let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
         if name != own {
-            return Some(format!("lists {}, where it listed {} when indexed", text(own), text(&name)));
+            return Some(format!(
+                "lists {} in place of {}, which it listed when it was indexed",
+                text(own),
+                text(&name)
+            ));
         }
         if then != now {
-            return Some(format!("lists {}, which is {now} bytes, was {then} when indexed", text(own)));
+            return Some(format!(
+                "lists {}, which has {now} bytes, but had {then} when it was indexed",
+                text(own)
+            ));
         }
     }
     let labels = samples.clone().zip(&rows.table.samples);
     let classes: Vec<&[u8]> = found.classes.iter().map(Vec::as_slice).collect();
     if classes != index.class_names() || found.notes.unlabeled != index.notes.unlabeled {
-        return Some("has other classes than when indexed".to_owned());
+        return Some("has other classes than when it was indexed".to_owned());
     }
     if let Some((sample, row)) = labels.into_iter().find(|(sample, row)| index.label(*sample) != row.label) {
         let then = index.label(sample);
-        return Some(format!("labels its sample {sample} {}, labelled it {then} when indexed", row.label));
+        return Some(format!(
+            "has label {} for its sample {sample}, but had {then} when it was indexed",
+            row.label
+        ));
     }
     let column = index.different_column(samples.start, &rows.table)?;
-    Some(format!("has other values in its column {column:?} than when indexed"))
+    Some(format!("has other values in its column {column:?} than when it was indexed"))
 }
 
 /// Compares the names and lengths of the files of a directory.
 fn compare_files(index: &DatasetPart, group: usize, found: &IndexGroup) -> Option<String> {
     let GroupRows::Files { names, files, .. } = &found.rows else {
-        return Some("is no directory any more".to_owned());
+        return Some("is not a directory any more".to_owned());
     };
     let name = |at: u32, length: u32| &names[at as usize..][..length as usize];
     let known: Vec<(Vec<u8>, u32)> = index.files_of(group).collect();
@@ -386,7 +396,7 @@ fn compare_files(index: &DatasetPart, group: usize, found: &IndexGroup) -> Optio
     difference(&then, &now, "file").or_else(|| {
         let (file, (name, then)) = files.iter().zip(&known).find(|(file, (_, then))| file.length != *then)?;
         let name = String::from_utf8_lossy(name);
-        Some(format!("holds {name}, which is {} bytes, was {then} when indexed", file.length))
+        Some(format!("holds {name}, which has {} bytes, but had {then} when it was indexed", file.length))
     })
 }
 
@@ -401,41 +411,45 @@ fn compare_shard(
     let (then, now) = (known.end - known.start, found.samples.len() as u64);
     let keys = index.keys();
     if now != then {
-        return Some(format!("holds {now} samples, held {then} when indexed"));
+        return Some(format!("holds {now} samples, but held {then} when it was indexed"));
     }
     for (sample, packed) in known.clone().zip(&found.samples) {
         let extent = index.image(sample);
         if (extent.offset, extent.length) != (packed.offset, packed.length) {
-            return Some(format!("has its sample at byte {} elsewhere than when indexed", extent.offset));
+            return Some(format!("has another sample at byte {} than when it was indexed", extent.offset));
         }
         let label = index.label(sample);
         if label != packed.label {
             let (at, now) = (extent.offset, packed.label);
-            return Some(format!("labels its sample at byte {at} {now}, labelled it {label} when indexed"));
+            return Some(format!(
+                "has label {now} for its sample at byte {at}, but had {label} when it was indexed"
+            ));
         }
     }
     let knows =
         |(at, sample): (usize, u64)| index.stored_header_summary(sample) == found.header_summaries.get(at);
     if let Some((_, sample)) = (0..).zip(known.clone()).find(|&seen| !knows(seen)) {
         let at = index.image(sample).offset;
-        return Some(format!("has another packed image at byte {at} than when indexed"));
+        return Some(format!("has another packed image at byte {at} than when it was indexed"));
     }
     if !index.blocks().of_group(group as u32).eq(found.blocks.iter().copied()) {
-        return Some("has other compressed blocks than when indexed".to_owned());
+        return Some("has other compressed blocks than when it was indexed".to_owned());
     }
     let (now, then) = if index.notes.unlabeled { ("a", "none") } else { ("no", "one") };
     if let Some(sample) = odd {
-        return Some(format!("has {now} label for its sample {sample:?}, had {then} when indexed"));
+        return Some(format!(
+            "has {now} label for its sample {sample:?}, but had {then} when it was indexed"
+        ));
     }
     if let Some(column) = index.different_column(known.start, found) {
-        return Some(format!("has other values in its column {column:?} than when indexed"));
+        return Some(format!("has other values in its column {column:?} than when it was indexed"));
     }
     // Members come last: a change of these does not matter to a run that reads only images.
     let moved =
         |(sample, rows): &(u64, &[MemberRow])| index.has_other_members(*sample, &keys, rows, &found.keys);
     let (sample, _) = known.zip(found.by_sample()).find(moved)?;
     let at = index.image(sample).offset;
-    Some(format!("has other members beside its sample at byte {at} than when indexed"))
+    Some(format!("has other members for its sample at byte {at} than when it was indexed"))
 }
 
 /// The first name that is in only one of two sorted lists.
@@ -447,7 +461,7 @@ fn difference(then: &[&[u8]], now: &[&[u8]], kind: &str) -> Option<String> {
     let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
     let counts = match (then.len(), now.len()) {
         (then, now) if then == now => String::new(),
-        (then, now) => format!(" ({now} there, {then} when indexed)"),
+        (then, now) => format!(" ({now} now, {then} when it was indexed)"),
     };
     match (then.get(at), now.get(at)) {
         (Some(then), Some(now)) if now < then => Some(format!("has a new {kind} {}{counts}", text(now))),

@@ -41,8 +41,7 @@ pub(super) fn check_members(parts: &[DatasetPart], members: &[String], options: 
         let lower = member.to_ascii_lowercase();
         if lower != *member && !any_table {
             let message = format!(
-                "has {member:?}, but members are named in lower case, whatever their files are called: ask for \
-                 {lower:?}"
+                "has {member:?}, but member names are always in lower case, however files are named: use {lower:?}"
             );
             return Err(Error::config("fields", message));
         }
@@ -54,14 +53,14 @@ pub(super) fn check_members(parts: &[DatasetPart], members: &[String], options: 
         let root = parts[0].root.display();
         let message = match known.is_empty() {
             true => format!(
-                "has {member:?}, but samples of {root} are single files: there are \"image\" and \"label\", and the \
-                 columns of labels=; several members a sample need tar shards"
+                "has {member:?}, but samples of {root} are single files with the fields \"image\" and \"label\" and \
+                 the columns of labels=; several members per sample need tar shards"
             ),
             false => format!("has {member:?}, which no sample of {root} has; there are {}", known.join(", ")),
         };
         if options.optional.contains(member) {
             options.notices.warn_once("absent field", || {
-                format!("fields: {message}; it is optional, and always absent")
+                format!("fields: {message}; the field is optional, so it is absent in every sample")
             });
             continue;
         }
@@ -124,9 +123,7 @@ pub(super) fn refuse_repeated(
             let message = if *path == place {
                 format!("is given twice, first as {other}: give each dataset once")
             } else {
-                format!(
-                    "and {other} lie one within the other, so that samples would come twice: give one of them"
-                )
+                format!("overlaps with {other}, so samples would be drawn twice: give only one of them")
             };
             return Err(Error::dataset(shown, message));
         }

@@ -137,19 +137,17 @@ pub(super) fn notify(names: &[String], root: &Path, notices: &Notices) {
     if let Some(&(class, _)) = other.filter(|_| 2 * numbers.len() > names.len()) {
         let text = names.iter().find(|name| whole(name.as_bytes()).is_none());
         let (which, remedy) = match text {
-            None => {
-                (String::new(), "int(loader.classes[label]) gives the number that a name says".to_owned())
-            }
+            None => (String::new(), "int(loader.classes[label]) is the number in the name".to_owned()),
             Some(text) => (
-                format!(", all but {text:?} for example"),
+                format!(" (except {text:?}, for example)"),
                 format!(
-                    "if {text:?} is no class, mend or leave out its samples, and the numbers are the labels"
+                    "if {text:?} is not a class, fix or remove its samples; then the numbers are the labels"
                 ),
             ),
         };
         let message = format!(
-            "{root}: class names look like numbers{which}, but are not the numbers of the classes: class {:?} has \
-             number {class}. Labels are the places of the names in loader.classes; {remedy}",
+            "{root}: class names look like numbers{which}, but differ from the class numbers: class {:?} has number \
+             {class}. A label is the position of the name in loader.classes; {remedy}",
             names[class]
         );
         notices.notify(NoticeKind::Warning, message);
@@ -158,8 +156,8 @@ pub(super) fn notify(names: &[String], root: &Path, notices: &Notices) {
     for name in names {
         if let Some(same) = trimmed.insert(name.trim().into(), name) {
             let message = format!(
-                "{root}: the classes {same:?} and {name:?} differ only in blanks at the ends of their names, and are \
-                 two classes: give them one name if one class is meant"
+                "{root}: the classes {same:?} and {name:?} differ only in leading or trailing white space, and count \
+                 as two classes: give them one name if they are one class"
             );
             return notices.notify(NoticeKind::Warning, message);
         }
@@ -202,7 +200,7 @@ mod tests {
         assert_eq!(said(&["0", "1", "x"]), [""; 0]);
         assert_eq!(said(&["10", "cat", "dog"]), [""; 0]);
         let [only] = &said(&["1", "10", "2", "unknown"])[..] else { panic!("one message") };
-        assert!(only.contains("all but \"unknown\"") && only.contains("class \"1\" has number 0"), "{only}");
+        assert!(only.contains("(except \"unknown\"") && only.contains("class \"1\" has number 0"), "{only}");
         assert!(said(&["0", "1", "10", "2"])[0].contains("class \"10\" has number 2"));
         let [only] = &said(&["a", "a ", "b", "b ", "B"])[..] else { panic!("one message") };
         assert!(only.contains("\"a\" and \"a \""), "{only}");

@@ -59,8 +59,8 @@ impl LabelKind {
 
 impl Classes {
     /// Combines the labels of `parts`, as [`super::DatasetIndex::classes`] documents. Labels that cannot be combined
-    /// are an error. But if labels are not needed (`untouched_state`), the result has none then.
-    pub(super) fn of(parts: &[DatasetPart], untouched_state: bool) -> Result<Self> {
+    /// are an error. But if labels are not needed (`unasked`), the result has none then.
+    pub(super) fn of(parts: &[DatasetPart], unasked: bool) -> Result<Self> {
         let labeled = parts.iter().all(|part| LabelKind::of(part) != LabelKind::Missing);
         let largest = parts.iter().map(DatasetPart::num_classes).max().unwrap_or(0);
         let names: Vec<&[u8]> = match parts {
@@ -94,14 +94,14 @@ impl Classes {
         };
         let Some((first, odd)) = different(parts) else { return Ok(classes) };
         let counted = classes.are_counted_by_numbers(parts);
-        if first.file.header().contents == Contents::Files || untouched_state && !counted {
+        if first.file.header().contents == Contents::Files || unasked && !counted {
             let all_zero = |part: &DatasetPart| differing(vec![0; part.class_names().len().max(1)]);
             let maps = parts.iter().map(all_zero).collect();
             classes = Self { names: Vec::new(), count: 0, labeled: false, maps, listed: None };
         } else if !counted {
             let message = format!(
-                "has {}, but {} has {}: datasets that are read as one need labels of one kind; choose others by \
-                 label=, or load each by itself",
+                "has {}, but {} has {}: datasets that are opened together need the same kind of labels; choose other \
+                 labels with label=, or open each dataset separately",
                 LabelKind::of(odd).words(),
                 first.root.display(),
                 LabelKind::of(first).words()
@@ -124,7 +124,7 @@ impl Classes {
     pub(super) fn numbered_by(self, names: &[String]) -> std::result::Result<Self, &'static str> {
         if self.names.is_empty() {
             return Err(if self.labeled {
-                "has class numbers without names, so it is not known which names of the list they stand for"
+                "has class numbers without names, so the names in the list cannot be matched to them"
             } else {
                 "has no class names"
             });
@@ -199,11 +199,11 @@ fn places(numbers: &[u32], number: u32) -> Vec<u32> {
 pub fn read_class_names(path: &Path) -> std::result::Result<Vec<String>, String> {
     let fail = |message: String| format!("is the file {}, {message}", shown(path).display());
     let bytes = read_named(path).map_err(|error| fail(format!("which cannot be read: {error}")))?;
-    let text = String::from_utf8(bytes).map_err(|_| fail("which is no text in UTF-8".to_owned()))?;
+    let text = String::from_utf8(bytes).map_err(|_| fail("which is not UTF-8 text".to_owned()))?;
     let names: Vec<String> = text.trim_end_matches(['\r', '\n']).lines().map(str::to_owned).collect();
     match names.iter().position(String::is_empty) {
         // Without this check, all classes after the line would have other numbers.
-        Some(line) => Err(fail(format!("whose line {} names no class", line + 1))),
+        Some(line) => Err(fail(format!("whose line {} is empty", line + 1))),
         None => Ok(names),
     }
 }

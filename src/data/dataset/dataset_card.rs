@@ -77,7 +77,9 @@ fn below(text: &str) -> Result<&str, String> {
     let below = text.strip_prefix("./").unwrap_or(text);
     let leads_out = below.starts_with('/') || below.contains("://") || below.contains('\\');
     if leads_out || below.split('/').any(|part| part == "..") {
-        return Err(format!("names {text:?}, which does not lie below it, and only what does is read"));
+        return Err(format!(
+            "names {text:?}, which is outside its directory: only files below its directory are read"
+        ));
     }
     Ok(below.trim_end_matches('/'))
 }
@@ -108,7 +110,7 @@ fn head(readme: &[u8]) -> Result<Option<String>, String> {
     let mut head = Vec::new();
     for line in lines {
         if line.trim_ascii_end() == b"---" {
-            return String::from_utf8(head).map(Some).map_err(|_| "is no UTF-8".to_owned());
+            return String::from_utf8(head).map(Some).map_err(|_| "is not UTF-8".to_owned());
         }
         if head.len() + line.len() > LONGEST_HEAD {
             return Err(format!("has a head of more than {LONGEST_HEAD} bytes"));
@@ -146,7 +148,7 @@ fn config(config: &Yaml) -> Result<CardConfig, String> {
 }
 
 fn unclear() -> String {
-    "says under configs what cannot be understood: data_files is a list of split and path".to_owned()
+    "has an entry under configs that cannot be parsed: data_files must be a list of split and path".to_owned()
 }
 
 /// A value of YAML.
@@ -184,7 +186,7 @@ fn parse(text: &str) -> Result<Option<Yaml>, String> {
     // The lists and mappings that are open. Each mapping has the key whose value comes next.
     let mut open: Vec<(Yaml, Option<String>)> = Vec::new();
     for event in Parser::new_from_str(text) {
-        let (event, _) = event.map_err(|error| format!("has a head that is no YAML: {error}"))?;
+        let (event, _) = event.map_err(|error| format!("has a head that is not YAML: {error}"))?;
         let mut value = match event {
             Event::Scalar(text, ..) => Yaml::Text(text.into_owned()),
             Event::Alias(_) => Yaml::Alias,
@@ -192,7 +194,7 @@ fn parse(text: &str) -> Result<Option<Yaml>, String> {
                 let is_list = matches!(event, Event::SequenceStart(..));
                 open.push((if is_list { Yaml::List(Vec::new()) } else { Yaml::Map(Vec::new()) }, None));
                 if open.len() > DEEPEST {
-                    return Err("has lists that lie in one another too deeply".to_owned());
+                    return Err("nests lists too deeply (at most 32 levels)".to_owned());
                 }
                 continue;
             }
@@ -271,15 +273,15 @@ mod tests {
     fn what_leads_out_or_is_no_yaml_is_an_error() {
         for out in ["../a", "/etc/passwd", "a/../../b", "hf://datasets/x/y", "a\\\\b"] {
             let error = read(&format!("configs: [{{data_files: \"{out}\"}}]")).unwrap_err();
-            assert!(error.contains("does not lie below it"), "{error}");
+            assert!(error.contains("is outside its directory"), "{error}");
             assert!(read(&format!("configs: [{{data_dir: \"{out}\", data_files: a}}]")).is_err());
         }
         let deep = format!("configs: {}{}", "[".repeat(100_000), "]".repeat(100_000));
         // The parser itself limits its recursion to this depth.
         let told = read(&deep).unwrap_err();
-        assert!(told.starts_with("has a head that is no YAML: recursion limit exceeded"), "{told}");
+        assert!(told.starts_with("has a head that is not YAML: recursion limit exceeded"), "{told}");
         let deeper = format!("configs: {}{}", "[".repeat(DEEPEST), "]".repeat(DEEPEST));
-        assert_eq!(read(&deeper), Err("has lists that lie in one another too deeply".to_owned()));
+        assert_eq!(read(&deeper), Err("nests lists too deeply (at most 32 levels)".to_owned()));
         let allowed = format!("x: {}{}", "[".repeat(DEEPEST - 1), "]".repeat(DEEPEST - 1));
         assert_eq!(read(&allowed), Ok(Vec::new()));
         let stars = format!("configs: [{{data_files: \"{}\"}}]", "*a".repeat(100));

@@ -36,7 +36,7 @@ impl IndexDirectory {
         let is_named = named.is_some();
         if let Some(url) = named.as_ref().filter(|path| is_url(path)) {
             let message =
-                format!("is {}, must be the path of a directory of this machine", shown(url).display());
+                format!("is {}, must be the path of a directory on this machine", shown(url).display());
             return Err(Error::config("index_dir", message));
         }
         let Some(path) = named.or_else(usual) else { return Ok(None) };
@@ -67,8 +67,8 @@ impl IndexDirectory {
             }
         }
         let message = format!(
-            "is not set, and neither the user's cache directory nor a temporary one can be written ({}); name a \
-             directory",
+            "is not set, and neither the user's cache directory nor a temporary directory can be written ({}): set it \
+             to a writable directory",
             refused.join("; ")
         );
         Err(Error::config("index_dir", message))
@@ -157,7 +157,7 @@ fn own(path: &Path, user: u32) -> Result<(), String> {
     // Do not follow links, because a link could lead into another user's directory.
     let found = std::fs::symlink_metadata(path).map_err(|error| error.to_string())?;
     if !found.is_dir() || found.uid() != user || found.mode() & 0o077 != 0 {
-        return Err("it is not a directory of this user's alone".to_owned());
+        return Err("it is not a directory that only this user can access".to_owned());
     }
     Ok(())
 }

@@ -223,8 +223,8 @@ impl<'a> FolderWalk<'a> {
                     self.queue.push(WalkJob::List(ListedDirectory { class, path, above: above.clone() }));
                 }
                 _ if self.contents == Contents::Files && survey::is_tfrecord(name) => {
-                    let message = "is a TFRecord shard among other files or in a directory of them: open each \
-                                   directory of shards as a dataset; several may be read as one";
+                    let message = "is a TFRecord shard among other files or in a subdirectory: open each directory of \
+                                   shards as a dataset of its own; several datasets can be given as a list";
                     return Err(Error::dataset(self.source.path(&below(path, name)), message));
                 }
                 _ if self.contents == Contents::Files || is_image_file(name) => {

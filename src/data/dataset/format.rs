@@ -279,7 +279,7 @@ impl IndexFile {
         let mut head = Vec::new();
         Read::by_ref(&mut file).take(HEADER as u64).read_to_end(&mut head).map_err(fail("read index"))?;
         if head.len() < HEADER || head[..8] != MAGIC {
-            return Err(damaged("it does not begin as one"));
+            return Err(damaged("it does not begin with the signature of one"));
         }
         let version = u32_at(&head, 8);
         if version != VERSION {
@@ -290,7 +290,7 @@ impl IndexFile {
             return Err(damaged("its header is damaged"));
         }
         let header = IndexHeader::decode(facts)
-            .ok_or_else(|| damaged("it was listed by the rules of another version"))?;
+            .ok_or_else(|| damaged("it was built by the rules of another version"))?;
         let members = match wanted {
             Beside::Nothing => false,
             Beside::OfTables => header.layout.is_table() || header.layout == Layout::Packed,

@@ -92,8 +92,8 @@ impl TableLimits {
     pub(super) fn take_cells(&mut self, count: u64, offset: u64) -> Result<(), Malformed> {
         let left = self.cells.checked_sub(count).ok_or_else(|| {
             let message = format!(
-                "{count} more values are stated, which is more than a shard of this size is believed to have: it is \
-                 damaged, or should be written as several shards"
+                "{count} more values are stated, which is implausible for a shard of this size: it is damaged, or \
+                 should be written as several shards"
             );
             Malformed { offset, message }
         })?;
@@ -107,7 +107,7 @@ impl TableLimits {
         let left = self.bytes.checked_sub(size).ok_or_else(|| Malformed {
             offset,
             message: format!(
-                "{size} more bytes are to be read or unpacked, far more than a shard of this size has"
+                "{size} more bytes must be read or decompressed, which is implausible for a shard of this size"
             ),
         })?;
         self.bytes = left;
@@ -120,8 +120,8 @@ impl TableLimits {
         let (Some(column), Some(shard)) = (column, self.shard_texts.checked_sub(length)) else {
             let most = COLUMN_TEXTS >> 20;
             return Err(ColumnFault::Refused(format!(
-                "its texts are more than can be kept of a shard, which is {most} MiB a column: write smaller \
-                 shards, or the column uncompressed and without a dictionary"
+                "its texts exceed the limit of a shard, which is {most} MiB per column: write smaller shards, or write \
+                 the column uncompressed and without a dictionary"
             )));
         };
         (self.column_texts, self.shard_texts) = (column, shard);
@@ -143,7 +143,7 @@ impl ByteValue {
     pub(super) fn text(bytes: &[u8], limits: &mut TableLimits) -> Result<Self, ColumnFault> {
         limits.take_text(bytes.len() as u64)?;
         let text = std::str::from_utf8(bytes)
-            .map_err(|_| ColumnFault::Refused("it holds texts that are no UTF-8".to_owned()))?;
+            .map_err(|_| ColumnFault::Refused("it holds texts that are not UTF-8".to_owned()))?;
         Ok(Self::Text(text.into()))
     }
 
@@ -187,7 +187,7 @@ fn byte_cells(values: Vec<Option<ByteValue>>) -> Result<TableCells, ColumnFault>
     let extent = |value| match value {
         ByteValue::Lies(extent) => Ok(extent),
         ByteValue::Text(_) => {
-            Err(ColumnFault::Refused("its bytes do not lie in the shard as they are".to_owned()))
+            Err(ColumnFault::Refused("its bytes are not stored verbatim in the shard".to_owned()))
         }
     };
     let extents = values.into_iter().map(|value| value.map(extent).transpose());
@@ -217,7 +217,7 @@ fn text_cells(
             limits.take_text(u64::from(length))?;
             let bytes = file.read(offset, u64::from(length))?;
             let text = String::from_utf8(bytes)
-                .map_err(|_| ColumnFault::Refused(format!("the text at byte {offset} is no UTF-8")))?;
+                .map_err(|_| ColumnFault::Refused(format!("the text at byte {offset} is not UTF-8")))?;
             Ok(text.into())
         }
     };

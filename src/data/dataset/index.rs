@@ -137,7 +137,7 @@ impl DatasetIndex {
                 let root = parts[0].root.display();
                 Error::config(
                     "class_names",
-                    format!("numbers classes by their names, but {root} {why}: leave it out"),
+                    format!("numbers classes by their names, but {root} {why}: omit it"),
                 )
             })?;
         } else if !options.without_labels
@@ -162,7 +162,7 @@ impl DatasetIndex {
             index.samples += part.len();
             index.files = file.checked_add(part.files()).ok_or_else(|| {
                 let message =
-                    "with the datasets before it has more than 4 294 967 295 files: pack them into shards";
+                    "has, together with the datasets before it, more than 4 294 967 295 files: pack them into shards";
                 Error::dataset(&part.root, message)
             })?;
             index.parts.push(OffsetDataset { part, sample, file });
@@ -225,7 +225,7 @@ impl DatasetIndex {
             return Err(fault.error(&part.root));
         }
         let (root, to_label) = (self.root(), self.to_label());
-        let message = format!("needs labels, and {} has none: {to_label}", root.display());
+        let message = format!("needs labels, but {} has none: {to_label}", root.display());
         Err(Error::config(setting, message))
     }
 

@@ -106,7 +106,7 @@ fn of_column<'a, S: ReadAt + ?Sized>(
                     let numbers = there().map(|cell| cell.map(|number| number as i64)).collect();
                     Ok(labels(Cow::Owned(numbers), Vec::new(), false))
                 }
-                false => Err("has numbers with fractions, which are no classes"),
+                false => Err("has numbers with fractions, which cannot be class numbers"),
             }
         }
         // An empty text is no class in any layout.
@@ -132,7 +132,7 @@ fn of_column<'a, S: ReadAt + ?Sized>(
                 };
                 let text = bytes.read(offset, u64::from(length))?;
                 let Ok(text) = std::str::from_utf8(&text) else {
-                    return Ok(Err("has texts that are no UTF-8, which are no names of classes"));
+                    return Ok(Err("has texts that are not UTF-8, which cannot be class names"));
                 };
                 numbers.push(Some(i64::from(names.number(text))));
             }
@@ -143,7 +143,7 @@ fn of_column<'a, S: ReadAt + ?Sized>(
 }
 
 /// Reason why long texts are no names.
-const TOO_LONG: &str = "has texts of more than 1024 bytes, which are no names of classes";
+const TOO_LONG: &str = "has texts of more than 1024 bytes, which cannot be class names";
 
 /// The number of a cell, or a missing value. `None` if the cell has a value but no number.
 fn whole_or_missing(cell: Option<Option<i64>>) -> Option<Option<i64>> {

@@ -106,7 +106,7 @@ impl<'a> LabelMembers<'a> {
         let fail = |message: String| Err(Malformed { offset: member.offset, message });
         if member.size > MAX_JSON {
             return Ok(fail(format!(
-                "{name:?} has {} bytes; a label is looked for in up to 16 MiB",
+                "{name:?} has {} bytes; labels are read only from .json members of up to 16 MiB",
                 member.size
             )));
         }

@@ -108,8 +108,8 @@ pub(super) fn learn(source: &ManifestSource, indexed: impl Iterator<Item = Vec<u
     let mut rows = ListedRows::default();
     let names = take_names(source, &parse(source, None)?, &mut rows)?;
     if !rows.files().map(|(name, _)| name.to_vec()).eq(indexed) {
-        let message =
-            "names other files than when it was indexed, and its URLs are not kept: rebuild_index=True";
+        let message = "names other files than when it was indexed, and the index does not store its URLs: set \
+                       rebuild_index=True";
         return Err(Error::DatasetChanged { path: source.path(&[]), message: message.to_owned() });
     }
     names.learn();
@@ -119,7 +119,7 @@ pub(super) fn learn(source: &ManifestSource, indexed: impl Iterator<Item = Vec<u
 fn parse(source: &ManifestSource, label: Option<&str>) -> Result<ListingTable> {
     let path = source.path(&[]);
     let text = read_whole(source, LARGEST)?;
-    let format = source.format().ok_or_else(|| Error::Internal("a manifest is no table".to_owned()))?;
+    let format = source.format().ok_or_else(|| Error::Internal("a manifest is not a table".to_owned()))?;
     ListingTable::parse(format, &text, label).map_err(|fault| Error::dataset(path, fault.message()))
 }
 
@@ -151,7 +151,7 @@ fn check_endings(source: &ManifestSource, table: &ListingTable, rows: &ListedRow
         return Ok(());
     };
     let message = format!(
-        "line {}: its column {:?} names {}, which does not end in {}: leave such lines out",
+        "line {}: its column {:?} names {}, which does not end in {}: remove such lines",
         table.line(row),
         table.naming(),
         source.path(name).display(),
@@ -225,11 +225,11 @@ pub(super) fn sizes(
     if let Some(row) = (0..names.len()).find(missing) {
         let others = match (0..names.len()).filter(missing).count() - 1 {
             0 => String::new(),
-            count => format!(", and {count} other lines name such files"),
+            count => format!(", and {count} other lines name missing files"),
         };
         let message = format!(
-            "{}: its column {column:?} names {}, which is no file{others}: correct the paths, which are relative to \
-             the manifest, or leave the lines out",
+            "{}: its column {column:?} names {}, which is not an existing file{others}: correct the paths, which are \
+             relative to the manifest, or remove the lines",
             place(row),
             source.path(names[row]).display()
         );

@@ -85,7 +85,7 @@ fn parts_missing(parts: &[NumberedName<'_>]) -> Option<String> {
     };
     if let Some(other) = parts.iter().find(|part| part.total != first.total) {
         return Some(format!(
-            "is not one whole: {} is of {} files and {} of {}: remove those of the other version",
+            "mixes two versions: {} is one of {} files, {} one of {}: remove the files of one version",
             numbered(first, first.number),
             first.total,
             numbered(other, other.number),
@@ -97,7 +97,7 @@ fn parts_missing(parts: &[NumberedName<'_>]) -> Option<String> {
         let same: Vec<String> =
             parts.iter().filter(|part| part.number == twice.number).map(NumberedName::text).collect();
         return Some(format!(
-            "is not one whole: {} are one and the same part: remove those of the other version",
+            "has several files for the same part ({}): remove the files of the other version",
             same.join(" and ")
         ));
     }
@@ -106,7 +106,7 @@ fn parts_missing(parts: &[NumberedName<'_>]) -> Option<String> {
     let wanted = begin..begin + first.total;
     if let Some(&beyond) = there.iter().find(|number| !wanted.contains(number)) {
         let (name, total) = (numbered(first, beyond), first.total);
-        return Some(format!("is not one whole: {name} is none of {total} files: rename or remove it"));
+        return Some(format!("has {name}, whose number is not one of {total} files: rename or remove it"));
     }
     let missing = first.total - there.len() as u64;
     if missing == 0 {
@@ -119,12 +119,12 @@ fn parts_missing(parts: &[NumberedName<'_>]) -> Option<String> {
     let (from, to) = (there.first()?, there.last()?);
     let part = first.with_number(&format!("{{{from:0digits$}..{to:0digits$}}}"));
     let braces = if part.contains('*') {
-        "name the directory of another copy".to_owned()
+        "open another copy of the dataset".to_owned()
     } else {
-        format!("name those that are there by braces, as in {part}, if a part is meant")
+        format!("to read only a part, name the existing files by braces, as in {part}")
     };
     Some(format!(
-        "is not whole: {missing} of {} files are missing ({}{more}): fetch them, or {braces}",
+        "is incomplete: {missing} of {} files are missing ({}{more}): download them, or {braces}",
         first.total,
         absent.join(", ")
     ))
@@ -174,9 +174,9 @@ mod tests {
         let told = said(&["d/a-00002-of-01000.parquet", "d/a-00000-of-01000.parquet"]);
         assert_eq!(
             told,
-            "is not whole: 998 of 1000 files are missing (d/a-00001-of-01000.parquet, d/a-00003-of-01000.parquet, \
-             d/a-00004-of-01000.parquet, ...): fetch them, or name those that are there by braces, as in \
-             d/a-{00000..00002}-of-01000.parquet, if a part is meant"
+            "is incomplete: 998 of 1000 files are missing (d/a-00001-of-01000.parquet, d/a-00003-of-01000.parquet, \
+             d/a-00004-of-01000.parquet, ...): download them, or to read only a part, name the existing files by \
+             braces, as in d/a-{00000..00002}-of-01000.parquet"
         );
         let told = said(&["a-00000-of-00002-0123abcd.parquet"]);
         assert!(told.contains("1 of 2 files are missing (a-00001-of-00002-*.parquet)"), "{told}");
@@ -189,13 +189,13 @@ mod tests {
     fn several_versions_are_told_apart() {
         let told = said(&["a-00000-of-00001.parquet", "a-00001-of-00002.parquet"]);
         assert!(
-            told.contains("a-00000-of-00001.parquet is of 1 files and a-00001-of-00002.parquet of 2"),
+            told.contains("a-00000-of-00001.parquet is one of 1 files, a-00001-of-00002.parquet one of 2"),
             "{told}"
         );
         let told = said(&["a-00000-of-00001.parquet", "a-00007-of-00001.parquet"]);
-        assert!(told.contains("a-00007-of-00001.parquet is none of 1 files"), "{told}");
+        assert!(told.contains("a-00007-of-00001.parquet, whose number is not one of 1 files"), "{told}");
         let told = said(&["a-00000-of-00001-0123abcd.parquet", "a-00000-of-00001-456789ef.parquet"]);
-        let both = "a-00000-of-00001-0123abcd.parquet and a-00000-of-00001-456789ef.parquet are one";
+        let both = "(a-00000-of-00001-0123abcd.parquet and a-00000-of-00001-456789ef.parquet)";
         assert!(told.contains(both), "{told}");
     }
 }

@@ -87,7 +87,10 @@ fn opened(root: &Path, options: &IndexOptions, cancel: &Cancel) -> Result<Datase
     }
     if index.notes.imageless && !options.every_stem && options.members.is_none() {
         let keys = Vec::from_iter(index.keys().iter().map(|key| format!("{key:?}"))).join(", ");
-        let message = format!("the shards hold no {} image; fields= reads {keys}", kind::image_extensions());
+        let message = format!(
+            "the shards hold no {} image; select other members with fields=: {keys}",
+            kind::image_extensions()
+        );
         return Err(Error::dataset(root, message));
     }
     Ok(index)
@@ -110,7 +113,7 @@ impl IndexOpening<'_> {
         let file = directory.file(&self.canonical, self.options)?;
         let find = || {
             if self.options.rebuild {
-                return Ok(FoundIndex::Nothing("a rebuild was asked for".to_owned()));
+                return Ok(FoundIndex::Nothing("a rebuild was requested".to_owned()));
             }
             self.find(&file)
         };
@@ -134,9 +137,10 @@ impl IndexOpening<'_> {
         built.origin = IndexOrigin::Built(because);
         if let Some((change, was)) = change {
             let then = match was == built.fingerprint() {
-                true => "its index was built anew; orders stay what they were, and states fit",
+                true => "its index was rebuilt; orders are unchanged, and saved states remain valid",
                 false => {
-                    "its index was built anew, so that orders are others and states saved before do not fit"
+                    "its index was rebuilt; orders have changed, and states that were saved before are not valid any \
+                     more"
                 }
             };
             self.notify(&change, then);
@@ -183,8 +187,8 @@ impl IndexOpening<'_> {
         }
         index.file.accept(seen.root.unwrap_or(index.root_stamp()), &seen.same);
         index.record_changed_shards(seen.different);
-        let then =
-            "the old index is used all the same; what is gone or cannot be right is refused when it is read";
+        let then = "the old index stays in use; samples that are missing or do not match it cause an error when \
+                    they are read";
         self.notify(change, then);
         Ok(Revalidated::Index(Box::new(index)))
     }
@@ -192,7 +196,7 @@ impl IndexOpening<'_> {
     /// Warns the user of a change and its consequence.
     fn notify(&self, Change { path, message }: &Change, then: &str) {
         let message = format!(
-            "the dataset {} is not what was indexed: {} {message}: {then} (changed={:?})",
+            "the dataset {} has changed since it was indexed: {} {message}: {then} (changed={:?})",
             self.root.display(),
             path.display(),
             self.options.changed.name(),
@@ -206,8 +210,8 @@ impl IndexOpening<'_> {
         let index = self.open_in(&directory)?;
         self.options.notices.warn_once("index directory", || {
             format!(
-                "the index is kept in {}, where it may not last, for {because}: set index_dir or FORELOAD_INDEX_DIR to \
-                 a directory that can be written, so that the dataset is not listed anew at every start",
+                "the index is stored in {}, where it may be deleted ({because}): set index_dir or FORELOAD_INDEX_DIR \
+                 to a writable directory, so that the dataset is not listed again at every start",
                 directory.path.display()
             )
         });

@@ -78,7 +78,7 @@ impl DatasetPart {
         let source = source.settled()?;
         let base = source.path(&[]);
         let notes = serde_json::from_slice(file.section(Section::Notes)).map_err(|error| {
-            Error::dataset(file.path(), format!("not a usable index file: its notes are no JSON: {error}"))
+            Error::dataset(file.path(), format!("not a usable index file: its notes are not JSON: {error}"))
         })?;
         let mut part = Self {
             root: root.to_path_buf(),
@@ -187,7 +187,8 @@ impl DatasetPart {
             .is_some_and(|header_summary| *header_summary != RawHeaderSummary::default())
     }
 
-    /// The header summary (`RawHeaderSummary`) of a sample's first member. It is all zeros if that member is not packed.
+    /// The header summary (`RawHeaderSummary`) of a sample's first member. It is all zeros if that member is not
+    /// packed.
     pub(super) fn stored_header_summary(&self, sample: u64) -> Option<&RawHeaderSummary> {
         self.file.section(Section::HeaderSummaries).as_chunks().0.get(sample as usize)
     }

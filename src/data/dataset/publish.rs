@@ -37,7 +37,7 @@ pub(super) fn publish(target: &Path, write: impl FnOnce(&File) -> io::Result<()>
 /// # Errors
 /// [`Error::Io`] if it cannot be created.
 pub(super) fn create(target: &Path, kind: &str) -> Result<(File, PathBuf)> {
-    let path = temporary(target, kind).map_err(|error| Error::io("name a file beside", target, error))?;
+    let path = temporary(target, kind).map_err(|error| Error::io("name a file next to", target, error))?;
     let file = File::options().read(true).write(true).create_new(true).open(&path);
     file.map(|file| (file, path.clone())).map_err(|error| Error::io("create", path, error))
 }

@@ -91,11 +91,14 @@ fn check(table: &ShardTable) -> Result<(), Malformed> {
     }
     for column in &table.columns {
         if column.count().is_some_and(|count| count as u64 != table.samples) {
-            return fail(format!("the column {:?} has not one value for each sample", column.name));
+            return fail(format!("the column {:?} does not have one value for each sample", column.name));
         }
         let far = |cell: &&CellExtent| cell.offset > super::part::MAX_OFFSET;
         if let Some(cell) = column.extents().and_then(|cells| cells.iter().flatten().find(far)) {
-            return fail(format!("the column {:?} has a value at byte {}", column.name, cell.offset));
+            return fail(format!(
+                "the column {:?} has a value at byte {}, which is too far from the beginning",
+                column.name, cell.offset
+            ));
         }
     }
     Ok(())
@@ -121,7 +124,9 @@ fn take_labels(found: &mut ShardContents, samples: u64, labels: Option<ColumnLab
             }
             Some(Err(label)) => {
                 findings.unusable.get_or_insert_with(|| {
-                    format!("sample {number} has {label} in the column {column:?}, which is no class")
+                    format!(
+                        "sample {number} has {label} in the column {column:?}, which is not a class number"
+                    )
                 });
                 findings.notes.skip(LeftOut::UnusableLabel, || label.to_string());
             }
@@ -220,7 +225,7 @@ mod tests {
         let reading = ShardReadOptions::default();
         let wrong = |columns| contents(table(columns), &[][..], &USUAL, &reading).unwrap_err().message;
         let short = || column("a", FieldKind::Integer, TableCells::Integers(vec![None]));
-        assert!(wrong(vec![short()]).contains("not one value for each sample"));
+        assert!(wrong(vec![short()]).contains("does not have one value for each sample"));
         assert!(wrong(vec![short(), short()]).contains("two columns \"a\""));
         let far = extents(&[Some((u64::MAX - 1, 5)), None, None]);
         assert!(wrong(vec![column("a", FieldKind::Bytes, far)]).contains("has a value at byte"));

@@ -283,8 +283,8 @@ impl ShardFindings {
                 let message = || {
                     let name = self.classes.first().map_or("", String::as_str);
                     format!(
-                        "sample {:?} has the class number {label}, and others names such as {name:?}: write numbers \
-                         for all samples, or names for all",
+                        "sample {:?} has the class number {label}, but others have class names such as {name:?}: write \
+                         numbers for all samples, or names for all",
                         text(stem)
                     )
                 };

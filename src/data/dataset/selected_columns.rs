@@ -44,7 +44,7 @@ impl DatasetPart {
             None => format!("{:?}", field.name),
         };
         let fields: Vec<String> = self.table_fields().into_iter().take(20).map(field).collect();
-        format!("has no column of images; fields= reads {}", fields.join(", "))
+        format!("has no column of images; select other columns with fields=: {}", fields.join(", "))
     }
 
     /// Loads the columns with these names. The index file must have been loaded with its columns.
@@ -162,8 +162,8 @@ impl DatasetIndex {
             }
             let own = column.facts.cells.each();
             if each.replace(own).is_some_and(|others| others != own) {
-                let message =
-                    "which holds lists in one dataset, and none or lists of another length in another";
+                let message = "which holds lists in one dataset, and single values or lists of another length in \
+                               another";
                 return Err(wrong(message.to_owned()));
             }
         }
@@ -177,8 +177,8 @@ impl DatasetIndex {
         let values = if is_text == Some(true) {
             if !matches!(kind, None | Some(FieldKind::Text)) {
                 return Err(wrong(
-                    "a column of texts, as another kind: ask for it by its name alone; only the texts of a \
-                     manifest name files"
+                    "a column of texts, with another kind: select it by its plain name; only texts of a manifest can \
+                     name files"
                         .to_owned(),
                 ));
             }
@@ -189,8 +189,8 @@ impl DatasetIndex {
             ColumnValues::Texts(cells().map(text).collect())
         } else {
             if !matches!(kind, None | Some(FieldKind::Integer | FieldKind::Float)) {
-                let message =
-                    "a column of numbers, as another kind than Integer or Float: ask for it by its name";
+                let message = "a column of numbers, with another kind than Integer or Float: select it by its plain \
+                               name";
                 return Err(wrong(message.to_owned()));
             }
             let each = each.flatten();

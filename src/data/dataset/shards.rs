@@ -38,7 +38,8 @@ pub(super) fn refuse_compressed<S: ReadAt + ?Sized>(source: &S, readable: &str) 
     let Some((_, name)) = known.iter().find(|(start, _)| magic[..got].starts_with(start)) else {
         return Ok(());
     };
-    let message = format!("is compressed with {name}: samples can only be read from {readable}; unpack it");
+    let message =
+        format!("is compressed with {name}: samples can only be read from {readable}; decompress it");
     Err(Malformed { offset: 0, message })
 }
 
@@ -148,7 +149,8 @@ pub(super) fn index(
     )?;
     if let Some([(one, of_one), (other, of_other)]) = image.differing() {
         let message = format!(
-            "has its images in the column {of_other:?}, and {} in {of_one:?}: shards of one dataset need one schema",
+            "has its images in the column {of_other:?}, but {} has them in {of_one:?}: write all shards with one \
+             schema",
             source.path(one).display()
         );
         return Err(Error::dataset(source.path(other), message));
@@ -164,16 +166,16 @@ pub(super) fn index(
         if of_one.1.is_some() == of_other.1.is_some() {
             let message = format!(
                 "has other class names than {}, or another column of labels: write all shards with one schema, or \
-                 name the column by label=",
+                 choose the column with label=",
                 one.display()
             );
             return Err(Error::dataset(source.path(other), message));
         }
-        let kinds = |is_number: bool| if is_number { "class numbers" } else { "names of classes" };
+        let kinds = |is_number: bool| if is_number { "class numbers" } else { "class names" };
         let (own, others) = (kinds(of_other.1.is_some()), kinds(of_one.1.is_some()));
         let message = format!(
-            "has {own} as labels, and {} has {others}: write one of both in all shards, or choose other labels by \
-             label=",
+            "has {own} as labels, but {} has {others}: write the same kind of labels in all shards, or choose other \
+             labels with label=",
             one.display()
         );
         odd = Some((other.clone(), message));
@@ -223,7 +225,7 @@ pub(super) fn index(
 }
 
 /// Reason why texts are no class names.
-const TOO_MANY: &str = "has more than 1048576 different texts, which are too many for names of classes";
+const TOO_MANY: &str = "has more than 1048576 different texts, which are too many for class names";
 
 /// How the shards must be read instead, if they must. A column whose texts are stored verbatim in some shards only is
 /// kept in the index. A column that cannot be the label in one shard is not the label in any.

@@ -65,7 +65,7 @@ pub(super) fn chosen(
     if found.len() > 1 {
         let root = source.path(&[]);
         let message =
-            format!("is {}, and {} has {}: name one of them", quoted(asked), root.display(), listed(&found));
+            format!("is {}, but {} has {}: name one of them", quoted(asked), root.display(), listed(&found));
         return Err(Error::config("split", message));
     }
     Ok(found.pop())
@@ -101,8 +101,8 @@ pub(super) fn refuse(
     let path = root.join(&first);
     if contents == Contents::Files {
         let message = format!(
-            "has {}, which have names of splits and hold directories: name one of them, such as {}, or several in a \
-             list to read them as one; if they are classes, rename them",
+            "has {}, which have names of splits and hold directories: open one of them, such as {}, or several as a \
+             list to read them as one dataset; if they are classes, rename them",
             listed(&splits),
             path.display()
         );
@@ -115,9 +115,8 @@ pub(super) fn refuse(
         (Some(_), _) if !are_datasets => Ok(()),
         (Some(elsewhere), _) => {
             let message = format!(
-                "can be read in two ways: {splits} may be splits, whose names they have, or a part of one dataset \
-                 with {elsewhere}. To read a split pass split={first:?}, or name {}; to read all as one dataset rename \
-                 the directories",
+                "is ambiguous: {splits} may be splits by name, or part of one dataset with {elsewhere}. To read a \
+                 split, set split={first:?} or open {}; to read all as one dataset, rename the directories",
                 path.display()
             );
             Err(Error::dataset(root, message))
@@ -125,14 +124,14 @@ pub(super) fn refuse(
         (None, None) => {
             let classes = if are_datasets { "" } else { "; if they are classes, rename them" };
             let message = format!(
-                "is not set, and {} has {splits}, not one dataset: choose one, or name several of them to read them as \
-                 one{classes}",
+                "is not set, but {} has {splits} instead of one dataset: choose one, or open several of them as a list \
+                 to read them as one dataset{classes}",
                 root.display()
             );
             Err(Error::config("split", message))
         }
         (None, Some(asked)) => {
-            let message = format!("is {}, and {} has {splits}", quoted(asked), root.display());
+            let message = format!("is {}, but {} has {splits}", quoted(asked), root.display());
             Err(Error::config("split", message))
         }
     }
@@ -172,8 +171,8 @@ pub(super) fn refuse_in_classes(
     let Some(first) = found.first().map(|path| text(path)) else { return Ok(()) };
     let root = source.path(&[]);
     let message = format!(
-        "can be read in two ways: {} may be splits, whose names they have, or directories in the classes {}. To read a \
-         split name {}, or several in a list to read them as one; to read all as classes rename the directories",
+        "is ambiguous: {} may be splits by name, or directories in the classes {}. To read a split, open {}, or \
+         several as a list to read them as one dataset; to read all as classes, rename the directories",
         listed(&found),
         classes.iter().take(CLASSES_SEEN).map(|name| text(name)).collect::<Vec<_>>().join(", "),
         root.join(&first).display()

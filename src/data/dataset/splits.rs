@@ -117,12 +117,12 @@ fn one_of(
         (Some(asked), _) => match files.remove_entry(&Some(asked.to_owned())) {
             Some(found) => Ok(found),
             None => {
-                let message = format!("is {}, and {root} has {}", quoted(asked), listed(&names));
+                let message = format!("is {}, but {root} has {}", quoted(asked), listed(&names));
                 Err(Error::config("split", message))
             }
         },
         (None, _) => {
-            let message = format!("is not set, and {root} has {}: choose one", listed(&names));
+            let message = format!("is not set, but {root} has {}: choose one", listed(&names));
             Err(Error::config("split", message))
         }
     }
@@ -137,8 +137,7 @@ pub(super) fn quoted(asked: &str) -> String {
 /// The error if a dataset has no splits, or none that names show.
 pub(super) fn no_splits_error(source: &dyn DatasetSource, asked: &str) -> Error {
     let root = source.path(&[]);
-    let message =
-        format!("is {}, and {} is a dataset without splits: leave split out", quoted(asked), root.display());
+    let message = format!("is {}, but {} has no splits: omit split", quoted(asked), root.display());
     Error::config("split", message)
 }
 
@@ -152,11 +151,14 @@ pub(super) fn directories_error(
     let names: Vec<String> = splits.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
     let root = source.path(&[]);
     let (asked, then) = match asked {
-        None => ("not set".to_owned(), ": choose one, or name several of them to read them as one"),
+        None => (
+            "not set".to_owned(),
+            ": choose one, or open several of them as a list to read them as one dataset",
+        ),
         Some(asked) => (quoted(asked), ""),
     };
     let message = format!(
-        "is {asked}, and {} holds datasets of {} in {}, and not one itself{then}",
+        "is {asked}, but {} is not a dataset itself: it holds datasets of {} in {}{then}",
         root.display(),
         layout.title(),
         names.join(", ")
@@ -185,7 +187,7 @@ fn chosen_config(source: &dyn DatasetSource) -> Result<Option<CardConfig>> {
         (None, _) => {
             let names: Vec<String> = configs.into_iter().map(|config| config.name).collect();
             Err(fail(format!(
-                "has the configurations {}, of which none is the default: name a directory that has the files of one",
+                "has the configurations {}, but none is the default: open the directory with the files of one",
                 names.join(", ")
             )))
         }
@@ -223,8 +225,8 @@ fn files_below(source: &dyn DatasetSource, notes: &mut Notes, cancel: &Cancel) -
             Ok(ControlFlow::Continue(()))
         })?;
         if hub.len() == HUB_CACHE.len() {
-            let message =
-                "is a repository's cache with all its versions: name one of the directories in snapshots";
+            let message = "is the cache of a repository with all its versions: open one of the directories in \
+                           snapshots";
             return Err(Error::dataset(source.path(&directory), message));
         }
     }
@@ -254,7 +256,7 @@ fn of_one_layout(
         let Some(first) = shards.first() else { continue };
         if let Some((other, _, others)) = &found {
             let message = format!(
-                "is one of {}, and {} below the same root one of {}: keep the datasets in directories of their own",
+                "is one of {}, but {} below the same root is one of {}: keep each dataset in a directory of its own",
                 layout.title(),
                 String::from_utf8_lossy(&others[0]),
                 other.title()
@@ -277,7 +279,8 @@ fn by_patterns(source: &dyn DatasetSource, config: &CardConfig, files: Vec<Vec<u
             own.extend(matches.cloned());
             if own.len() == before {
                 let message = format!(
-                    "names {:?} for the split {split}, and there are no such Parquet or Arrow files below it",
+                    "names {:?} for the split {split}, but there are no such Parquet or Arrow files below its \
+                     directory",
                     pattern.text()
                 );
                 return Err(Error::dataset(source.path(CARD.as_bytes()), message));
@@ -298,15 +301,16 @@ fn by_names(source: &dyn DatasetSource, files: Vec<Vec<u8>>) -> Result<FilesBySp
         splits.entry(split).or_default().push(name);
     }
     if let (2.., Some(unnamed)) = (splits.len(), splits.get(&None)) {
-        let message = "says no split by its name, and files beside it do: keep it in a directory of its own, or list \
-                       the files of splits in README.md (configs, data_files)";
+        let message = "has no split in its name, but files next to it have one: move it to a directory of its own, or \
+                       list the files of the splits in README.md (configs, data_files)";
         return Err(Error::dataset(source.path(&unnamed[0]), message));
     }
     if let Some(homes) = homes.values().find(|homes| homes.len() > 1) {
         let shown: Vec<String> = homes.iter().take(5).map(|home| format!("{home:?}")).collect();
         let more = if homes.len() > shown.len() { ", ..." } else { "" };
         let message = format!(
-            "has such files in several directories ({}{more}): name one of them, or several to read them as one",
+            "has files of one split in several directories ({}{more}): open one of them, or several as a list to read \
+             them as one dataset",
             shown.join(", ")
         );
         return Err(Error::dataset(source.path(&[]), message));

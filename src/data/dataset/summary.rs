@@ -176,19 +176,20 @@ impl Notes {
         let (samples, beside) = (of(SkipCost::Sample), of(SkipCost::Beside));
         if !samples.is_empty() {
             let message = format!(
-                "{root}: left out: {samples}; convert, repair or remove them; `foreload index {root}` shows all"
+                "{root}: left out: {samples}; convert, repair or remove them; `foreload index {root}` lists all"
             );
             notices.notify(NoticeKind::Warning, message);
         }
         if let Some(why) = &self.incomplete {
-            notices.notify(NoticeKind::Warning, format!("{root}: by the names of its shards it {why}"));
+            let message = format!("{root}: judging by the names of its shards, it {why}");
+            notices.notify(NoticeKind::Warning, message);
         }
         if let Some(LabelFault { message, .. }) = self.label_fault.as_ref().filter(|_| just_indexed) {
             let all = of(SkipCost::Label);
             let all = if all.is_empty() { all } else { format!("; {all}") };
             let message = format!(
-                "{root}: its samples count as samples without labels, for {message}{all}; whoever asks for labels is \
-                 refused with this"
+                "{root}: its samples are treated as unlabelled: {message}{all}; a loader that needs labels fails with \
+                 this message"
             );
             notices.notify(NoticeKind::Warning, message);
         }
@@ -196,26 +197,26 @@ impl Notes {
         if let Some(table) = self.skipped.get(&*tables).filter(|_| labels && !self.unlabeled) {
             let example = &table.example;
             let message = format!(
-                "{root}: labels are the names of its directories, and not what {example} says: to read its columns, \
-                 give labels=\"{root}/{example}\""
+                "{root}: labels are the names of its directories, and are not taken from {example}: to read its \
+                 columns, set labels=\"{root}/{example}\""
             );
             notices.notify(NoticeKind::Warning, message);
         }
         if self.labels_from_one {
             let message = format!(
-                "{root}: no label is 0, so its labels seem to count classes from 1: they are given as they are stored, \
-                 and the number of classes counts a class 0 without samples; subtract 1 where classes count from 0"
+                "{root}: no label is 0, so classes seem to be numbered from 1: labels are returned unchanged, and the \
+                 number of classes includes an empty class 0; subtract 1 if your model numbers classes from 0"
             );
             notices.notify(NoticeKind::Information, message);
         }
         if !beside.is_empty() {
-            let message = format!("{root}: not read, as no samples: {beside}");
+            let message = format!("{root}: not read, because these are not samples: {beside}");
             notices.notify(NoticeKind::Information, message);
         }
         if let Some(first) = self.empty_classes.first() {
             let message = format!(
-                "{root}: {} classes have no image, e.g. {}; they keep their class numbers: remove their directories if \
-                 they are not meant as classes, and index it anew",
+                "{root}: {} classes have no image, e.g. {}; they keep their class numbers: if they are not classes, \
+                 remove their directories and rebuild the index",
                 self.empty_classes.len(),
                 shortened(first)
             );

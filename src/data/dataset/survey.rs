@@ -40,9 +40,9 @@ pub(super) type DetectedShards = (Layout, &'static dyn ShardLayout, Vec<Vec<u8>>
 
 /// Message for a root in which no dataset is recognised.
 const NO_DATASET: &str = "\
-    holds no dataset: neither class directories (root/class/image.jpg) nor images, nor shards (.tar, .tar.gz, \
-    .tar.zst, .tfrecord, .parquet, .arrow), nor the index.json of MDS or the state.json of save_to_disk, nor what \
-    foreload pack made; a table that lists files, such as train.csv, is named itself";
+    holds no dataset: no class directories (root/class/image.jpg), no images, no shards (.tar, .tar.gz, .tar.zst, \
+    .tfrecord, .parquet, .arrow), no index.json of MDS, no state.json of save_to_disk, and nothing that foreload pack \
+    made; to open a table that lists files, such as train.csv, give the path of the table";
 
 /// Suffixes of files that describe shards.
 const DESCRIPTIONS: &[&str] = &[
@@ -62,7 +62,7 @@ pub(super) fn survey(
     let survey = whole(source, contents, split, cancel)?;
     if let Some((name, same)) = numbered::twice(&survey.shards) {
         let message =
-            format!("seems to be {} unpacked, which lies beside it: remove one of the two", text(&same));
+            format!("seems to be {} decompressed, which is next to it: remove one of the two", text(&same));
         return Err(Error::dataset(source.path(&name), message));
     }
     match split {
@@ -180,11 +180,11 @@ fn images(
     {
         let name = text(name);
         let why = match found.special.contains(list.as_bytes()) {
-            true => format!("{list} lists no shards: it is damaged, or of something else"),
+            true => format!("{list} lists no shards: it is damaged, or belongs to something else"),
             false => format!("there is no {list}"),
         };
         let message = format!(
-            "holds {} such as {name}, and {why}; they are read by the {list} that was written with them: copy it",
+            "holds {} such as {name}, but {why}: copy the {list} that was written with them",
             layout.title()
         );
         return Err(Error::dataset(source.path(&[]), message));
@@ -213,7 +213,7 @@ fn images(
         });
     }
     if let Some(name) = found.compressed.iter().find(|name| !TarShards.is_shard(name)) {
-        let beside = if found.shards.is_empty() { "" } else { " beside plain ones" };
+        let beside = if found.shards.is_empty() { "" } else { " next to plain ones" };
         return Err(Error::dataset(source.path(name), compressed(beside)));
     }
     found.shards.append(&mut found.compressed);
@@ -272,8 +272,8 @@ fn refuse_places(source: &dyn DatasetSource, first: &[u8], below: &FirstFound) -
 
 fn in_places(source: &dyn DatasetSource, first: &[u8], below: &[u8]) -> Error {
     let message = format!(
-        "holds shards in itself ({}) and in directories ({}), which cannot be one dataset as they are stored: name one \
-         of the places, or name the files by braces, or give several places in a list to read them as one",
+        "holds shards both directly ({}) and in directories ({}), which is ambiguous: open one of these places, name \
+         the files by braces, or open several places as a list to read them as one dataset",
         text(first),
         text(below)
     );
@@ -290,8 +290,8 @@ fn files(
     if !shards.is_empty() && directories.is_empty() {
         if let Some(other) = other {
             let message = format!(
-                "is no .tfrecord shard, as {} beside it: keep the shards in a directory of their own (names that end \
-                 in {} are passed over)",
+                "is not a .tfrecord shard, unlike {} next to it: keep the shards in a directory of their own (files \
+                 that end in {} are ignored)",
                 text(&shards[0]),
                 DESCRIPTIONS.join(", ")
             );
@@ -342,9 +342,9 @@ impl RootListing {
         for shard in &self.shards {
             if let Some(packed) = shards::first_image(source, shard, cancel)?.found? {
                 let message = format!(
-                    "holds images both in class directories ({}) and in shards ({packed} in {}), which cannot be one \
-                     dataset as they lie: move the directories or the shards to a place of their own and name that; \
-                     both places in a list are read as one",
+                    "holds images both in class directories ({}) and in shards ({packed} in {}), which is ambiguous: \
+                     move the directories or the shards to another directory, and open one of the two, or both as a \
+                     list to read them as one dataset",
                     text(image),
                     text(shard)
                 );
@@ -397,7 +397,7 @@ impl RootListing {
         }
         if let Some((other, name)) = tables.iter().find(|(other, _)| other != layout) {
             let message = format!(
-                "is one of {}, and {} beside it one of {}: keep the datasets in directories of their own",
+                "is one of {}, but {} next to it is one of {}: keep each dataset in a directory of its own",
                 other.title(),
                 text(first),
                 layout.title()

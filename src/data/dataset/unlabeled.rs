@@ -13,7 +13,7 @@ const NAMED: usize = 12;
 const LONGEST: usize = 60;
 /// Reason why a table has no labels, if no column has both the usual name and a suitable type.
 const NONE_USUAL: &str =
-    "none with a usual name such as \"label\" or \"class\" has class numbers or names of classes";
+    "none with a usual name such as \"label\" or \"class\" has class numbers or class names";
 
 impl DatasetIndex {
     /// What to do to give the samples labels, if they have none.
@@ -41,7 +41,7 @@ impl DatasetPart {
         let root = self.root.display();
         let message = match self.layout() {
             Layout::Folder | Layout::TarOfTars => format!(
-                "is {asked:?}, but the labels of {root} are the names of its {}: leave label out",
+                "is {asked:?}, but the labels of {root} are the names of its {}: omit label",
                 if self.layout() == Layout::Folder { "directories" } else { "tars" }
             ),
             Layout::Packed => format!(
@@ -52,7 +52,7 @@ impl DatasetPart {
                 let what = if self.is_table() { "column" } else { "member or key in .json members" };
                 let empty = self.empty_label().filter(|name| name.as_str() == asked).map(|_| "has no values");
                 let why = self.notes.not_labels.get(asked).map(String::as_str).or(empty).map_or_else(
-                    || format!("which is no {what} with class numbers or names of classes"),
+                    || format!("which is not a {what} with class numbers or class names"),
                     |why| format!("a {what} that {why}"),
                 );
                 format!("is {asked:?}, {why}; samples of {root} have {}", self.described())
@@ -78,17 +78,17 @@ impl DatasetPart {
         }
         match (layout, &self.notes.in_directory) {
             (Layout::Tar, Some(image)) if self.has_images_alone() => format!(
-                "directories within a tar are no classes ({image:?} for one): unpack the tar, so that each class is a \
+                "directories inside a tar are not classes (e.g. {image:?}): extract the tar, so that each class is a \
                  directory of its own, or write a .cls member with each image; {}",
                 self.example()
             ),
             (Layout::Tar, _) => format!(
-                "samples have {}; put the number of its class with each image (a .cls member, or a .json member with \
-                 label); label=\"KEY\" takes classes from another member or key, {}",
+                "samples have {}; store a class number with each image (a .cls member, or a .json member with label); \
+                 label=\"KEY\" takes classes from another member or key, {}",
                 self.described(),
                 self.example()
             ),
-            (Layout::TfRecord, _) => "records that are read as files have none".to_owned(),
+            (Layout::TfRecord, _) => "records that are read as files have no labels".to_owned(),
             _ => "keep each class in a directory of its own".to_owned(),
         }
     }

@@ -87,10 +87,10 @@ impl BlockSource {
         let (size, title) = (self.unpacked, self.codec.title());
         if size > LARGEST_BLOCK {
             let most = LARGEST_BLOCK >> 20;
-            return Err(format!("a {title} block of {size} bytes once unpacked: {most} MiB are the most"));
+            return Err(format!("a {title} block has {size} bytes decompressed; the limit is {most} MiB"));
         }
         if size > (packed.len() as u64 + 1) * self.codec.max_expansion() {
-            return Err(format!("a {title} block of {} bytes cannot become {size} bytes", packed.len()));
+            return Err(format!("a {title} block of {} bytes cannot contain {size} bytes", packed.len()));
         }
         // An empty zstd or LZ4 frame still has a header, so no bytes at all decompress to no bytes.
         if size == 0 && packed.is_empty() {
@@ -103,7 +103,7 @@ impl BlockSource {
             BlockCodec::Snappy => {
                 let stated = snap::raw::decompress_len(packed).map_err(|error| damaged(error.to_string()))?;
                 if stated as u64 != size {
-                    return Err(damaged(format!("it states {stated} bytes, and its page {size}")));
+                    return Err(damaged(format!("it states {stated} bytes, but its page {size}")));
                 }
                 unpacked.resize(size as usize, 0);
                 snap::raw::Decoder::new()
@@ -132,7 +132,7 @@ impl BlockSource {
             }
         }
         if unpacked.len() as u64 != size {
-            return Err(damaged(format!("it does not become the {size} bytes that are stated")));
+            return Err(damaged(format!("it does not decompress to the stated {size} bytes")));
         }
         Ok(unpacked)
     }
@@ -171,8 +171,8 @@ impl UnpackFault {
         match self {
             Self::Damaged(why) => format!("{is}damaged: {why}"),
             Self::Window(bytes) => format!(
-                "has a window of {} MiB, of which {} MiB are the most: pack it anew without zstd's --long, or \
-                 unpack it",
+                "has a window of {} MiB, the limit is {} MiB: compress it again without zstd's --long, or decompress \
+                 it",
                 bytes.div_ceil(1 << 20),
                 LARGEST_BLOCK >> 20
             ),
@@ -195,7 +195,7 @@ fn unpack_gzip(packed: &[u8], size: u64, into: &mut Vec<u8>) -> Result<(), Unpac
             return Ok(());
         }
         if !rest.starts_with(b"\x1f\x8b") {
-            let message = format!("behind its end are {} bytes that are no gzip", rest.len());
+            let message = format!("after its end are {} bytes that are not gzip", rest.len());
             return Err(UnpackFault::Damaged(message));
         }
     }
@@ -216,7 +216,7 @@ fn unpack_zstd(packed: &[u8], size: u64, into: &mut Vec<u8>) -> Result<(), Unpac
     while !rest.is_empty() && into.len() as u64 <= size {
         if let Some(length) = skippable(rest) {
             let behind = usize::try_from(length).ok().and_then(|length| rest.get(length..));
-            rest = behind.ok_or_else(|| UnpackFault::Damaged("its last frame is cut short".to_owned()))?;
+            rest = behind.ok_or_else(|| UnpackFault::Damaged("its last frame is truncated".to_owned()))?;
             continue;
         }
         let from = StreamingDecoder::new_with_max_window_size(&mut rest, LARGEST_BLOCK);
@@ -228,7 +228,7 @@ fn unpack_zstd(packed: &[u8], size: u64, into: &mut Vec<u8>) -> Result<(), Unpac
         let frame = from.into_frame_decoder();
         let stated = frame.get_checksum_from_data();
         if stated.is_some() && stated != frame.get_calculated_checksum() {
-            return Err(UnpackFault::Damaged("its checksum differs".to_owned()));
+            return Err(UnpackFault::Damaged("its checksum does not match".to_owned()));
         }
     }
     Ok(())
@@ -304,7 +304,7 @@ mod tests {
         let block = BlockSource { offset: 0, unpacked: 9, codec: BlockCodec::Gzip };
         assert_eq!(block.unpack(&packed).unwrap(), b"one other");
         let told = unpack_all(BlockCodec::Gzip, &[&one[..], b"more"].concat()).unwrap_err();
-        assert!(told.ends_with("behind its end are 4 bytes that are no gzip"), "{told}");
+        assert!(told.ends_with("after its end are 4 bytes that are not gzip"), "{told}");
         assert!(unpack_all(BlockCodec::Gzip, &one[..one.len() - 1]).is_err());
         assert!(BlockSource { unpacked: 8, ..block }.unpack(&packed).is_err());
     }

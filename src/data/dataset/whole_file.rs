@@ -101,8 +101,8 @@ impl UnpackedShard {
         let too_large = || {
             let most = LARGEST_BLOCK >> 20;
             wrong(format!(
-                "is compressed with {title} as a whole and has more than {most} MiB once it is unpacked, which are the \
-                 most: unpack it, or write smaller shards"
+                "is compressed with {title} as a whole and has more than {most} MiB after decompression, which is the \
+                 limit: decompress it, or write smaller shards"
             ))
         };
         if size.max(unpacked.unwrap_or(0)) > LARGEST_BLOCK {
@@ -150,5 +150,5 @@ impl UnpackedShard {
 
 /// Converts an error at an offset in the decompressed shard to an error of the shard.
 pub(super) fn in_decompressed(Malformed { offset, message }: Malformed) -> Malformed {
-    Malformed { offset: 0, message: format!("{message} (at byte {offset} once it is unpacked)") }
+    Malformed { offset: 0, message: format!("{message} (at byte {offset} of the decompressed data)") }
 }

@@ -206,7 +206,7 @@ impl BlockingHttp {
         }
         let runtime = Builder::new_current_thread().enable_all().max_blocking_threads(1).build();
         let runtime =
-            runtime.map_err(|error| HttpFailure::Final(format!("no connection can be made: {error}")))?;
+            runtime.map_err(|error| HttpFailure::Final(format!("cannot start an HTTP client: {error}")))?;
         Ok(PooledClient { process, runtime: Some(runtime), client: Some(HttpClient::new()) })
     }
 
@@ -222,7 +222,7 @@ async fn watched<T>(watch: &dyn WaitControl, work: impl Future<Output = T>) -> R
         match timeout(LOOK, work.as_mut()).await {
             Ok(done) => return Ok(done),
             Err(_) if watch.goes_on(begun.elapsed()) => {}
-            Err(_) => return Err(HttpFailure::Final("waiting for it was interrupted".to_owned())),
+            Err(_) => return Err(HttpFailure::Final("the request was interrupted".to_owned())),
         }
     }
 }
@@ -249,7 +249,7 @@ async fn fetch(
 }
 
 fn too_long(most: u64) -> HttpFailure {
-    HttpFailure::Final(format!("the answer has more than the {most} bytes that were asked for"))
+    HttpFailure::Final(format!("the answer is longer than the requested {most} bytes"))
 }
 
 /// Reads the whole answer. Fails if it has more than `most` bytes.

@@ -62,8 +62,8 @@ impl HttpTarget {
 /// A client for any number of servers, on one runtime.
 pub struct HttpClient {
     proxies: Matcher,
-    /// Idle connections. The most recently used one is taken first, so that few stay open. Each `AddressPolicy` has connections
-    /// of its own.
+    /// Idle connections. The most recently used one is taken first, so that few stay open. Each `AddressPolicy` has
+    /// connections of its own.
     idle: Mutex<IdleConnections>,
 }
 
@@ -166,8 +166,10 @@ impl HttpClient {
     }
 
     async fn connect(&self, origin: &Origin, reach: AddressPolicy) -> Result<OpenConnection, HttpFailure> {
-        let uri =
-            origin.to_string().parse().map_err(|_| HttpFailure::Final(format!("{origin} is no URL")))?;
+        let uri = origin
+            .to_string()
+            .parse()
+            .map_err(|_| HttpFailure::Final(format!("{origin} is not a valid URL")))?;
         // A proxy cannot reach link-local addresses.
         let near = origin.bare_host().parse().is_ok_and(is_near);
         let proxy = if near { None } else { self.proxies.intercept(&uri) };
@@ -296,13 +298,15 @@ pub(super) fn request(
     let path = url.request_path();
     let uri = if proxy.is_some() { format!("{}{path}", url.origin) } else { path };
     let mut request = Request::new(Full::new(Bytes::new()));
-    *request.uri_mut() = uri.parse().map_err(|_| HttpFailure::Final(format!("{url} cannot be asked for")))?;
+    *request.uri_mut() =
+        uri.parse().map_err(|_| HttpFailure::Final(format!("{url} is not a valid request target")))?;
     if ask == Ask::Head {
         *request.method_mut() = Method::HEAD;
     }
     let host = HeaderValue::try_from(url.origin.authority());
     let found = request.headers_mut();
-    found.insert(header::HOST, host.map_err(|_| HttpFailure::Final(format!("{url} has no usable host")))?);
+    found
+        .insert(header::HOST, host.map_err(|_| HttpFailure::Final(format!("{url} has no valid host name")))?);
     found.insert(
         header::USER_AGENT,
         HeaderValue::from_static(concat!("foreload/", env!("CARGO_PKG_VERSION"))),
@@ -334,7 +338,7 @@ async fn connect_to(host: &str, port: u16, reach: AddressPolicy) -> Result<TcpSt
     TcpStream::connect(&addresses[..]).await.map_err(|error| {
         let what = match error.kind() {
             std::io::ErrorKind::ConnectionRefused => {
-                "refuses connections: does the server run there?".to_owned()
+                "refuses connections: check that the server is running".to_owned()
             }
             _ => format!("cannot be reached: {error}"),
         };
@@ -344,7 +348,7 @@ async fn connect_to(host: &str, port: u16, reach: AddressPolicy) -> Result<TcpSt
 
 /// Returns the failure for a host that cannot be resolved.
 fn unknown(host: &str, error: &std::io::Error) -> HttpFailure {
-    let text = format!("the host {host} cannot be found: {error}");
+    let text = format!("the host {host} cannot be resolved: {error}");
     if error.to_string().contains("emporary") { HttpFailure::Broken(text) } else { HttpFailure::Final(text) }
 }
 
@@ -353,7 +357,7 @@ async fn connect_to_proxy(proxy: &Intercept) -> Result<TcpStream, HttpFailure> {
     let host = uri.host().unwrap_or_default();
     if uri.scheme_str() != Some("http") {
         let scheme = uri.scheme_str().unwrap_or_default();
-        let why = format!("the proxy {host} is of {scheme}://, and only proxies of http:// are known");
+        let why = format!("the proxy {host} uses {scheme}://, but only http:// proxies are supported");
         return Err(HttpFailure::Final(why));
     }
     let port = uri.port_u16().unwrap_or(80);
@@ -377,16 +381,17 @@ async fn tunnel(
     tokio::spawn(async move { drop(driver.with_upgrades().await) });
     let mut request = Request::new(Empty::<Bytes>::new());
     *request.method_mut() = Method::CONNECT;
-    *request.uri_mut() = place.parse().map_err(|_| HttpFailure::Final(format!("{place} is no host")))?;
-    let host =
-        HeaderValue::try_from(&place).map_err(|_| HttpFailure::Final(format!("{place} is no host")))?;
+    *request.uri_mut() =
+        place.parse().map_err(|_| HttpFailure::Final(format!("{place} is not a valid host and port")))?;
+    let host = HeaderValue::try_from(&place)
+        .map_err(|_| HttpFailure::Final(format!("{place} is not a valid host and port")))?;
     request.headers_mut().insert(header::HOST, host);
     if let Some(authorization) = proxy.basic_auth() {
         request.headers_mut().insert(header::PROXY_AUTHORIZATION, authorization.clone());
     }
     let response = sender.send_request(request).await.map_err(|error| broken(&error))?;
     if !response.status().is_success() {
-        let why = format!("the proxy does not connect to {place}: it answers {}", response.status());
+        let why = format!("the proxy did not connect to {place}: it answered {}", response.status());
         return Err(if response.status().is_server_error() {
             HttpFailure::Broken(why)
         } else {
@@ -404,24 +409,26 @@ async fn encrypted<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     let host = origin.bare_host();
     let connector = tls::system_trust_connector().map_err(HttpFailure::Final)?;
     let name = ServerName::try_from(host.to_owned());
-    let name =
-        name.map_err(|_| HttpFailure::Final(format!("{host} is no name that a certificate could have")))?;
+    let name = name.map_err(|_| HttpFailure::Final(format!("{host} is not a valid TLS server name")))?;
     connector.connect(name, stream).await.map_err(|error| {
         let known = error.get_ref().and_then(|inner| inner.downcast_ref::<TlsError>());
         match known {
             Some(TlsError::InvalidCertificate(why)) => HttpFailure::Final(format!(
-                "the certificate of {host} is not trusted ({why}): if it is right, let SSL_CERT_FILE name a PEM file \
-                 with the certificate of its authority"
+                "the certificate of {host} is not trusted ({why}): if it is the right one, set SSL_CERT_FILE to a PEM \
+                 file with its CA certificate"
             )),
-            Some(_) => HttpFailure::Broken(format!("{host} speaks no TLS that is understood: {error}")),
-            None => HttpFailure::Broken(format!("the connection to {host} broke while it was encrypted: {error}")),
+            Some(_) => HttpFailure::Broken(format!("the TLS handshake with {host} failed: {error}")),
+            None => HttpFailure::Broken(format!("the connection to {host} broke during the TLS handshake: {error}")),
         }
     })
 }
 
 /// Fails for an address that a request must not connect to.
 fn check_address(reach: AddressPolicy, address: IpAddr) -> Result<(), HttpFailure> {
-    let refused = |what| HttpFailure::Final(format!("leads to {address}, {what}, which is not followed"));
+    let refused = |what| {
+        let why = format!("leads to {address}, {what}, which redirects and manifests must not do");
+        HttpFailure::Final(why)
+    };
     reach.refusal(address).map_or(Ok(()), |what| Err(refused(what)))
 }
 
@@ -430,7 +437,7 @@ fn broken(error: &hyper::Error) -> HttpFailure {
     let what = if error.is_incomplete_message() {
         "the connection broke in the middle of the answer".to_owned()
     } else if error.is_parse() {
-        format!("the answer is no HTTP that is understood: {error}")
+        format!("the answer is not valid HTTP: {error}")
     } else {
         let cause = error.source().map_or_else(String::new, |source| format!(": {source}"));
         format!("the connection broke: {error}{cause}")

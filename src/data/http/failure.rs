@@ -6,12 +6,13 @@ use std::io::ErrorKind;
 use std::time::Duration;
 
 /// Message for a server that answers a range request with 200.
-pub const NO_RANGES: &str =
-    "the server sends the whole file (200) where a range of it was asked for (206): it must give ranges";
+pub const NO_RANGES: &str = "the server answers a range request with the whole file (200 instead of 206): use a \
+                             server that supports range requests";
 /// Message for a server that compresses its answers.
-pub const COMPRESSED: &str = "the server sends the file compressed, though it was asked for as it is";
+pub const COMPRESSED: &str = "the server compresses the file although `Accept-Encoding: identity` was sent: turn \
+                              compression off for these files";
 /// Message for an answer to a range request without a range in its headers.
-pub const NO_CONTENT_RANGE: &str = "the server does not say which bytes it sends";
+pub const NO_CONTENT_RANGE: &str = "the server's answer to a range request has no valid Content-Range header";
 
 /// Why one request failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,13 +67,14 @@ impl fmt::Display for HttpFailure {
                 write!(f, "the server answers {status}")?;
                 match *status {
                     StatusCode::UNAUTHORIZED => f.write_str(
-                        ": it wants a user and a password, as in https://user:password@host/, or others than these",
+                        ": it requires a user and a password, as in https://user:password@host/, or rejects those \
+                         given",
                     ),
                     StatusCode::FORBIDDEN => {
-                        f.write_str(": the credentials are missing, not sufficient or no longer valid")
+                        f.write_str(": the credentials are missing, insufficient or expired")
                     }
                     StatusCode::PROXY_AUTHENTICATION_REQUIRED => {
-                        f.write_str(": the proxy wants a user and a password in HTTP_PROXY or HTTPS_PROXY")
+                        f.write_str(": the proxy requires a user and a password in HTTP_PROXY or HTTPS_PROXY")
                     }
                     _ => Ok(()),
                 }

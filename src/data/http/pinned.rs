@@ -64,7 +64,10 @@ impl TlsIdentity {
             .map_err(|error| {
                 Error::config(
                     "peers",
-                    format!("tls: the key is not usable: {error}; give the certificate's own"),
+                    format!(
+                        "tls: the private key cannot be used with the certificate: {error}; give the \
+                         certificate's own key"
+                    ),
                 )
             })?;
         Ok(TlsAcceptor::from(Arc::new(config)))
@@ -128,7 +131,7 @@ impl ServerCertVerifier for PinVerifier {
         _: &CertificateDer<'_>,
         _: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, TlsError> {
-        Err(TlsError::General("TLS 1.3 alone is spoken".into()))
+        Err(TlsError::General("only TLS 1.3 is supported".into()))
     }
 
     fn verify_tls13_signature(

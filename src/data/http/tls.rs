@@ -42,7 +42,7 @@ pub(super) fn system_trust_connector() -> Result<TlsConnector, String> {
     if taken == 0 {
         let why = found.errors.first().map_or_else(String::new, |error| format!(" ({error})"));
         return Err(format!(
-            "no trusted certificates were found{why}: install ca-certificates, or let SSL_CERT_FILE name a PEM file"
+            "no trusted certificates were found{why}: install ca-certificates, or set SSL_CERT_FILE to a PEM file"
         ));
     }
     let mut config = ClientConfig::builder_with_provider(provider())

@@ -25,7 +25,7 @@ impl Token {
             return Err(Error::config(
                 "peers",
                 format!(
-                    "token: has {} bytes, must be {SHORTEST} to {LONGEST} visible ASCII characters; \
+                    "token: has {} bytes, but must have {SHORTEST} to {LONGEST} visible ASCII characters; \
                      `openssl rand -hex 32` prints one",
                     text.len()
                 ),
@@ -57,7 +57,7 @@ impl Token {
 
     /// Returns the token as text, to pass it to the job's other nodes.
     pub fn reveal(&self) -> &str {
-        self.0.to_str().ok().and_then(|text| text.strip_prefix("Bearer ")).expect("made of such text")
+        self.0.to_str().ok().and_then(|text| text.strip_prefix("Bearer ")).expect("a bearer token")
     }
 
     /// Returns the `Authorization` header of a request.

@@ -104,7 +104,7 @@ impl HttpUrl {
     /// # Errors
     /// What is wrong with it, in words that complete a sentence after its name. They contain nothing secret.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let (secure, rest) = without_scheme(text.as_bytes()).ok_or("is no URL of http:// or https://")?;
+        let (secure, rest) = without_scheme(text.as_bytes()).ok_or("is not an http:// or https:// URL")?;
         let rest = &text[text.len() - rest.len()..];
         let end = rest.find(['/', '?', '#', '\\']).unwrap_or(rest.len());
         let (authority, rest) = rest.split_at(end);
@@ -112,8 +112,7 @@ impl HttpUrl {
             Some((user, place)) => (Some(user), place),
             None => (None, authority),
         };
-        let known: Authority =
-            place.parse().map_err(|_| "has no host and port that can be read".to_owned())?;
+        let known: Authority = place.parse().map_err(|_| "has no valid host and port".to_owned())?;
         let port = match place[known.host().len()..].strip_prefix(':') {
             None | Some("") => {
                 if secure {
@@ -122,10 +121,12 @@ impl HttpUrl {
                     80
                 }
             }
-            Some(port) => port.parse().map_err(|_| "has a port that is no number below 65536".to_owned())?,
+            Some(port) => {
+                port.parse().map_err(|_| "has a port that is not a number below 65536".to_owned())?
+            }
         };
         if known.host().is_empty() {
-            return Err("names no host".to_owned());
+            return Err("has no host".to_owned());
         }
         let origin = Origin { secure, host: known.host().to_ascii_lowercase(), port };
         let (path, query) = path_and_query(rest);
@@ -220,9 +221,12 @@ impl HttpUrl {
     /// # Errors
     /// Why the redirect is not followed.
     pub(super) fn redirected(&self, location: &str) -> Result<Self, String> {
-        let found = self.join(location).map_err(|why| format!("redirects to what {why}"))?;
+        let found = self.join(location).map_err(|why| format!("redirects to a location that {why}"))?;
         if self.origin.secure && !found.origin.secure {
-            return Err(format!("redirects from https to {}, which is not followed", found.origin));
+            return Err(format!(
+                "redirects from https to {}, but redirects to http are not followed",
+                found.origin
+            ));
         }
         Ok(found)
     }

@@ -26,8 +26,8 @@ pub(super) fn finished(
     let manifest = PackedManifest::find(&*source::at(into)?)?
         .filter(|manifest| manifest.fingerprint == record.fingerprint);
     let manifest = manifest.filter(|manifest| manifest.tally.samples == index.len()).ok_or_else(|| {
-        let message = "holds another packed dataset, or the dataset has changed since it was packed: remove it, or \
-                       name another directory";
+        let message = "contains another packed dataset, or the source has changed since it was packed: remove it, or \
+                       choose another directory";
         Error::dataset(into, message)
     })?;
     let shards: Vec<_> = (0..manifest.shards.len()).map(|number| manifest.samples_of(number)).collect();
@@ -56,7 +56,7 @@ pub(super) fn refuse_changed(
     let changed: Mutex<Vec<usize>> = Mutex::default();
     let not_whole = |error| {
         let message = format!(
-            "is finished, but not whole any more ({error}): remove it and pack again, or name another directory"
+            "was finished, but is no longer intact ({error}): remove it and pack again, or choose another directory"
         );
         Error::dataset(into, message)
     };
@@ -80,9 +80,9 @@ pub(super) fn refuse_changed(
     let samples = &shards[number];
     let path = |sample| index.path(index.extent(sample).file);
     let message = format!(
-        "is finished, but of the dataset's files some were written or replaced since they were packed: those of {} \
-         shards, first {} ({} to {}): remove it and pack again, or name another directory; where they were only \
-         touched or copied, it can be used as it is",
+        "is finished, but source files of {} shards were written or replaced since they were packed, first those of \
+         {} ({} to {}): remove it and pack again, or choose another directory; if the files were only touched or \
+         copied, it can be used unchanged",
         changed.len(),
         name(number),
         path(samples.start).display(),
@@ -98,8 +98,8 @@ fn warn(options: &PackOptions, index: &DatasetIndex, manifest: &PackedManifest) 
     if manifest.shards.iter().any(|shard| shard.stamps.is_none()) {
         notices.warn_once("packed without stamps", || {
             format!(
-                "{into} was packed by an older version, which did not note when the dataset's files had been written: \
-                 whether any was written since then and kept its size cannot be said; to be sure, pack into another \
+                "{into} was packed by an older version, which did not record when the source files were written: \
+                 changes since then that kept a file's size cannot be detected; to be sure, pack into another \
                  directory"
             )
         });
@@ -108,8 +108,8 @@ fn warn(options: &PackOptions, index: &DatasetIndex, manifest: &PackedManifest) 
     if then != now {
         notices.warn_once("packed with another shard size", || {
             format!(
-                "{into} was packed with --shard-size {then}, not {now}, and is left as it is: for other shards, \
-                 remove it and pack again, or name another directory"
+                "{into} was packed with --shard-size {then}, not {now}, and stays unchanged: for other shards, remove \
+                 it and pack again, or choose another directory"
             )
         });
     }

@@ -56,14 +56,14 @@ impl FinishedTars {
             return Err(Error::dataset(into, record.difference(Some(&found.record))));
         }
         if found.shards.len() != shards.len() {
-            return Err(damaged("it lists another number of shards".to_owned()));
+            return Err(damaged("it lists a wrong number of shards".to_owned()));
         }
         let look = |number: usize| {
             let path = into.join(shard_name(number));
             let FinishedTar { bytes, stamps } = &found.shards[number];
             let size = path.metadata().map_err(|error| Error::io("look at", &path, error))?.len();
             if size != *bytes {
-                let message = format!("has {size} bytes, not the {bytes} that were written");
+                let message = format!("has {size} bytes, but {bytes} were written");
                 return Err(Error::dataset(&path, message));
             }
             if number == 0 && !classes.is_empty() {

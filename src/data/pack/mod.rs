@@ -153,14 +153,14 @@ pub fn pack(options: &PackOptions, progress: &(dyn Fn(Option<u64>) + Sync)) -> R
     let PackOptions { source, into, .. } = options;
     place::refuse_nested(source, into)?;
     if options.index.class_names.is_some() {
-        let message = "is for --to tar: a packed dataset keeps the classes of its source, and class_names numbers them \
-                       when it is loaded";
+        let message = "is only valid with --to tar: a packed dataset keeps the classes of its source; set class_names \
+                       when it is loaded to number them";
         return Err(Error::config("class_names", message));
     }
     let index = DatasetIndex::open(source, &options.index)?;
     let facts = index.packing_facts();
     if facts.layout == Layout::Packed {
-        return Err(Error::dataset(index.root(), "is packed already"));
+        return Err(Error::dataset(index.root(), "is already a packed dataset"));
     }
     let options = &options.within_memory(&index, &facts);
     let shards = plan::shards(&index, options.shard_size)?;
@@ -236,8 +236,9 @@ impl<'a> MakesShards for &'a PackedMaker<'a> {
     }
 
     fn found(&self, number: usize, samples: &Range<u64>, path: &Path) -> Result<Option<Self::Made>> {
-        let wrong =
-            |path, message: &str| Error::dataset(path, format!("{message}: remove it and pack again"));
+        let wrong = |path, message: &str| {
+            Error::dataset(path, format!("{message}: remove this shard and pack again"))
+        };
         let (OpenPackedShard { path, footer, .. }, seal) = match OpenPackedShard::read(path.to_path_buf()) {
             Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => return Ok(None),
             Err(Error::Dataset { path, message }) => return Err(wrong(path, &message)),

@@ -14,11 +14,11 @@ pub(super) fn fault(name: &[u8], in_tar: bool) -> Option<&'static str> {
         return Some("is absolute");
     }
     if name.contains(&0) {
-        return Some("has a NUL");
+        return Some("contains a NUL byte");
     }
     name.split(|&byte| byte == b'/').find_map(|part| match part {
-        b".." => Some("leads upwards by .."),
-        b"" | b"." if !in_tar => Some("has an empty part"),
+        b".." => Some("contains the component .."),
+        b"" | b"." if !in_tar => Some("contains an empty component or ."),
         _ => None,
     })
 }
@@ -29,7 +29,7 @@ pub(super) fn fault(name: &[u8], in_tar: bool) -> Option<&'static str> {
 /// [`Error::Dataset`] for the file at `path`, with the name.
 pub(super) fn check(name: &[u8], layout: Layout, path: impl FnOnce() -> PathBuf) -> Result<()> {
     let fault = match layout {
-        Layout::TfRecord => (!name.is_empty()).then_some("is that of a record, which has none"),
+        Layout::TfRecord => (!name.is_empty()).then_some("must be empty, because records have no names"),
         // Names of columns are not paths.
         layout if !layout.is_of_files() => None,
         layout => fault(name, layout == Layout::Tar),

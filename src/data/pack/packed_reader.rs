@@ -34,7 +34,7 @@ impl FileReader {
         let got = shard.file.read_at(&mut self.packed, member.offset);
         let got = got.map_err(|error| Error::io("read", &shard.path, error))?;
         if got != self.packed.len() || checksum(&self.packed) != member.checksum {
-            return Err(damaged("is damaged: its checksum is another".to_owned()));
+            return Err(damaged("is damaged: its checksum is wrong".to_owned()));
         }
         if member.form != PACKED_FORMAT {
             return Ok(&self.packed);
@@ -45,7 +45,7 @@ impl FileReader {
             .map_err(|error| damaged(error.to_string()))?;
         if file.len() != member.original as usize {
             let (found, stated) = (file.len(), member.original);
-            return Err(damaged(format!("has {found} bytes when it is restored, not {stated}")));
+            return Err(damaged(format!("has {found} bytes when restored, but must have {stated}")));
         }
         Ok(file)
     }
@@ -87,7 +87,7 @@ impl PackedReader {
         }
         let Some((_, shard)) = &self.open else { return Ok(()) };
         let number = (sample - index.samples_of(file).start) as usize;
-        let changed = || Error::dataset(&shard.path, "holds other samples than when it was indexed");
+        let changed = || Error::dataset(&shard.path, "has other samples than when it was indexed");
         let &(first, mut name_at) = self.before.get(number).ok_or_else(changed)?;
         let count = shard.footer.samples[number].members as usize;
         for &member in &shard.footer.members[first..first + count] {

@@ -83,7 +83,7 @@ pub(super) fn refuse_nested(from: &Path, into: &Path) -> Result<()> {
     // Files that braces list are not a directory that could contain others.
     if !is_listed && (one.starts_with(&other) || other.starts_with(&one)) {
         let message = format!(
-            "{} and {} lie one within the other: name another directory",
+            "{} and {} are the same directory or nested: choose another directory",
             from.display(),
             into.display()
         );
@@ -115,7 +115,8 @@ impl PackingTarget {
             // On a file system without locks, only the user can keep two processes apart.
             Ok(()) | Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) => {}
             Err(Errno::WOULDBLOCK) => {
-                let message = "another `foreload pack` works on it: wait for it, or name another directory";
+                let message =
+                    "another `foreload pack` is using it: wait until that ends, or choose another directory";
                 return Err(Error::dataset(path, message));
             }
             Err(error) => return Err(Error::io("lock", &named, error.into())),
@@ -223,7 +224,7 @@ fn check_only_own_files(path: &Path, to: PackedAs) -> Result<()> {
         |name: &[u8]| to.is_own(name) || name == UNFINISHED.as_bytes() || name.ends_with(PARTIAL.as_bytes());
     let stranger = names.iter().find(|name| !begun || !own(name.as_encoded_bytes()));
     stranger.map_or(Ok(()), |name| {
-        let message = format!("holds something else ({}): name a directory of its own", name.display());
+        let message = format!("contains something else ({}): choose an empty directory", name.display());
         Err(Error::dataset(path, message))
     })
 }
@@ -266,9 +267,9 @@ impl PackingRecord {
     /// Returns why a run with this record cannot resume one with the record `known`, or with one of another version
     /// (`None`).
     pub(super) fn difference(&self, known: Option<&Self>) -> String {
-        let anew = "remove it, or name another directory";
+        let anew = "remove it, or choose another directory";
         let Some(known) = known.filter(|known| known.version == self.version) else {
-            return format!("was begun by another version of this program: {anew}");
+            return format!("was begun by another version of Foreload: {anew}");
         };
         if known.to != self.to {
             let (then, now) = (known.to.name(), self.to.name());
@@ -295,7 +296,7 @@ impl PackingRecord {
 pub(super) fn refuse_url(path: &Path) -> Result<()> {
     match source::url(path) {
         None => Ok(()),
-        Some(_) => Err(Error::dataset(source::shown(path), "is a URL: give a directory of a file system")),
+        Some(_) => Err(Error::dataset(source::shown(path), "is a URL: give the path of a directory")),
     }
 }
 #[cfg(test)]

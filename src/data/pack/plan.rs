@@ -28,7 +28,8 @@ pub(super) fn shards(index: &DatasetIndex, shard_size: u64) -> Result<Vec<Range<
         shards.push(first..index.len());
     }
     if shards.len() > MAX_SHARDS {
-        let message = format!("would make {} shards, must make at most {MAX_SHARDS}: raise it", shards.len());
+        let message =
+            format!("would make {} shards, but at most {MAX_SHARDS} are possible: raise it", shards.len());
         return Err(Error::config("shard-size", message));
     }
     Ok(shards)

@@ -27,9 +27,8 @@ pub(super) fn check(
     let free = found.f_bavail.saturating_mul(found.f_frsize);
     if free < wanted && !options.force {
         let message = format!(
-            "{} has {free} bytes free, and packing may take {wanted}, {times} times the {bytes} bytes that are still \
-             to be packed and {beside} bytes a sample: make room, name another directory, or try all the same with \
-             --force",
+            "{} has {free} bytes free, but packing may need {wanted} ({times} times the {bytes} bytes still to be \
+             packed, plus {beside} bytes a sample): free some space, choose another directory, or use --force",
             path.display()
         );
         return Err(Error::config("DST", message));

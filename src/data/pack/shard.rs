@@ -118,7 +118,7 @@ impl<'a> ShardPacker<'a> {
         reader.finish()?;
         let (bytes, seal) = shard.footer.encode(shard.at);
         if bytes.len() as u64 > LARGEST_FOOTER {
-            let message = "names and places of a shard's samples take more than 256 MiB: lower it";
+            let message = "makes shards with footers of more than 256 MiB: lower it";
             return Err(Error::config("shard-size", message));
         }
         shard.write(shard.at, &bytes)?;
@@ -180,7 +180,7 @@ impl<'a> ShardPacker<'a> {
             }
             length = u32::try_from(bytes.len()).map_err(|_| {
                 let name = String::from_utf8_lossy(&file.name);
-                Error::Internal(format!("{name} is 4 GiB or more when it is packed"))
+                Error::Internal(format!("{name} takes 4 GiB or more when packed"))
             })?;
             shard.write(offset, bytes)?;
             shard.footer.members.push(PackedMember {

@@ -344,7 +344,7 @@ impl<'a> SampleReader<'a> {
         shard.read(index, NO_COLUMN, extent.offset, length + 4, &mut found.bytes)?;
         let masked = masked(checksum(&found.bytes[..length]));
         if found.bytes[length..] != masked.to_le_bytes() {
-            let message = format!("the record at byte {} has another checksum than it says", extent.offset);
+            let message = format!("the record at byte {} is damaged: its checksum is wrong", extent.offset);
             return Err(Error::dataset(index.path(extent.file), message));
         }
         found.bytes.truncate(length);
@@ -409,7 +409,7 @@ fn read_whole(path: &Path, length: u32, bytes: &mut Vec<u8>) -> Result<Stamp> {
     bytes.resize(length as usize, 0);
     file.read_exact_at(bytes, 0).map_err(fail)?;
     if look()? != stamp {
-        return Err(changed("was written to while it was packed".to_owned()));
+        return Err(changed("changed while it was packed".to_owned()));
     }
     Ok(stamp)
 }

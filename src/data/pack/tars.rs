@@ -82,7 +82,7 @@ pub fn pack_as_tars(options: &PackOptions, progress: &(dyn Fn(Option<u64>) + Syn
     let options = &options.within_memory(&index, &facts);
     let layout = facts.notes.packed_of.unwrap_or(facts.layout);
     if index.contents() == Contents::Files || layout == Layout::TfRecord {
-        let message = "makes tar shards of images, and not of files of any kind: leave out --files";
+        let message = "makes tar shards only of images, not of files of any kind: leave out --files";
         return Err(Error::config("to", message));
     }
     if facts.layout == Layout::Packed {
@@ -104,7 +104,7 @@ pub fn pack_as_tars(options: &PackOptions, progress: &(dyn Fn(Option<u64>) + Syn
     };
     progress(Some(index.len()));
     if into.join(MANIFEST_FILE).exists() {
-        return Err(Error::dataset(into, "holds a packed dataset: name a directory of its own"));
+        return Err(Error::dataset(into, "contains a packed dataset: choose another directory"));
     }
     // The set of columns is the same in all shards; their values are read shard by shard.
     let columns = index.packing_columns(0..0);
@@ -168,7 +168,7 @@ pub fn pack_as_tars(options: &PackOptions, progress: &(dyn Fn(Option<u64>) + Syn
     if report.without_image > 0 {
         index.notices().warn_once("samples without an image", || {
             format!(
-                "{}: {} samples have no image, and whoever reads images of tar shards leaves those out",
+                "{}: {} samples have no image; loaders that read images from tar shards skip them",
                 into.display(),
                 report.without_image
             )
@@ -188,7 +188,7 @@ fn class_names(index: &DatasetIndex, options: &PackOptions, facts: &PackingFacts
         let text = text.ok_or_else(|| {
             let name = String::from_utf8_lossy(name);
             let message = format!(
-                "has a class {name:?}, which is no line of text for {CLASSES}: give the class another name"
+                "has a class {name:?}, which cannot be written as a line of {CLASSES}: rename the class"
             );
             Error::dataset(index.root(), message)
         })?;

@@ -45,8 +45,8 @@ impl OutputTree {
         let mut entries = std::fs::read_dir(path).map_err(|error| Error::io("list", path, error))?;
         if entries.next().is_some() {
             let begun = path.join(UNPACKING_DIRECTORY).exists();
-            let why = if begun { ": an earlier run did not finish there, remove it, or" } else { ":" };
-            let message = format!("{} is not empty{why} name a new directory", path.display());
+            let why = if begun { ": an earlier run did not finish in it; remove it, or" } else { ":" };
+            let message = format!("{} is not empty{why} choose a new directory", path.display());
             return Err(Error::config("DST", message));
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -100,7 +100,9 @@ impl OutputTree {
         let file = made.map_err(|error| Error::io("create", self.named(name), error.into()))?;
         let written = write(File::from(file)).and_then(|done| {
             self.name(&partial, &directory, OsStr::from_bytes(own)).map_err(|error| match error {
-                Errno::EXIST => Error::dataset(self.named(name), "is there twice: nothing is overwritten"),
+                Errno::EXIST => {
+                    Error::dataset(self.named(name), "exists already: unpacking never overwrites files")
+                }
                 error => Error::io("create", self.named(name), error.into()),
             })?;
             Ok(done)
@@ -134,9 +136,9 @@ impl OutputTree {
 
     fn check(&self, name: &[u8]) -> Result<()> {
         let own = name.split(|&byte| byte == b'/').next() == Some(UNPACKING_DIRECTORY.as_bytes());
-        let fault = own.then_some("is kept for unpacking").or_else(|| names::fault(name, false));
+        let fault = own.then_some("is reserved for unpacking").or_else(|| names::fault(name, false));
         fault.map_or(Ok(()), |fault| {
-            let message = format!("is to hold {:?}, which {fault}", String::from_utf8_lossy(name));
+            let message = format!("cannot contain {:?}, which {fault}", String::from_utf8_lossy(name));
             Err(Error::dataset(&self.path, message))
         })
     }
@@ -144,9 +146,10 @@ impl OutputTree {
     /// Opens the directory `name` component by component, and creates missing ones.
     fn walk(&self, name: &[u8]) -> Result<OwnedFd> {
         let fail = |error: Errno| match error {
-            Errno::LOOP | Errno::NOTDIR => {
-                Error::dataset(self.named(name), "leads through a link or a file: it is refused")
-            }
+            Errno::LOOP | Errno::NOTDIR => Error::dataset(
+                self.named(name),
+                "is refused, because its path passes through a link or a file",
+            ),
             error => Error::io("create directory", self.named(name), error.into()),
         };
         let mut at = openat(&self.root, ".", directory(), Mode::empty()).map_err(fail)?;
@@ -191,14 +194,14 @@ mod tests {
         std::os::unix::fs::symlink(&elsewhere, root.join("link")).unwrap();
         std::os::unix::fs::symlink(elsewhere.join("file"), root.join("file")).unwrap();
         for (name, why) in [
-            (&b"a/b/c.jpg"[..], "twice"),
-            (b"a/b", "twice"),
+            (&b"a/b/c.jpg"[..], "exists already"),
+            (b"a/b", "exists already"),
             (b"a/b/c.jpg/d", "a link or a file"),
             (b"link/x", "a link or a file"),
-            (b"file", "twice"),
+            (b"file", "exists already"),
             (b"../x", ".."),
             (b"/x", "absolute"),
-            (b"foreload-unpacking/x", "kept for unpacking"),
+            (b"foreload-unpacking/x", "reserved for unpacking"),
         ] {
             let error = write(name).unwrap_err().to_string();
             assert!(error.contains(why), "{error}");
@@ -210,7 +213,7 @@ mod tests {
         assert_eq!(fs::read_dir(root.join(UNPACKING_DIRECTORY)).unwrap().count(), 0);
         assert_eq!(fs::read(root.join("a/b/c.jpg")).unwrap(), b"whole");
         let Err(error) = OutputTree::open(&root) else { panic!("it is not empty any more") };
-        assert!(error.to_string().contains("an earlier run did not finish there"), "{error}");
+        assert!(error.to_string().contains("an earlier run did not finish in it"), "{error}");
         tree.finish().unwrap();
         assert!(!root.join(UNPACKING_DIRECTORY).exists());
         assert!(OutputTree::open(&root).is_err(), "it is not empty any more");

@@ -61,8 +61,9 @@ pub fn unpack(
     let began = Instant::now();
     place::refuse_nested(source, into)?;
     refuse_url(source)?;
-    let manifest = PackedManifest::find(&*crate::source::at(source)?)?
-        .ok_or_else(|| Error::dataset(source, format!("is no packed dataset: it has no {MANIFEST_FILE}")))?;
+    let manifest = PackedManifest::find(&*crate::source::at(source)?)?.ok_or_else(|| {
+        Error::dataset(source, format!("is not a packed dataset: it has no {MANIFEST_FILE}"))
+    })?;
     refuse_unwritable(source, &manifest)?;
     let tree = OutputTree::open(into)?;
     let files =
@@ -87,13 +88,13 @@ fn refuse_unwritable(source: &Path, manifest: &PackedManifest) -> Result<()> {
     }
     let title = manifest.layout.title();
     let instead = match manifest.files {
-        true => "FileLoader gives the bytes of each".to_owned(),
+        true => "FileLoader returns the bytes of each".to_owned(),
         false => format!(
             "`foreload pack {} DST --to tar` makes tar shards of it, with the same images and values",
             source.display()
         ),
     };
-    Err(Error::dataset(source, format!("was packed of {title}, which are not written again: {instead}")))
+    Err(Error::dataset(source, format!("was packed from {title}, which unpacking cannot write: {instead}")))
 }
 
 /// Returns the name of a source shard without its compression ending, because shards are written uncompressed.
@@ -208,7 +209,9 @@ impl Unpacking<'_> {
                 && first.order == second.order
             {
                 let name = String::from_utf8_lossy(name);
-                return refuse(shard, format!("has two members at one place of its source, one is {name:?}"));
+                let message =
+                    format!("has two members with the same place in their source shard, one is {name:?}");
+                return refuse(shard, message);
             }
         }
         let layout = self.manifest.layout;

@@ -81,7 +81,7 @@ impl BlockShuffle {
         let parts = u64::from(parts);
         assert!(
             parts > 0 && global_batch.is_multiple_of(parts),
-            "{global_batch} places are no {parts} equal parts"
+            "a global batch of {global_batch} does not divide evenly among {parts} ranks"
         );
         let order = Shuffle::new(&keys.neighbour_blocks, neighbour_blocks.len() as u32);
         let (mut neighbour_block_starts, mut load_starts) = (vec![0], vec![0]);
@@ -203,7 +203,7 @@ impl BlockShuffle {
             }
             within -= len;
         }
-        unreachable!("a turn has what it was dealt")
+        unreachable!("every position of a turn is in one of its shares")
     }
 
     /// Returns the place in the epoch of a member.
@@ -215,7 +215,7 @@ impl BlockShuffle {
         let load = self.load_starts.partition_point(|&start| start <= among) as u64 - 1;
         let dealt = self.of_load(load).backward(among - self.load_starts[load as usize]);
         let nth = (0..self.shares).find(|&nth| self.share(load, nth).contains(&dealt));
-        let turn = load + nth.expect("the shares are all of a load");
+        let turn = load + nth.expect("every position of a load is in one of its shares");
         let before = self.shares_of(turn).take_while(|(other, _)| *other != load);
         let before: u64 = before.map(|(_, share)| share.end - share.start).sum();
         let within = before + dealt - self.share(load, turn - load).start;

@@ -44,7 +44,7 @@ impl Locality {
     /// # Panics
     /// Panics if `unit` is 0.
     pub fn new(node_of: &[u32], unit: usize) -> Self {
-        assert!(unit > 0, "units of nothing");
+        assert!(unit > 0, "unit must be at least 1");
         let mut ranks = vec![Vec::new(); node_of.iter().max().map_or(0, |&last| last as usize + 1)];
         (0..).zip(node_of).for_each(|(rank, &node)| ranks[node as usize].push(rank));
         Self { ranks, unit }

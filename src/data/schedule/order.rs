@@ -55,12 +55,12 @@ impl Order {
     }
 
     /// Makes an order of the members of `selection` for (fingerprint, seed, epoch) that keeps neighbours near: the
-    /// samples of each of the `neighbour_blocks` (blocks of neighbouring samples) are close together. `divided` gives each
-    /// rank a separate range.
+    /// samples of each of the `neighbour_blocks` (blocks of neighbouring samples) are close together. `divided` gives
+    /// each rank a separate range.
     ///
     /// # Panics
-    /// Panics unless every member is drawn once, `neighbour_blocks` belongs to the members, and a global batch divides evenly
-    /// among the parts of `divided`.
+    /// Panics unless every member is drawn once, `neighbour_blocks` belongs to the members, and a global batch divides
+    /// evenly among the parts of `divided`.
     pub fn by_neighbour_blocks(
         selection: Arc<Selection>,
         neighbour_blocks: Arc<NeighbourBlocks>,
@@ -107,7 +107,7 @@ impl Order {
     /// # Panics
     /// Panics if `repeats` is 0.
     pub fn repeated(self, repeats: u32) -> Self {
-        assert!(repeats > 0, "a draw that never comes");
+        assert!(repeats > 0, "repeats must be at least 1");
         Self { repeats, ..self }
     }
 

@@ -20,7 +20,9 @@ pub(super) fn expand(text: &str) -> Result<Option<Vec<String>>, String> {
         return Ok(None);
     }
     if text.len() > LONGEST {
-        return Err(format!("has braces and more than {LONGEST} bytes: give several datasets as a list"));
+        return Err(format!(
+            "is a brace pattern of more than {LONGEST} bytes: give several shorter patterns as a list"
+        ));
     }
     let pattern = Pattern::parse(text, 0)?;
     if pattern.0.iter().all(|piece| matches!(piece, PatternPiece::Literal(_))) {
@@ -29,7 +31,7 @@ pub(super) fn expand(text: &str) -> Result<Option<Vec<String>>, String> {
     let count = pattern.count();
     if count.names > MAX_NAMES || count.bytes > MAX_BYTES {
         return Err(format!(
-            "stands for more than {MAX_NAMES} names or {} MiB of them: write fewer by braces",
+            "expands to more than {MAX_NAMES} names or {} MiB of names: use a smaller brace pattern",
             MAX_BYTES >> 20
         ));
     }
@@ -74,7 +76,7 @@ struct PatternCount {
 impl<'a> Pattern<'a> {
     fn parse(text: &'a str, depth: usize) -> Result<Self, String> {
         if depth > DEEPEST {
-            return Err(format!("has braces more than {DEEPEST} deep in one another"));
+            return Err(format!("nests braces more than {DEEPEST} deep"));
         }
         let (mut pieces, mut rest) = (Vec::new(), text);
         while let Some((start, end)) = first_group(rest) {

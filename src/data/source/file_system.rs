@@ -35,7 +35,7 @@ impl DatasetSource for FileSystem {
     fn canonical(&self) -> Result<PathBuf> {
         self.root.canonicalize().map_err(|error| match error.kind() {
             ErrorKind::NotFound | ErrorKind::NotADirectory => {
-                Error::dataset(&self.root, "does not exist: name a directory or a shard that does")
+                Error::dataset(&self.root, "does not exist: give an existing directory or shard")
             }
             _ => Error::io("open dataset", &self.root, error),
         })
@@ -186,8 +186,9 @@ impl SourceDirectory for FileDirectory {
     }
 
     fn size(&self, name: &[u8]) -> Result<Option<u64>> {
-        let with_nul = CString::new(name)
-            .map_err(|_| Error::dataset(self.path.join(OsStr::from_bytes(name)), "has a NUL in its name"))?;
+        let with_nul = CString::new(name).map_err(|_| {
+            Error::dataset(self.path.join(OsStr::from_bytes(name)), "has a NUL byte in its name")
+        })?;
         match rustix::fs::statat(&self.directory, &with_nul, AtFlags::empty()) {
             Ok(found) if FileType::from_raw_mode(found.st_mode) == FileType::RegularFile => {
                 Ok(Some(found.st_size as u64))

@@ -58,7 +58,7 @@ impl BraceFiles {
             let base = HttpUrl::parse(&directory).map_err(refused)?;
             let name = |file: &String| {
                 let url = HttpUrl::parse(&format!("{fixed}{file}"))?;
-                url.below(&base).ok_or_else(|| format!("names {url}, which lies elsewhere"))
+                url.below(&base).ok_or_else(|| format!("expands to {url}, which is in another directory"))
             };
             files.iter().map(name).collect()
         } else {
@@ -79,7 +79,7 @@ impl BraceFiles {
     }
 
     fn missing(&self, name: &[u8]) -> Error {
-        let message = format!("does not exist, and {} stands for it", self.shown.display());
+        let message = format!("does not exist, but {} expands to it", self.shown.display());
         Error::dataset(self.path(name), message)
     }
 }
@@ -106,13 +106,13 @@ impl<'a> Parts<'a> {
 fn checked(mut names: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, String> {
     names.sort_unstable();
     if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
-        return Err(format!("stands twice for {}", String::from_utf8_lossy(&pair[0])));
+        return Err(format!("expands to {} twice", String::from_utf8_lossy(&pair[0])));
     }
     let is_odd = |part: &[u8]| matches!(part, b"" | b"." | b"..") || part.contains(&0);
     match names.iter().find(|name| name.split(|&byte| byte == b'/').any(is_odd)) {
         None => Ok(names),
         Some(name) => Err(format!(
-            "stands for {:?}, which is no plain name of a file below a directory",
+            "expands to {:?}, which is not a valid file name below a directory",
             String::from_utf8_lossy(name)
         )),
     }
@@ -154,7 +154,7 @@ impl DatasetSource for BraceFiles {
     }
 
     fn directory(&self, name: &[u8]) -> Result<Box<dyn SourceDirectory>> {
-        Err(Error::dataset(self.path(name), "is no directory: braces list shards"))
+        Err(Error::dataset(self.path(name), "is not a directory: brace patterns list shards"))
     }
 
     fn identity(&self, _: &[u8]) -> Result<Option<Identity>> {

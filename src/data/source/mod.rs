@@ -213,12 +213,11 @@ fn place(root: &Path) -> Result<Arc<dyn DatasetSource>> {
     }
     match url.split_once("://") {
         Some((scheme, _)) => refused(format!(
-            "is a URL of {scheme}://, which cannot be read: give one of http://, https://, s3://, gs:// or az://, or a \
+            "has the unsupported URL scheme {scheme}://: give an http://, https://, s3://, gs:// or az:// URL, or a \
              path"
         )),
         None => refused(
-            "is a URL that has lost a slash, as pathlib.Path makes it of one: give the URL as a string"
-                .to_owned(),
+            "is a URL with a missing slash (pathlib.Path removes it): pass the URL as a string".to_owned(),
         ),
     }
 }
@@ -230,7 +229,7 @@ fn object_source(url: ObjectUrl) -> Result<Arc<dyn DatasetSource>> {
 
 #[cfg(not(feature = "objects"))]
 fn object_source(url: ObjectUrl) -> Result<Arc<dyn DatasetSource>> {
-    Err(Error::left_out(&format!("object stores, to read {}", url.shown()), "objects"))
+    Err(Error::left_out(&format!("support for object stores, which {} needs", url.shown()), "objects"))
 }
 
 /// Prefix of names that WebDataset runs as commands.
@@ -241,13 +240,16 @@ fn foreign(root: &Path) -> Option<&'static str> {
     let text = root.to_str()?;
     let exists = || url(root).is_none() && root.symlink_metadata().is_ok();
     if text.starts_with(COMMAND) && !exists() {
-        return Some("is a command, which is not run: name a path or a URL, or write its output to a file");
+        return Some(
+            "is a shell command (pipe:), which Foreload does not run: give a path or a URL, or write the command's \
+             output to a file",
+        );
     }
     // An IPv6 address may contain two colons, too. So the host is not searched.
     let place = url(root).map_or(text, |url| url.split_once("://").map_or(url, |(_, rest)| rest));
     let path = if url(root).is_some() { place.find('/').map_or("", |slash| &place[slash..]) } else { place };
     let path = path.split('?').next().unwrap_or_default();
-    (path.contains("::") && !exists()).then_some("joins places by `::`: give them as a list")
+    (path.contains("::") && !exists()).then_some("joins several paths or URLs with `::`: pass them as a list")
 }
 
 /// Whether a path is a URL.
@@ -306,7 +308,7 @@ pub fn read_whole(root: &dyn DatasetSource, most: u64) -> Result<Vec<u8>> {
     let path = root.path(&[]);
     let OpenFile { bytes, .. } = root.open(&[])?;
     if bytes.size() > most {
-        let message = format!("has {} bytes, more than such a file may have ({most})", bytes.size());
+        let message = format!("has {} bytes, but the limit for this file is {most}", bytes.size());
         return Err(Error::dataset(path, message));
     }
     let mut text = vec![0; bytes.size() as usize];

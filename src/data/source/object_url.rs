@@ -66,25 +66,25 @@ impl ObjectUrl {
         let has_user = authority.contains('@') && (kind != StoreKind::Azure || authority.contains(':'));
         if has_user {
             return Some(Err(
-                "holds credentials, which belong into the environment or into the store's own files: \
+                "contains credentials: put them into the environment or into the store's configuration files; \
                              docs/sources.md says where they are looked for"
                     .to_owned(),
             ));
         }
         if kind == StoreKind::Azure && rest.contains('?') {
-            return Some(Err(
-                "has a query, which is a credential: give it as AZURE_STORAGE_SAS_TOKEN".to_owned()
-            ));
+            return Some(Err("has a query (a SAS token): set AZURE_STORAGE_SAS_TOKEN instead".to_owned()));
         }
         if authority.is_empty() {
-            return Some(Err(format!("names no bucket: write {scheme}://bucket/prefix")));
+            return Some(Err(format!("has no bucket: write {scheme}://bucket/prefix")));
         }
         let (key, is_directory) = match path.strip_suffix('/') {
             Some(key) => (key, true),
             None => (path, path.is_empty()),
         };
         if !key.is_empty() && key.split('/').any(|part| matches!(part, "" | "." | "..")) {
-            return Some(Err("has an empty part, or one of dots, between its slashes".to_owned()));
+            return Some(Err(
+                "has an empty path component, or one that is . or ..: write the exact key".to_owned()
+            ));
         }
         let (bucket, key) = (authority.to_owned(), key.to_owned());
         Some(Ok(Self { kind, scheme, bucket, key, is_directory }))

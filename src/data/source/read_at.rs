@@ -143,7 +143,7 @@ impl<'a, S: ReadAt + ?Sized> Window<'a, S> {
     /// Returns the error for a shard with fewer than `size` bytes at `offset`.
     pub fn truncated(&self, offset: u64, size: u64) -> Malformed {
         let message = format!(
-            "{size} bytes should follow, but the shard ends at byte {}: it is truncated",
+            "the shard is truncated: {size} more bytes are expected, but it ends at byte {}",
             self.source.size()
         );
         Malformed { offset, message }

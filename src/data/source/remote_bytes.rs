@@ -63,7 +63,7 @@ impl RemoteBytes {
                 moves.set(moves.get() + 1);
                 // Retry: one of several servers may still have the older version. If the file has been rewritten, the
                 // mismatch persists.
-                let fault = format!("it {difference}: it is written to");
+                let fault = format!("it {difference}: the file has changed");
                 Err(if moves.get() < MAX_MOVES {
                     HttpFailure::Broken(fault)
                 } else {
@@ -86,7 +86,7 @@ impl RemoteBytes {
         let total = if found.status == StatusCode::PARTIAL_CONTENT {
             let range = ContentRange::of(&found.headers).ok_or_else(|| wrong(NO_CONTENT_RANGE))?;
             if range.total == self.stamp.size && (range.first, range.last) != (offset, offset + length - 1) {
-                return Err(wrong("the server sends other bytes than those that were asked for"));
+                return Err(wrong("the server sent another range than the requested one"));
             }
             range.total
         } else if offset == 0 && length == self.stamp.size {
@@ -99,7 +99,7 @@ impl RemoteBytes {
         }
         match found.bytes.len() as u64 {
             got if got == length => Ok(()),
-            got => Err(wrong(&format!("the answer has {got} of {length} bytes"))),
+            got => Err(wrong(&format!("the answer has {got} bytes instead of {length}"))),
         }
     }
 }

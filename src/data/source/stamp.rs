@@ -130,7 +130,9 @@ impl Stamp {
             return same_time.difference(found);
         }
         let lost = self.has_version() && !found.has_version();
-        lost.then(|| "is sent without the ETag or Last-Modified that it had when it was indexed".to_owned())
+        lost.then(|| {
+            "is now sent without the ETag or Last-Modified that it had when it was indexed".to_owned()
+        })
     }
 
     /// Returns the current stamp of the file at `path`, with links followed.
@@ -207,7 +209,8 @@ impl Stamp {
             return Some(format!("was modified at {now}, at {then} when indexed (seconds since 1970)"));
         }
         if self.inode != 0 && found.inode != self.inode {
-            let message = "is another file or object of the same size and time than was indexed";
+            let message =
+                "was replaced by another file or object of the same size and time since it was indexed";
             return Some(message.to_owned());
         }
         if self.ctime != 0 && found.ctime != self.ctime {

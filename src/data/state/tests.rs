@@ -54,11 +54,12 @@ fn another_global_batch_is_refused_in_the_middle_only_with_what_would_fit() {
     let said = message(middle.first_step(&other(16, 2)));
     assert_eq!(
         said,
-        "config: batch_size: 16 on each of 2 ranks is 32, but the epoch was begun with 64 in a step: set 32"
+        "config: batch_size: 16 on each of 2 ranks is a global batch of 32, but the epoch was started with 64: set \
+         batch_size=32"
     );
     let said = message(middle.first_step(&other(16, 3)));
     assert!(
-        said.starts_with("config: world_size: ") && said.ends_with("it does among 1, 2, 4, 8, 16, 32"),
+        said.starts_with("config: world_size: ") && said.ends_with("world sizes: 1, 2, 4, 8, 16, 32"),
         "{said}"
     );
     assert_eq!(State::new(&here, 0, &saved, 0, 0).first_step(&other(16, 3)).unwrap(), 0);
@@ -93,9 +94,9 @@ fn what_is_no_state_is_refused_in_words() {
     let here = identity(1000, LastBatch::Drop);
     let good = State::new(&here, 0, &schedule(1000, 16, 4, LastBatch::Drop), 3, 0).to_json();
     for (text, words) in [
-        ("[]".to_owned(), "is no loader's state"),
+        ("[]".to_owned(), "is not a loader state"),
         ("{}".to_owned(), "it has no version"),
-        (good.replace("\"version\":1", "\"version\":2"), "is of version 2"),
+        (good.replace("\"version\":1", "\"version\":2"), "has version 2"),
         (good.replace("\"seed\"", "\"sead\""), "unknown field `sead`"),
         (good.replace("\"epoch\":0,", ""), "missing field `epoch`"),
         (good.replace("\"position\":192", "\"position\":-1"), "invalid value"),

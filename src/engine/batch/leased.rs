@@ -45,7 +45,7 @@ impl LeasedMap {
         let seals = rustix::fs::fcntl_get_seals(&file).unwrap_or(SealFlags::empty());
         if !seals.contains(needed) {
             return Err(Error::Unavailable(
-                "the process that shares batches gave memory without seals".into(),
+                "the process that makes shared batches sent memory without memfd seals".into(),
             ));
         }
         let length = file.metadata().map_err(cannot_map)?.len();

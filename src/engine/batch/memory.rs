@@ -312,7 +312,8 @@ impl CudaMemory {
     pub(super) fn complete(&mut self, plan: &BufferPlan, flight: &mut InFlight) -> Result<()> {
         // A batch without images has not waited for its former users yet.
         self.wait_for_earlier(flight.stream())?;
-        let columns = self.columns.take().ok_or_else(|| Error::Internal("a batch completed twice".into()))?;
+        let columns =
+            self.columns.take().ok_or_else(|| Error::Internal("a batch was completed twice".into()))?;
         let bytes = plan.bytes - plan.columns;
         let from = self.staging.pin(columns)?.part(0..bytes)?;
         flight.copy_to_device(self.buffer().range(plan.columns, bytes)?, &from)?;
@@ -330,8 +331,8 @@ impl CudaMemory {
     /// Lets `stream` read the batch when it is complete.
     pub(super) fn lend(&self, stream: StreamRef) -> Result<()> {
         if stream.captures(self.device())? {
-            let message = "captures a CUDA graph, of which no batch can be a part: take batches before the capture, \
-                           and copy them into what the graph reads";
+            let message = "is capturing a CUDA graph, and a batch cannot be part of a graph: take batches before the \
+                           capture, and copy them into the graph's input tensors";
             return Err(Error::config("stream", message));
         }
         self.ready().map_or(Ok(()), |ready| stream.wait(&ready))

@@ -87,8 +87,7 @@ impl Batch {
 
     /// Hands the buffer to the consumer, so that it no longer counts as the pipeline's.
     pub fn deliver(&mut self) {
-        let buffer =
-            Arc::get_mut(&mut self.buffer).expect("nobody has a tensor of a batch before its delivery");
+        let buffer = Arc::get_mut(&mut self.buffer).expect("a batch has no tensors before its delivery");
         buffer.deliver();
     }
 

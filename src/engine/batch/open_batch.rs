@@ -220,7 +220,7 @@ impl BatchCloser {
 
     fn with_buffer<T>(&self, act: impl FnOnce(&mut BatchBuffer) -> Result<T>) -> Result<T> {
         let mut buffer = self.batch.buffer.lock().unwrap_or_else(PoisonError::into_inner);
-        act(buffer.as_mut().expect("a batch keeps its buffer until its closer is gone"))
+        act(buffer.as_mut().expect("a batch keeps its buffer until its closer is dropped"))
     }
 }
 

@@ -163,7 +163,7 @@ impl Parcel {
     /// [`Error::Internal`] for anything else that [`Batch::parcel`] does not write.
     pub fn read(file: OwnedFd, len: u32) -> Result<Self> {
         let map = Arc::new(LeasedMap::sealed_by(file, SEALS.union(SealFlags::WRITE))?);
-        let broken = || Error::Internal("what came with a shared batch is broken".into());
+        let broken = || Error::Internal("the values sent with a shared batch are damaged".into());
         let bytes = map.bytes();
         let (length, rest) = bytes.split_first_chunk().ok_or_else(broken)?;
         let length = usize::try_from(u64::from_le_bytes(*length)).map_err(|_| broken())?;

@@ -166,7 +166,9 @@ impl BatchPool {
             || len as usize > self.0.capacity
             || parcel.values.len() != self.0.layout.values.len()
         {
-            let message = format!("a batch of {len} samples in {bytes} bytes is none of this loader's");
+            let message = format!(
+                "a shared batch of {len} samples in {bytes} bytes does not fit this loader's batches"
+            );
             return Err(Error::Internal(message));
         }
         Ok(())

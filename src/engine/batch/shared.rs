@@ -84,11 +84,12 @@ fn cannot(error: Errno) -> Error {
     Error::Unavailable(match error {
         Errno::MFILE | Errno::NFILE => {
             format!(
-                "no memory can be lent to other processes: {error}; raise `ulimit -n` of who makes the batches"
+                "cannot share memory with other processes: {error}; raise `ulimit -n` of the process that makes the \
+                 batches"
             )
         }
         _ => format!(
-            "this system cannot lend memory to other processes (memfd with seals, Linux 5.1): {error}"
+            "this system cannot share memory with other processes, which needs sealed memfds (Linux 5.1): {error}"
         ),
     })
 }
@@ -122,7 +123,8 @@ impl Batch {
     /// # Panics
     /// Panics if there are tensors of it.
     pub fn abandon(mut self) {
-        let buffer = std::sync::Arc::get_mut(&mut self.buffer).expect("no tensors of a batch that is lent");
+        let buffer =
+            std::sync::Arc::get_mut(&mut self.buffer).expect("a leased batch has no tensors in this process");
         buffer.kept_out = true;
     }
 }

@@ -141,7 +141,11 @@ impl Tensor {
     /// # Panics
     /// Panics if they are on a GPU: see [`Tensor::read`].
     pub fn bytes(&self) -> &[u8] {
-        assert_eq!(self.place(), Place::Host, "only tensors in host memory can be looked at");
+        assert_eq!(
+            self.place(),
+            Place::Host,
+            "the bytes of a tensor on a GPU cannot be borrowed: use Tensor::read"
+        );
         // SAFETY: the range is in memory that the buffer keeps, which lives as long as `self`. A consumer that writes
         // through `data` during the read races with itself, as with any shared tensor.
         unsafe { std::slice::from_raw_parts(self.data(), self.len()) }

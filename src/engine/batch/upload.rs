@@ -87,7 +87,7 @@ impl Uploader {
 
     fn queue(&mut self, map: &Arc<LeasedMap>, buffer: &mut BatchBuffer) -> Result<()> {
         let plan = buffer.plan().clone();
-        let on_host = || Error::Internal("a batch in host memory was to be copied to a GPU".into());
+        let on_host = || Error::Internal("a copy to a GPU has a batch in host memory as its target".into());
         let images = self.images(map, plan.columns)?;
         let cuda = buffer.memory().cuda().ok_or_else(on_host)?;
         cuda.wait_for_earlier(self.flight.stream())?;
@@ -121,7 +121,7 @@ impl Uploader {
             }
         }
         let staging = self.refused.as_ref().and_then(|(_, staging)| staging.buffer(bytes));
-        let full = || Error::Internal("a batch is still on its way to the GPU".into());
+        let full = || Error::Internal("the staging buffer still holds the previous batch".into());
         let mut staging = staging.ok_or_else(full)?;
         staging.copy_from_slice(&map.bytes()[..bytes]);
         staging.into_slice()

@@ -170,8 +170,8 @@ fn gather_arrays(arrays: Vec<Option<Array>>, raggedness: Raggedness) -> Result<G
             });
             let shown = |array: &Array| format!("{} {:?}", array.element.name(), array.shape);
             let message = format!(
-                "has an array with ragged=True, of which one batch holds {} and {}: rows of one type and size can be \
-                 put one behind another; without ragged=True they are a list",
+                "has an array with ragged=True, but one batch contains {} and {}: rows must have the same type and \
+                 size to be concatenated; remove ragged=True to get a list of tensors",
                 shown(like),
                 shown(odd.unwrap_or(like))
             );

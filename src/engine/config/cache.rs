@@ -10,8 +10,7 @@ impl LoaderOptions {
         let verify = match (self.immutable, self.verify) {
             (false, verify) => verify,
             (true, Verify::Checksum) => {
-                let message =
-                    "is true, and verify is checksum: what never changes need not be compared; choose one";
+                let message = "is True, but verify=\"checksum\" checks for changes: remove one of the two";
                 return Err(Error::config("immutable", message));
             }
             (true, _) => Verify::Never,

@@ -262,10 +262,10 @@ fn select_gpu(
         // Some launchers show each process a single GPU and leave the local rank unchanged.
         GpuRequest::LocalRank(..) if count == 1 => probe.devices.first(),
         GpuRequest::Exactly(ordinal) => {
-            return Err(format!("there is no GPU cuda:{ordinal}, the driver shows {count}"));
+            return Err(format!("there is no GPU cuda:{ordinal}: the driver reports {count} in total"));
         }
         GpuRequest::LocalRank(variable, rank) => {
-            return Err(format!("{variable} is {rank}, and the driver shows {count} GPUs"));
+            return Err(format!("{variable} is {rank}, but the driver reports {count} GPUs"));
         }
     };
     let info = found.ok_or_else(problem)?;
@@ -277,7 +277,8 @@ fn select_gpu(
         Err(_) if decoder == GpuDecoder::Auto && is_packed => GpuDecoder::Own,
         Err(error) => {
             return Err(format!(
-                "{error}; decoder=\"own\" does without it, and the CPU decodes what is neither packed nor indexed"
+                "{error}; decoder=\"own\" works without it, and the CPU then decodes images that are neither packed \
+                 nor indexed"
             ));
         }
         Ok(()) => decoder,
@@ -333,7 +334,7 @@ impl DevicePools {
         let least = batches.saturating_add(LANES.saturating_mul(lane_bytes.saturating_add(16 * MIB)));
         if cap < least {
             let message = format!(
-                "is {cap} bytes, must be at least {least}: three batches of {batch_bytes}, and room to decode; raise \
+                "is {cap} bytes, must be at least {least} for three batches of {batch_bytes} and for decoding: raise \
                  it, or lower image_size or batch_size"
             );
             return Err(Error::config("device_memory", message));

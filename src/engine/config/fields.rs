@@ -217,7 +217,10 @@ impl Fields {
             if field.follows.is_some()
                 && !matches!(field.kind(), FieldKind::Image | FieldKind::Mask | FieldKind::Boxes)
             {
-                return Err(format!("has {:?}, which has no geometry and so follows no image", field.name));
+                return Err(format!(
+                    "has {:?} with follows=, but only images, masks and boxes can follow an image",
+                    field.name
+                ));
             }
         }
         Ok(())
@@ -245,8 +248,7 @@ impl Fields {
                     let names: Vec<String> =
                         several.iter().map(|column| format!("{:?}", column.name)).collect();
                     let message = format!(
-                        "has the columns {}, none of them called {LABEL:?}: name those you want by fields=[\"image\", \
-                         ...]",
+                        "has the columns {}, but none is called {LABEL:?}: choose columns with fields=[\"image\", ...]",
                         names.join(", ")
                     );
                     return Err(Error::config("labels", message));
@@ -306,7 +308,7 @@ impl Fields {
                     check_always_there(field, "the dataset's class number")?;
                     if !matches!(field.kind, None | Some(FieldKind::Integer)) {
                         let message = format!(
-                            "has {LABEL:?}, the dataset's class number, as another kind than Integer"
+                            "has {LABEL:?}, the dataset's class number, as a kind other than Integer"
                         );
                         return Err(Error::config("fields", message));
                     }
@@ -323,7 +325,7 @@ impl Fields {
             let content = match kind {
                 FieldKind::Image => {
                     let place = images.list().iter().zip(&places).find(|(image, _)| image.field == number);
-                    *place.ok_or_else(|| Error::Internal(format!("{:?} is no image", field.name)))?.1
+                    *place.ok_or_else(|| Error::Internal(format!("{:?} is not an image", field.name)))?.1
                 }
                 FieldKind::Boxes => {
                     let image = images.followed_by(field)?;
@@ -338,8 +340,8 @@ impl Fields {
                     let image = images.followed_by(field)?;
                     if !matches!(field.interpolation, Filter::Nearest | Filter::NearestExact) {
                         let message = format!(
-                            "has the mask {:?} with another interpolation than nearest or nearest-exact, which would \
-                             make values that are no classes",
+                            "has the mask {:?} with an interpolation other than nearest or nearest-exact, which would \
+                             blend class numbers",
                             field.name
                         );
                         return Err(Error::config("fields", message));
@@ -406,7 +408,7 @@ fn check_always_there(field: &FieldOptions, what: &str) -> Result<()> {
         return Ok(());
     }
     let message =
-        format!("has {:?}, {what}, as optional, but all samples have it: leave that out", field.name);
+        format!("has {:?}, {what}, as optional, but all samples have it: remove optional", field.name);
     Err(Error::config("fields", message))
 }
 
@@ -481,8 +483,7 @@ impl LoaderConfig {
                 | FieldContent::MixedLabels { column: number } => tensors.push(column(number)),
                 _ => {
                     let message = format!(
-                        "has {:?}, whose values differ in size from sample to sample: only tensors of one size can be \
-                         handed on here",
+                        "has {:?}, whose values vary in size, but only tensors of one size are supported here",
                         field.name
                     );
                     return Err(Error::config("fields", message));

@@ -73,11 +73,11 @@ impl Images {
                     continue;
                 }
                 [] => format!(
-                    "has no boxes that follow {image:?}, by which {transform} chooses its crop: add \
-                     foreload.fields.Boxes(...) of the samples' boxes"
+                    "has no boxes that follow {image:?}, but {transform} chooses its crop by boxes: add \
+                     foreload.fields.Boxes(...)"
                 ),
                 several => format!(
-                    "has several boxes that follow {image:?}, {}, and {transform} chooses its crop by one field: keep \
+                    "has several boxes that follow {image:?} ({}), but {transform} chooses its crop by one field: keep \
                      one, or put all boxes into one member",
                     listed_names(several.iter().map(|&of| fields.list[of].name.as_str()))
                 ),
@@ -130,7 +130,7 @@ impl Images {
     pub(super) fn followed_by(&self, field: &FieldOptions) -> Result<usize> {
         let Some(first) = self.first() else {
             let message = format!(
-                "has {name:?} without an image whose crop it follows: add \"image\", or read its bytes with \
+                "has {name:?}, but no image whose crop it could follow: add \"image\", or read its bytes with \
                  foreload.fields.Bytes({name:?})",
                 name = field.name
             );
@@ -168,8 +168,8 @@ impl Images {
                     false => no_image(follower.options, follows, &names),
                     true => {
                         let message = format!(
-                            "has {:?}, which follows {follows:?}, which follows another image itself: name the one \
-                             that leads",
+                            "has {:?}, which follows {follows:?}, but that follows another image itself: name that \
+                             other image",
                             follower.options.name
                         );
                         Error::config("fields", message)
@@ -215,7 +215,7 @@ impl LoaderOptions {
             return refused(format!("is empty, must name an image field: {}", listed(&names)));
         }
         if let Some(other) = lists.keys().find(|name| !names.contains(&name.as_str())) {
-            return refused(format!("names {other:?}, which is no image of fields: {}", listed(&names)));
+            return refused(format!("names {other:?}, which is not an image field: {}", listed(&names)));
         }
         let (mut leaders, mut recipes) = (Vec::new(), Vec::new());
         for image in &asked {
@@ -228,13 +228,14 @@ impl LoaderOptions {
                 (None, Some(_)) => {}
                 (Some(_), Some(leader)) => {
                     return refused(format!(
-                        "has {name:?}, which follows {leader:?} and has its transforms: leave out one of the two"
+                        "has a list for {name:?}, which follows {leader:?} and uses its transforms: remove the list, \
+                         or follows="
                     ));
                 }
                 (None, None) => {
                     return refused(format!(
-                        "says nothing of the image {name:?}: give it a list of its own, or the geometry of another \
-                         image by fields.Image({name:?}, follows=...)"
+                        "has no list for the image {name:?}: add one, or let it follow another image with \
+                         fields.Image({name:?}, follows=...)"
                     ));
                 }
             }
@@ -250,8 +251,11 @@ fn with_first_as_primary(asked: &[RequestedImage<'_>], recipe: Recipe) -> Result
 }
 
 fn no_image(field: &FieldOptions, follows: &str, names: &[&str]) -> Error {
-    let message =
-        format!("has {:?}, which follows {follows:?}, no image of fields: {}", field.name, listed(names));
+    let message = format!(
+        "has {:?}, which follows {follows:?}, but that is not an image field: {}",
+        field.name,
+        listed(names)
+    );
     Error::config("fields", message)
 }
 

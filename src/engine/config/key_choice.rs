@@ -15,18 +15,18 @@ impl FieldOptions {
             return Ok(());
         }
         if choices(name).any(str::is_empty) {
-            return Err(format!("has {name:?}, in which a key between semicolons is empty"));
+            return Err(format!("has {name:?} with an empty key between semicolons"));
         }
         if choices(name).any(|key| [IMAGE, LABEL].contains(&key)) {
             return Err(format!(
-                "has {name:?}, but {IMAGE:?} and {LABEL:?} are no keys of members: write such as \"jpg;png\""
+                "has {name:?}, but {IMAGE:?} and {LABEL:?} are not member keys: use keys such as \"jpg;png\""
             ));
         }
         let of_first = self.kind();
         match choices(name).find(|key| kind_of_key(key) != of_first) {
             Some(other) if kind.is_none() => Err(format!(
-                "has {name:?}, of which {other:?} is of another kind than the first: choose one by foreload.fields, \
-                 such as fields.Bytes({name:?})"
+                "has {name:?}, but {other:?} implies another kind than the first key: choose a kind with \
+                 foreload.fields, such as fields.Bytes({name:?})"
             )),
             _ => Ok(()),
         }

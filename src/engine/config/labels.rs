@@ -67,15 +67,16 @@ impl ReadLabels<'_> {
         let count = values.items().map_or(0, |items| items.len()) as u64;
         if count != index.len() {
             return Err(wrong(format!(
-                "has {count} values, the dataset {} samples: give one for each, in the index's order",
+                "has {count} values, but the dataset has {} samples: give one value for each sample, in the order of \
+                 the index",
                 index.len()
             )));
         }
         let kind = kind(LABEL);
         if !matches!(kind, None | Some(FieldKind::Integer | FieldKind::Float)) {
             let message = format!(
-                "has {LABEL:?}, the numbers of labels=, as another kind than they can be: ask for it by its name, or \
-                 by foreload.fields.Integer or Float"
+                "has {LABEL:?}, whose numbers come from labels=, as a kind that numbers cannot have: use the plain \
+                 name, or foreload.fields.Integer or Float"
             );
             return Err(Error::config("fields", message));
         }
@@ -113,8 +114,7 @@ pub(super) fn check_names(asked: &RequestedFields<'_>) -> Result<()> {
             (FieldSource::Member(_), _) if lower == field.name || !lower.contains('.') => {}
             (FieldSource::Member(_), _) => {
                 let message = format!(
-                    "has {:?}, but members are named in lower case, whatever their files are called: ask for \
-                     {lower:?}",
+                    "has {:?}, but member names are always in lower case, however files are named: use {lower:?}",
                     field.name
                 );
                 return Err(Error::config("fields", message));
@@ -137,7 +137,8 @@ pub(super) fn check_no_member(index: &DatasetIndex, column: &str) -> Result<()> 
 
 /// Returns the error of a field's name that means both `something` and a column of `labels=`.
 fn is_ambiguous(name: &str, something: &str) -> Error {
-    let message = format!("has {name:?}, which is {something}, and a column of labels=: rename the column");
+    let message =
+        format!("has {name:?}, which is both {something} and a column of labels=: rename the column");
     Error::config("fields", message)
 }
 
@@ -151,7 +152,7 @@ pub fn numbers(given: &Given) -> Result<(Option<u32>, Vec<ColumnItem>), String> 
                 i64::try_from(*number).map_or(ColumnItem::Large(*number as f64), ColumnItem::Whole)
             }
             Given::Number(number) => ColumnItem::Other(*number),
-            other => return Err(format!("has {other} for sample {sample}, which is no number")),
+            other => return Err(format!("has {other} for sample {sample}, which is not a number")),
         })
     };
     let Some(rows) = given.items().filter(|rows| rows.len() > 0) else { return Err(format!("is {given}")) };

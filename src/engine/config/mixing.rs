@@ -64,13 +64,12 @@ impl LoaderOptions {
         let refused = |message: String| Err(Error::config("mix", message));
         if !self.decoded {
             return refused(
-                "cannot be given with decoded=False, which gives files: mix what you decode".into(),
+                "needs decoded images, but decoded=False gives files: remove one of the two".into(),
             );
         }
         if !self.batch_size.is_multiple_of(RING) {
             let message = format!(
-                "is {}, must be a multiple of {RING} with mix=: so many places of a batch are mixed with each other, \
-                 on any number of ranks",
+                "is {}, must be a multiple of {RING} with mix=, because images are mixed in groups of {RING}",
                 self.batch_size
             );
             return Err(Error::config("batch_size", message));
@@ -81,36 +80,36 @@ impl LoaderOptions {
         });
         if let Some(field) = unmixed {
             let message = format!(
-                "cannot be given with the field {:?}: masks and boxes are not mixed, so they would not fit the images",
+                "cannot be used with the field {:?}: masks and boxes are not mixed, so they would not match the mixed \
+                 images",
                 field.name
             );
             return refused(message);
         }
         if images.list().is_empty() {
-            return refused("needs an image, and fields= names none".into());
+            return refused("needs an image field: add one to fields=".into());
         }
         for image in images.list() {
             let recipe = &images.recipes()[image.leader];
             if ViewKind::of(recipe) == ViewKind::Values {
                 let message = format!(
-                    "needs images of one size, and the transforms of {:?} leave them their own: add a crop or a resize \
-                     to one size",
+                    "needs images of one size: add a crop or a resize to one size to the transforms of {:?}",
                     image.name
                 );
                 return refused(message);
             }
         }
         if images.views().any(|view| view.fixed_output().dtype == DType::U8) {
-            let message = "needs float32, float16 or bfloat16, for it works on normalised images, and these are uint8: \
-                           choose another dtype";
+            let message = "needs normalised images (float32, float16 or bfloat16), but these are uint8: choose another \
+                           dtype";
             return refused(message.into());
         }
         let mut sizes: Vec<ImageSize> = images.views().filter_map(RecipeView::size).collect();
         sizes.dedup();
         if let ([one, other, ..], true) = (&sizes[..], mixing.pastes()) {
             let message = format!(
-                "has CutMix, but there are images of {}×{} and of {}×{} pixels, of which one rectangle is not the same \
-                 share: give all one size, or use MixUp",
+                "has CutMix, which needs images of one size, but there are {}×{} and {}×{} pixels: give all images one \
+                 size, or use MixUp",
                 one.width, one.height, other.width, other.height
             );
             return refused(message);
@@ -135,8 +134,8 @@ impl LoaderOptions {
         let refused = |message: String| Err(Error::config("mix", message));
         let Some(field) = fields.list.iter_mut().find(|field| field.name == LABEL) else {
             let message = match self.fields {
-                Some(_) => "mixes labels, too, and fields= does not name them: add \"label\"",
-                None => "mixes labels, too, and the dataset has none: give them by labels=",
+                Some(_) => "also mixes labels: add \"label\" to fields=",
+                None => "also mixes labels, but the dataset has none: pass labels=",
             };
             return refused(message.into());
         };
@@ -150,7 +149,7 @@ impl LoaderOptions {
             },
             _ => {
                 return refused(
-                    "mixes labels, too, and these are no numbers: give class numbers or vectors".into(),
+                    "also mixes labels, but these are not numbers: use class numbers or vectors".into(),
                 );
             }
         };
@@ -187,10 +186,11 @@ impl MixedLabels {
             let length = self.columns[of].values.each();
             return match (length, num_classes) {
                 (Some(length), Some(classes)) if length != classes => refused(format!(
-                    "num_classes: is {classes}, and the labels are vectors of {length}: leave it out, or give {length}"
+                    "num_classes: is {classes}, but the labels are vectors of length {length}: remove it, or set it to \
+                     {length}"
                 )),
                 (None, Some(classes)) => refused(format!(
-                    "num_classes: is {classes}, and the labels are numbers with fractions and no classes: leave it out"
+                    "num_classes: is {classes}, but the labels are fractional numbers and not classes: remove it"
                 )),
                 _ => Ok(()),
             };
@@ -207,7 +207,7 @@ impl MixedLabels {
                     Some(classes) if class >= 0 => {
                         format!("num_classes: is {classes}, but {is}: it must be at least {}", class + 1)
                     }
-                    _ => format!("mixes labels, too, but {is}, which is no class number: those begin with 0"),
+                    _ => format!("also mixes labels, but {is}: class numbers start at 0"),
                 });
             }
         }

@@ -33,12 +33,12 @@ impl LoaderOptions {
     pub(super) fn check_blocks(&self) -> Result<()> {
         if self.shuffling() != Shuffling::Blocks {
             return match self.shuffle_ranks {
-                Some(_) => Err(Error::config("shuffle_ranks", "is for shuffle=\"blocks\", which is not set")),
+                Some(_) => Err(Error::config("shuffle_ranks", "needs shuffle=\"blocks\"")),
                 None => Ok(()),
             };
         }
         let by_place =
-            "needs shuffle=True: with shuffle=\"blocks\" each sample is drawn once, where its block is read";
+            "cannot be used with shuffle=\"blocks\", which draws each sample once: use shuffle=True";
         let asked = [
             ("weights", self.weights.is_some()),
             ("ratios", self.ratios.is_some()),
@@ -55,8 +55,8 @@ impl LoaderOptions {
         let warn = |setting: &'static str, what: String| {
             index.notices().warn_once(("evaluation", setting), || {
                 format!(
-                    "{what}: leave {setting} out, or say train=True if this is no evaluation (shuffle=False and \
-                     last_batch=\"partial\" keep the order of the files and all samples)"
+                    "{what}. Remove {setting}, or set train=True if this is training (with shuffle=False and \
+                     last_batch=\"partial\" it still keeps the order of the files and all samples)"
                 )
             });
         };
@@ -65,17 +65,20 @@ impl LoaderOptions {
         }
         if let repeats @ 2.. = self.repeats {
             let what = format!(
-                "repeats is {repeats} with train=False: an epoch shows one in {repeats} of the samples"
+                "repeats is {repeats} with train=False: an epoch covers only 1/{repeats} of the samples"
             );
             warn("repeats", what);
         }
         if self.mix.is_some() {
-            warn("mix", "mix is given with train=False: images and labels are mixed with others'".to_owned());
+            warn(
+                "mix",
+                "mix is set with train=False: images and labels are mixed with each other".to_owned(),
+            );
         }
     }
 
-    /// Returns the blocks of neighbouring samples (`NeighbourBlocks`) of the selection. There are none unless the order goes
-    /// by blocks, or a sequential epoch reads from servers, where one request fetches several neighbours.
+    /// Returns the blocks of neighbouring samples (`NeighbourBlocks`) of the selection. There are none unless the order
+    /// goes by blocks, or a sequential epoch reads from servers, where one request fetches several neighbours.
     pub(super) fn neighbour_blocks(
         &self,
         selection: &Selection,
@@ -111,33 +114,32 @@ fn warn_about_blocks(neighbour_blocks: &NeighbourBlocks, selection: &Selection, 
         index.notices().warn_once(("blocks", what), || format!("{root}: {message}"));
     };
     let no_use = if !neighbour_blocks.has_neighbours() {
-        Some(
-            "finds no samples that could be read together, for each is a file of its own or as large as a block",
-        )
+        Some("cannot read samples together, because each is a separate file or as large as a block")
     } else if !index.has_blocks() && !index.has_remote() {
-        Some(
-            "is for what lies in compressed blocks or on servers, and single samples are read here as they are",
-        )
+        Some("is meant for compressed blocks and for servers, and this dataset uses neither")
     } else {
         None
     };
     if let Some(why) = no_use {
-        warn("no use", format!("shuffle=\"blocks\" {why}: shuffle=True mixes better, and costs no more"));
+        warn(
+            "no use",
+            format!("shuffle=\"blocks\" {why}. Use shuffle=True, which mixes better at the same cost"),
+        );
     }
     if let Some(largest) = neighbour_blocks.largest_if_few_fit() {
         warn(
             "large",
             format!(
-                "compressed blocks have up to {} MB unpacked, so that with shuffle=\"blocks\" samples of few of them \
-                 are mixed at a time: smaller blocks mix better",
+                "compressed blocks have up to {} MB when decompressed, so shuffle=\"blocks\" can mix only few of them \
+                 at a time: write the dataset with smaller blocks",
                 largest / 1_000_000
             ),
         );
     }
     if are_sorted(selection, index) {
-        let message = "samples that lie beside one another are mostly of one class, so that with shuffle=\"blocks\" \
-            batches have few classes, from which networks learn badly: write the dataset with its samples mixed, or \
-            use shuffle=True with a cache";
+        let message = "neighbouring samples mostly have the same class, so batches with shuffle=\"blocks\" contain few \
+            classes, which hurts training: shuffle the samples when you write the dataset, or use shuffle=True with a \
+            cache";
         warn("sorted", message.to_owned());
     }
 }
@@ -161,8 +163,8 @@ fn are_sorted(selection: &Selection, index: &DatasetIndex) -> bool {
         alike += f64::from(u8::from(one == other));
         all += 1.0;
     }
-    let max_false_lines: f64 = counts.values().map(|count: &f64| (count / all).powi(2)).sum();
-    alike / all > max_false_lines + (1.0 - max_false_lines) / 2.0
+    let by_chance: f64 = counts.values().map(|count: &f64| (count / all).powi(2)).sum();
+    alike / all > by_chance + (1.0 - by_chance) / 2.0
 }
 
 impl LoaderConfig {
@@ -188,8 +190,8 @@ impl LoaderConfig {
         let global_batch = u64::from(self.batch_size) * u64::from(world_size);
         if parts == 0 || !global_batch.is_multiple_of(parts.into()) {
             let message = format!(
-                "is {parts}, must divide the {global_batch} samples that {world_size} ranks of batch_size={} take in \
-                 a step",
+                "is {parts}, must be a divisor of the global batch of {global_batch} samples ({world_size} ranks × \
+                 batch_size={})",
                 self.batch_size
             );
             return Err(Error::config("shuffle_ranks", message));

@@ -41,8 +41,7 @@ impl LoaderOptions {
         let Peers { on: true, tls, meeting, .. } = &self.peers else {
             if self.assignment != Assignment::Order {
                 let message = format!(
-                    "is {}, which needs peers=..., by which it is known what each node keeps: give both, or leave \
-                     assignment out",
+                    "is {}, which needs peers=...: set peers, or remove assignment",
                     self.assignment.name()
                 );
                 return Err(Error::config("assignment", message));
@@ -50,16 +49,16 @@ impl LoaderOptions {
             return Ok(None);
         };
         if tiers.is_empty() {
-            let message = "needs cache=, which says what each node keeps for all: \
+            let message = "needs cache=, because nodes share their caches: pass \
                            cache=foreload.Directory(\"/nvme/foreload\", \"800GB\")";
             return Err(Error::config("peers", message));
         }
         if self.cache.directory.fill == FillChoice::Ahead {
-            let message = "is ahead, but with peers= a node keeps a part of each shard: leave fill out";
+            let message = "is ahead, but with peers= each node keeps a part of each shard: remove fill";
             return Err(Error::config("cache_fill", message));
         }
         let Some(meeting) = meeting else {
-            let message = "needs ranks that meet, which loaders in Python do: leave it out here";
+            let message = "is supported only by loaders in Python: remove it here";
             return Err(Error::config("peers", message));
         };
         Ok(Some(PeersOptions { meeting: meeting.clone(), tls: *tls }))

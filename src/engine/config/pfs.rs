@@ -16,7 +16,7 @@ pub fn parse_pfs(setting: &'static str, text: &str) -> Result<ParallelFsRates> {
         let (name, value) = part.split_once('=').ok_or_else(|| {
             Error::config(
                 setting,
-                format!("has {part:?}, wants name=value such as open=2ms,read=1ms,bandwidth=200MB"),
+                format!("has {part:?}, must be name=value, such as open=2ms,read=1ms,bandwidth=200MB"),
             )
         })?;
         let (name, value) = (name.trim(), value.trim());
@@ -40,7 +40,7 @@ pub fn parse_pfs(setting: &'static str, text: &str) -> Result<ParallelFsRates> {
             }
         }
         if seen.contains(&name) {
-            return Err(Error::config(setting, format!("says {name} twice")));
+            return Err(Error::config(setting, format!("has {name} twice")));
         }
         seen.push(name);
     }
@@ -83,8 +83,8 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named() {
         for (text, said) in [
-            ("", "has \"\", wants name=value"),
-            ("open", "has \"open\", wants name=value"),
+            ("", "has \"\", must be name=value"),
+            ("open", "has \"open\", must be name=value"),
             ("open=2", "is \"2\", must be a time with its unit"),
             ("latency=2ms", "has no \"latency\"; there are open, read"),
             ("bandwidth=fast", "is \"fast\", must be a size"),
@@ -92,7 +92,7 @@ mod tests {
             ("opens=-1", "opens is -1, must be above 0"),
             ("opens=many", "opens is \"many\", must be a number"),
             ("concurrency=NaN", "concurrency is NaN, must be above 0"),
-            ("read=1ms,read=2ms", "says read twice"),
+            ("read=1ms,read=2ms", "has read twice"),
         ] {
             let error = parse_pfs("emulate-pfs", text).unwrap_err().to_string();
             assert!(error.starts_with("config: emulate-pfs: ") && error.contains(said), "{text}: {error}");

@@ -66,9 +66,9 @@ impl PoolSizing<'_> {
         let Some(memory) = self.options.memory.filter(|_| self.has_own_sizes) else { return };
         self.index.notices().warn_once("memory", || {
             format!(
-                "memory is {memory} bytes, but images of their own sizes come on top: of them only the number of \
-                 batches is bound, {FEWEST_AHEAD} ahead and those you keep; a transform that fixes the size, such as \
-                 RandomCrop or CenterCrop, brings them under the cap, a smaller batch_size makes batches smaller"
+                "memory is {memory} bytes, but it does not limit images of varying size: only the number of their \
+                 batches is limited ({FEWEST_AHEAD} ahead, plus those you keep). Add a transform that fixes the size, \
+                 such as RandomCrop or CenterCrop, or lower batch_size"
             )
         });
     }
@@ -108,8 +108,8 @@ impl PoolSizing<'_> {
                     return Err(Error::config(
                         "memory",
                         format!(
-                            "is {memory} bytes, must be at least {least}: {smallest_slots} for what is read and \
-                             {fewest} batches of {batch_bytes}"
+                            "is {memory} bytes, must be at least {least}: {smallest_slots} for reading, plus {fewest} \
+                             batches of {batch_bytes}"
                         ),
                     ));
                 }
@@ -129,16 +129,16 @@ impl PoolSizing<'_> {
         let LoaderOptions { batch_size, keep, image_size: (height, width), local_world_size, .. } =
             self.options;
         let part = local_world_size
-            .map_or_else(String::new, |ranks| format!(", this rank's part by local_world_size={ranks}"));
+            .map_or_else(String::new, |ranks| format!(" (this rank's share with local_world_size={ranks})"));
         let lower = match (self.options.decoded, &self.options.transforms) {
             (false, _) => "lower batch_size",
             (true, None) => "lower image_size or batch_size, or choose dtype=\"float16\" or \"uint8\"",
             (true, Some(_)) => {
-                "lower batch_size or the size in transforms, or choose a smaller dtype by ToDtype"
+                "lower batch_size or the size in transforms, or choose a smaller dtype with ToDtype"
             }
         };
         let must = format!(
-            "{needed} batches of {} must fit in {} of memory{part}: {lower}",
+            "{needed} batches of {} do not fit into {} of memory{part}: {lower}",
             in_gib(bytes),
             in_gib(machine)
         );

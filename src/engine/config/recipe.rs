@@ -33,7 +33,7 @@ pub fn check_given_once(given: &[&str]) -> Result<()> {
         None => Ok(()),
         Some((setting, by)) => Err(Error::config(
             setting,
-            format!("is given beside transforms, where {by} says it: leave out one of the two"),
+            format!("cannot be combined with transforms, where {by} replaces it: remove one of the two"),
         )),
     }
 }
@@ -114,14 +114,14 @@ impl LoaderOptions {
         let missing = match of_own_sizes {
             _ if images.list().is_empty() => "batches without images".to_owned(),
             Some((_, ImageField { name, .. })) => {
-                format!("batches with images of their own sizes, which the transforms of {name:?} leave them")
+                format!("batches of images of varying size (from the transforms of {name:?})")
             }
             None => {
                 let chosen = device::choose(&self.device, decoder, index.is_packed())?;
                 if chosen.decoder != decoder {
                     index.notices().warn_once("decoder", || {
-                        "nvJPEG cannot be loaded, and is not needed: this dataset is packed. decoder=\"own\" says that \
-                         this is meant; files in it that were kept as they are, are decoded by the CPU"
+                        "nvJPEG cannot be loaded. It is not needed, because this dataset is packed; the CPU decodes \
+                         files in it that were not converted. Set decoder=\"own\" to silence this warning"
                             .to_owned()
                     });
                 }
@@ -129,19 +129,21 @@ impl LoaderOptions {
             }
         };
         if self.device.starts_with("cuda") {
-            let message =
-                format!("is {}, but a GPU does not make {missing} yet: device=\"cpu\" does", self.device);
+            let message = format!(
+                "is {}, but {missing} are not supported on a GPU yet: use device=\"cpu\"",
+                self.device
+            );
             return Err(Error::config("device", message));
         }
         if device::choose(&self.device, decoder, index.is_packed())?.device != Device::Cpu {
             index.notices().warn_once("device", || {
                 format!(
-                    "the CPU makes the batches: a GPU does not make {missing} yet; device=\"cpu\" says that this is \
-                     meant"
+                    "batches are made on the CPU: {missing} are not supported on a GPU yet. Set device=\"cpu\" to \
+                     silence this warning"
                 )
             });
         }
-        cpu(format!("a GPU does not make {missing} yet"))
+        cpu(format!("{missing} are not supported on a GPU yet"))
     }
 
     /// Checks that a GPU can decode and transform the images without the CPU's decoder, if `cpu_decode` is `never`.
@@ -158,18 +160,18 @@ impl LoaderOptions {
             return Ok(());
         }
         if allowed == AllowedBackends::Cpu {
-            let message = "is never, but FORELOAD_GPU_BACKEND=cpu lets nobody decode but the CPU: unset it, or say \
-                           cpu_decode=\"fallback\"";
+            let message = "is never, but FORELOAD_GPU_BACKEND=cpu allows only the CPU to decode: unset the variable, \
+                           or use cpu_decode=\"fallback\"";
             return Err(Error::config("cpu_decode", message));
         }
         let why = match decoder {
             GpuDecoder::Own if !index.is_packed() => Some(
-                "is own, which decodes packed and indexed images alone, and cpu_decode is never, but this dataset is \
-                 not packed: run `foreload pack`, or say cpu_decode=\"fallback\"",
+                "is own, which decodes only packed and indexed images, and cpu_decode is never, but this dataset is \
+                 not packed: run `foreload pack`, or use cpu_decode=\"fallback\"",
             ),
             GpuDecoder::NvJpeg if index.has_packed() => Some(
-                "is nvjpeg, which knows no packed images, and cpu_decode is never, but samples of this dataset lie in \
-                 packed shards: say decoder=\"auto\" or cpu_decode=\"fallback\"",
+                "is nvjpeg, which cannot decode packed images, and cpu_decode is never, but this dataset has packed \
+                 shards: use decoder=\"auto\" or cpu_decode=\"fallback\"",
             ),
             _ => None,
         };
@@ -181,8 +183,8 @@ impl LoaderOptions {
             Some(name) => Err(Error::config(
                 "cpu_decode",
                 format!(
-                    "is never, but only the CPU decodes images that are padded before they are resized, as {name} pads \
-                     them: put {name} after the resize, or say cpu_decode=\"fallback\""
+                    "is never, but only the CPU can pad before a resize, as {name} does: move {name} after the resize, \
+                     or use cpu_decode=\"fallback\""
                 ),
             )),
         }
@@ -199,8 +201,8 @@ impl LoaderOptions {
                     let scaled = values.map(|value| (value / 255.0 * 1000.0).round() / 1000.0);
                     let values = values.map(|value| value as f32);
                     format!(
-                        "{setting} is {values:?}, which no images have in 0..1, the scale of mean and std here; if \
-                         it is meant of 0..255, give {scaled:?}"
+                        "{setting} is {values:?}, but mean and std are on the scale 0..1 here: if the values are for \
+                         0..255, use {scaled:?}"
                     )
                 });
             }

@@ -41,7 +41,7 @@ pub(super) fn select(options: &LoaderOptions, index: &DatasetIndex) -> Result<Se
     if options.weights.is_some() || options.ratios.is_some() {
         let setting = if options.weights.is_some() { "weights" } else { "ratios" };
         if !shuffled {
-            return Err(Error::config(setting, "needs shuffle=True: samples are drawn by their weights"));
+            return Err(Error::config(setting, "needs shuffle=True, because samples are drawn by weight"));
         }
         let weigh = Weighting::new(options, index)?;
         let strata = weigh.strata(index, chosen, setting)?;
@@ -161,7 +161,7 @@ impl<'a> Weighting<'a> {
         if let Some(empty) = totals.iter().position(|total| *total <= 0.0) {
             let root =
                 index.parts().nth(empty).map(|(root, _)| root.display().to_string()).unwrap_or_default();
-            let message = format!("leave nothing to draw from {root}");
+            let message = format!("exclude all samples of {root}");
             return Err(Error::config(setting, message));
         }
         let share = |key: &StratumKey, members: &[u32]| {

@@ -33,17 +33,18 @@ impl LoaderOptions {
         let refused = |message: &str| Err(Error::config("shared", message));
         if self.peers.on {
             return refused(
-                "cannot be given with peers: whoever makes the batches is no rank of the job; leave one out",
+                "cannot be combined with peers, because the process that makes the batches is not a rank of the job: \
+                 remove one of the two",
             );
         }
         if !self.decoded {
             return refused(
-                "cannot be given with decoded=False: files that are not decoded are shared by the page cache",
+                "cannot be combined with decoded=False: the page cache already shares undecoded files",
             );
         }
         if self.cpu_decode == CpuDecode::Never {
             return refused(
-                "has the CPU decode, for all who share, and cpu_decode is never: leave one of them out",
+                "decodes on the CPU for all consumers, but cpu_decode is never: remove one of the two",
             );
         }
         Ok(())

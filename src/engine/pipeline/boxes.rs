@@ -46,7 +46,7 @@ fn read(bytes: &[u8]) -> Result<Boxes, DecodeError> {
     let numbers = array.floats().filter(|_| array.shape.len() == 2 && array.shape[1] == 4);
     let numbers = numbers.ok_or_else(|| {
         DecodeError::Damaged(format!(
-            "is an array of {} {:?}, must be numbers [boxes, 4] that float32 holds",
+            "is an array of {} with shape {:?}, must have shape [boxes, 4] and numbers that fit float32",
             element(array.number).name(),
             array.shape
         ))

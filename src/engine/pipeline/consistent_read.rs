@@ -61,7 +61,7 @@ impl ConsistentRead {
             return Ok(None);
         }
         if self.repeated >= MAX_MOVES {
-            let message = "is written to again and again while a sample is read".to_owned();
+            let message = "keeps changing while a sample is read".to_owned();
             return Err(Error::DatasetChanged { path: index.path(extent.file), message });
         }
         self.repeated += 1;

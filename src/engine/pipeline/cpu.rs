@@ -95,7 +95,7 @@ impl CpuDecoder {
                 ViewsFrom::Boxes(boxes) => context.draw_views(keys, image, draw, (width, height), boxes),
                 ViewsFrom::Header(drawn) if drawn.image_size() == (width, height) => Ok(drawn),
                 ViewsFrom::Header(_) => {
-                    Err(Error::Internal("an image has another size than its header says".into()))
+                    Err(Error::Internal("the size of an image differs from the size in its header".into()))
                 }
             };
             // If a transform cannot take the image, decode as little as possible.

@@ -318,9 +318,8 @@ impl Epoch {
         }
         if slots_held {
             let message = format!(
-                "leaves {} bytes for encoded files, and the batches that the consumer keeps leave no room for the \
-                 next one; drop batches, or raise keep, the number of them you keep at once (and memory, if you set \
-                 it)",
+                "leaves {} bytes for encoded files, and the batches that you keep use them up: drop batches, or raise \
+                 keep, the number of batches that you keep at once (and memory, if you set it)",
                 config.pools.slot_bytes
             );
             return Err(Error::config("memory", message));
@@ -337,8 +336,8 @@ impl Epoch {
             }
         };
         let message = format!(
-            "allows {count} batches of {bytes} bytes and the consumer holds all of them; drop or copy batches, or \
-             raise {setting} to at least {enough}"
+            "allows {count} batches of {bytes} bytes, and you hold all of them: drop or copy batches, or raise \
+             {setting} to at least {enough}"
         );
         Err(Error::config(setting, message))
     }

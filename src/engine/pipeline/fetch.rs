@@ -222,7 +222,10 @@ impl<O: BatchOpener> Fetcher<O> {
             let sample = next.entry.draw.sample;
             let extent = context.index.extent(sample);
             if extent.length as usize > self.slots.largest() {
-                let message = format!("leaves room for files of at most {} bytes", self.slots.largest());
+                let message = format!(
+                    "leaves room for files of at most {} bytes, and this one is larger: raise memory",
+                    self.slots.largest()
+                );
                 let place = cursor.open.pop().expect("not empty");
                 self.pass(run, place, Err(Error::config("memory", message)))?;
                 continue;

@@ -31,9 +31,8 @@ pub(crate) fn check_size(
         Some(Some(led)) if leader != image && led.size != size => {
             let (name, ((width, height), (w, h))) = (&images[leader].name, (size, led.size));
             let message = format!(
-                "is {width}×{height} pixels, and {name:?}, whose geometry it follows, {w}×{h}: they must be alike; \
-                 images of other sizes need transforms of their own, as transforms={{{name:?}: [...], \
-                 {:?}: [...]}}",
+                "is {width}×{height} pixels, but {name:?}, whose geometry it follows, is {w}×{h}: both must have the \
+                 same size, or transforms of their own, as in transforms={{{name:?}: [...], {:?}: [...]}}",
                 images[image].name
             );
             Err(DecodeError::Damaged(message).into())
@@ -64,8 +63,8 @@ pub(crate) fn fill_fields(
             FieldContent::ColumnNumbers { of, .. } | FieldContent::ColumnTexts { of, .. } => {
                 let found = context.config.label_columns[of].has(sample);
                 if !found && field.optional.is_none() {
-                    let message = "the sample has no value in this column: only a field of foreload.fields with \
-                                   optional=True may be missing";
+                    let message = "the sample has no value in this column: if it may be missing, use a field of \
+                                   foreload.fields with optional=True";
                     return Err(of_field(field, DecodeError::Damaged(message.to_owned())));
                 }
                 found
@@ -77,8 +76,8 @@ pub(crate) fn fill_fields(
                     Some(_) if field.optional.is_some() => None,
                     Some(image) => {
                         let message = format!(
-                            "the sample has no {image:?}, whose geometry this follows: say optional=True here too, \
-                             as of that image"
+                            "the sample has no {image:?}, whose geometry this field follows: set optional=True for \
+                             this field, too"
                         );
                         return Err(of_field(field, DecodeError::Damaged(message)));
                     }
@@ -201,14 +200,14 @@ fn decode_mask(
         && let Some(value) = mask.values.iter().find(|&&value| value > 255)
     {
         let message = format!(
-            "has the value {value}, more than uint8 holds: ask for foreload.fields.Mask({name:?}, dtype=\"int32\")"
+            "has the value {value}, which does not fit uint8: use foreload.fields.Mask({name:?}, dtype=\"int32\")"
         );
         return Err(DecodeError::Damaged(message));
     }
     let (width, height) = image.size;
     if (mask.width, mask.height) != (width, height) {
         let message = format!(
-            "is {}×{} pixels, its image {width}×{height}: a mask must be as large as its image",
+            "is {}×{} pixels, but its image is {width}×{height}: a mask must be as large as its image",
             mask.width, mask.height
         );
         return Err(DecodeError::Damaged(message));
@@ -251,7 +250,7 @@ fn number<T: std::str::FromStr>(bytes: &[u8], what: &str) -> Result<T, DecodeErr
     let text = std::str::from_utf8(without_mark(bytes)).ok().map(str::trim);
     text.and_then(|text| text.parse().ok()).ok_or_else(|| {
         let shown: String = String::from_utf8_lossy(&bytes[..bytes.len().min(40)]).into();
-        DecodeError::Damaged(format!("{shown:?} is not {what} as text"))
+        DecodeError::Damaged(format!("{shown:?} is not {what}"))
     })
 }
 
@@ -261,7 +260,7 @@ fn float(bytes: &[u8]) -> Result<f32, DecodeError> {
     // Numbers that are too large are parsed as infinite, too. The words for infinity have no digit.
     if float.is_infinite() && bytes.iter().any(u8::is_ascii_digit) {
         let shown = String::from_utf8_lossy(bytes.trim_ascii());
-        return Err(DecodeError::Damaged(format!("{shown:?} is more than float32 holds")));
+        return Err(DecodeError::Damaged(format!("{shown:?} is too large for float32")));
     }
     Ok(float)
 }
@@ -273,7 +272,7 @@ fn value(field: &Field, bytes: &[u8], kind: FieldKind) -> Result<Value, DecodeEr
             let at = error.valid_up_to();
             let name = &field.name;
             DecodeError::Damaged(format!(
-                "is not UTF-8, from byte {at} on: ask for foreload.fields.Bytes({name:?})"
+                "is not UTF-8 from byte {at} on: use foreload.fields.Bytes({name:?})"
             ))
         });
         text.map(str::to_owned)

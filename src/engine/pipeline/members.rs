@@ -59,7 +59,7 @@ pub(crate) fn member_bytes<'a>(
         MemberBytes::Whole => Ok(Some(Cow::Borrowed(record))),
         MemberBytes::Within(range) => {
             let bytes = record.get(range);
-            let cut = || Error::Internal("a sample was read without one of its members".into());
+            let cut = || Error::Internal("the bytes of a sample do not contain one of its members".into());
             bytes.map(|bytes| Some(Cow::Borrowed(bytes))).ok_or_else(cut)
         }
         MemberBytes::Apart(extent) => {
@@ -67,9 +67,9 @@ pub(crate) fn member_bytes<'a>(
         }
         MemberBytes::Absent if field.optional.is_some() => Ok(None),
         MemberBytes::Absent => Err(wrong(
-            "the sample has no such member: only a field of foreload.fields with optional=True may be missing",
+            "the sample has no such member: if it may be missing, use a field of foreload.fields with optional=True",
         )),
-        MemberBytes::Twice => Err(wrong("the sample has two members of this name: keep one")),
+        MemberBytes::Twice => Err(wrong("the sample has two members with this name: keep one")),
     }
 }
 

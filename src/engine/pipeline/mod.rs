@@ -247,8 +247,8 @@ impl Pipeline {
         if state.is_through() {
             self.index().notices().warn_once("epoch", || {
                 format!(
-                    "epoch {} was chosen, but nothing of it is left in the state that was loaded: this iteration has \
-                     no batch; a training goes on with epoch {}, which the loader's `epoch` says when none is chosen",
+                    "epoch {} was chosen, but it is complete in the loaded state, so this iteration has no batches: \
+                     continue with epoch {}, which the loader's `epoch` returns if none is chosen",
                     state.epoch,
                     state.epoch.saturating_add(1)
                 )
@@ -283,7 +283,9 @@ impl Pipeline {
                 cache.forget_error();
             }
             let order = |epoch| self.order.order(epoch, schedule.world_size());
-            let order = |epoch| order(epoch).expect("what can be divided in one epoch can in others");
+            let order = |epoch| {
+                order(epoch).expect("an order that can be divided in one epoch can be divided in all")
+            };
             cache.begin(epoch, &schedule, first_step, &order);
         }
         let run_plan: Arc<dyn RunPlan> = Arc::new(schedule);
@@ -302,7 +304,7 @@ impl Pipeline {
     pub fn stream(&self, place: RankPlace, errors: u64) -> Result<Epoch> {
         let context = &self.contexts.first;
         let Some(stream) = &context.source.stream else {
-            return Err(Error::Internal("a dataset was taken for a stream".into()));
+            return Err(Error::Internal("a stream was requested from a pipeline with a dataset".into()));
         };
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         // The batches of a stream are never shared, so the position does not matter.

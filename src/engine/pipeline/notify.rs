@@ -22,10 +22,10 @@ pub(crate) fn failure(context: &SampleContext, error: &Error) {
     };
     context.index.notices().warn_once("sample", || {
         let most = context.config.max_errors;
-        let most = most.map_or("as often as needed".into(), |most| format!("as up to {most} times"));
+        let most = most.map_or("any number of times".into(), |most| format!("at most {most} times"));
         format!(
-            "{error}; {instead}, {most} in an epoch (on_error, max_errors): `foreload index --decode` finds \
-             all damaged images"
+            "{error}; {instead}, {most} in an epoch (on_error, max_errors). `foreload index --decode` lists all \
+             damaged images"
         )
     });
 }
@@ -41,15 +41,15 @@ pub(crate) fn apart(context: &SampleContext, sample: u64, field: &str) {
         let path = context.index.path(file);
         if is_file {
             return format!(
-                "{}: the files of the column {field:?} are not kept in the cache, which keeps one file of each \
-                 sample: write each image and the files of its other fields side by side into tar shards",
+                "{}: the files of the column {field:?} are not cached, because the cache keeps one file of each \
+                 sample: write each image and the files of its other fields next to each other into tar shards",
                 context.index.root().display()
             );
         }
         format!(
-            "{}: members of a sample lie apart, as {field:?} of sample {sample}: each is a read of its own, by \
-             the thread that decodes, and not kept in the cache; write the members of a sample side by side, as \
-             WebDataset does",
+            "{}: the members of a sample are not adjacent, such as {field:?} of sample {sample}. Each of them costs a \
+             separate read on a decoding thread, and is not cached: write the members of a sample next to each other, \
+             as WebDataset does",
             path.display()
         )
     });
@@ -62,14 +62,14 @@ pub(crate) fn narrowed(context: &SampleContext, image: usize, sample: u64) {
         let name = &context.config.images.list()[image].name;
         let remedy = match context.index.is_sharded() {
             true => format!(
-                "foreload.fields.Mask({name:?}, dtype=\"int32\") beside another image keeps the values, \
-                 foreload.fields.Bytes({name:?}) the file"
+                "foreload.fields.Mask({name:?}, dtype=\"int32\") with another image keeps the values, \
+                 foreload.fields.Bytes({name:?}) keeps the file"
             ),
-            false => "decoded=False gives the files as they are".to_owned(),
+            false => "decoded=False gives the files unchanged".to_owned(),
         };
         format!(
-            "some images are PNGs with 16 bits of gray, of which batches have the upper 8; the first is {name:?} \
-             of sample {sample} ({}): {remedy}",
+            "some images are PNGs with 16 bits of gray, and batches keep the upper 8 bits; the first is {name:?} of \
+             sample {sample} ({}): {remedy}",
             path.display()
         )
     });
@@ -84,10 +84,10 @@ pub(crate) fn turned(context: &SampleContext, image: usize, sample: u64, bytes: 
     context.index.notices().warn_once("turned", || {
         let path = context.index.path(context.index.extent(sample).file);
         format!(
-            "some images are stored turned or mirrored, by their EXIF orientation, and are decoded as they are \
-             stored, where `datasets` would turn them; the first is {:?} of sample {sample} ({}), of orientation \
-             {orientation}: store images upright, as PIL.ImageOps.exif_transpose makes them, or set \
-             orientation=\"ignore\" to train on them as they are stored",
+            "some images have an EXIF orientation that rotates or mirrors them. Foreload decodes them as stored, but \
+             `datasets` would rotate them. The first is {:?} of sample {sample} ({}), with orientation {orientation}: \
+             store images upright, for example with PIL.ImageOps.exif_transpose, or set orientation=\"ignore\" to \
+             train on them as stored",
             context.config.images.list()[image].name,
             path.display()
         )
@@ -100,9 +100,9 @@ pub(crate) fn copied_twice(context: &SampleContext, refused: Option<&str>) {
     let Some(why) = refused else { return };
     context.index.notices().warn_once("copied", || {
         format!(
-            "the GPU's driver does not lock memory that another process shares ({why}), so the CPU copies each \
-             batch before the GPU does; let this process lock more (ulimit -l), or copy batches of device=\"cpu\" \
-             yourself"
+            "the GPU's driver cannot page-lock memory that another process shares ({why}), so the CPU copies each \
+             batch before the GPU does: raise the limit of locked memory (ulimit -l), or use device=\"cpu\" and copy \
+             batches yourself"
         )
     });
 }
@@ -113,9 +113,8 @@ pub(crate) fn concealed(context: &SampleContext, named: impl FnOnce() -> Conceal
         let ConcealedSample { sample, path, message, .. } = named();
         let path = path.display();
         format!(
-            "some images are damaged and decoded all the same, as Pillow decodes them; the first is sample \
-             {sample} ({path}): {message}; `concealed` of the loader names them, damaged=\"refuse\" makes them \
-             failures"
+            "some images are damaged and were decoded anyway, as Pillow decodes them; the first is sample {sample} \
+             ({path}): {message}. The loader's `concealed` lists them; damaged=\"refuse\" makes them failures"
         )
     });
 }
@@ -125,9 +124,9 @@ pub(crate) fn skipped(context: &SampleContext, backend: NvJpegBackend, sample: u
     context.index.notices().warn_once("skipped", || {
         let path = context.index.path(context.index.extent(sample).file);
         format!(
-            "the GPU's decoder ({}) reports success for images that it has not decoded; the first is sample \
-             {sample} ({}): they are decoded again by the next decoder, and `decoded_again` of the statistics \
-             counts them; a newer driver or nvJPEG may mend it, FORELOAD_GPU_BACKEND=cuda or =cpu does without",
+            "the GPU's decoder ({}) reports success for images that it did not decode; the first is sample {sample} \
+             ({}). The next decoder decodes them again, and the statistic `decoded_again` counts them: try a newer \
+             driver or nvJPEG, or avoid this decoder with FORELOAD_GPU_BACKEND=cuda or =cpu",
             backend.name(),
             path.display()
         )
@@ -139,10 +138,10 @@ pub(crate) fn damage_unconfirmed(context: &SampleContext, sample: u64) {
     context.index.notices().warn_once("doubted", || {
         let path = context.index.path(context.index.extent(sample).file);
         format!(
-            "Foreload's decoder on the GPU finds damage in images in which the one on the CPU finds none; the \
-             first is sample {sample} ({}): the CPU decodes them, so that batches are right, and `decoded_again` \
-             of the statistics counts them; this is a defect of Foreload or of the GPU, please report it with \
-             what `foreload doctor` prints",
+            "Foreload's decoder on the GPU finds damage in images in which its decoder on the CPU finds none; the \
+             first is sample {sample} ({}). The CPU decodes them, so batches are correct, and the statistic \
+             `decoded_again` counts them. This is a defect of Foreload or of the GPU: please report it with the output \
+             of `foreload doctor`",
             path.display()
         )
     });
@@ -153,10 +152,10 @@ pub(crate) fn refused(context: &SampleContext, backend: NvJpegBackend, sample: u
     context.index.notices().inform_once("refused", || {
         let path = context.index.path(context.index.extent(sample).file);
         format!(
-            "sample {sample} ({}) was refused by the GPU's decoder ({}) twice: {error}; this and others like it \
-             are left to the next decoder from now on",
-            path.display(),
-            backend.name()
+            "the GPU's decoder ({}) refused sample {sample} ({}) twice: {error}. The next decoder decodes it, and \
+             others like it, from now on",
+            backend.name(),
+            path.display()
         )
     });
 }
@@ -166,9 +165,9 @@ pub(crate) fn failing(context: &SampleContext, backend: NvJpegBackend, sample: u
     context.index.notices().warn_once(("failing", backend.name()), || {
         let path = context.index.path(context.index.extent(sample).file);
         format!(
-            "the GPU's decoder ({}) fails, and not for the files it is given: {error}; the first is sample \
-             {sample} ({}); the next decoder has its images, and it is tried again with the next ones: where \
-             memory is short, lower device_memory or batch_size, or end what else has the GPU's",
+            "the GPU's decoder ({}) fails, and the files are not the cause: {error}; the first is sample {sample} \
+             ({}). The next decoder decodes these images, and this one is tried again with later images: if GPU memory \
+             is short, lower device_memory or batch_size, or end other processes that use it",
             backend.name(),
             path.display()
         )
@@ -179,10 +178,10 @@ pub(crate) fn failing(context: &SampleContext, backend: NvJpegBackend, sample: u
 pub(crate) fn paused(context: &SampleContext, backend: NvJpegBackend, why: &str) {
     context.index.notices().warn_once(("paused", backend.name()), || {
         format!(
-            "the GPU's decoder ({}) has decoded nothing in several calls in a row: {why}; it is left alone for \
-             pauses that double up to {LONGEST_BACKOFF} batches, until it decodes again, wherever another one or \
-             the CPU may have its images: see with nvidia-smi whether another process holds the GPU or it wants a \
-             reset; where memory is short, lower device_memory or batch_size",
+            "the GPU's decoder ({}) has decoded nothing in several calls in a row: {why}. Where another decoder or the \
+             CPU may decode its images, it is paused and tried again; the pauses double up to {LONGEST_BACKOFF} \
+             batches. Check with nvidia-smi whether another process uses the GPU or the GPU needs a reset; if GPU \
+             memory is short, lower device_memory or batch_size",
             backend.name()
         )
     });
@@ -192,9 +191,9 @@ pub(crate) fn paused(context: &SampleContext, backend: NvJpegBackend, why: &str)
 pub(crate) fn probe_failed(context: &SampleContext, backend: NvJpegBackend, why: &str) {
     context.index.notices().warn_once("untried", || {
         format!(
-            "the GPU's decoder ({}) failed when it was tried, and this loader does without: {why}; the next \
-             decoder or the CPU has its images. The process's next loader tries it again: end what else has the \
-             GPU's memory, or see with nvidia-smi whether it wants a reset",
+            "the GPU's decoder ({}) failed when it was tried, so this loader does not use it: {why}. The next decoder \
+             or the CPU decodes its images, and the next loader of this process tries it again: end other processes \
+             that use the GPU's memory, or check with nvidia-smi whether the GPU needs a reset",
             backend.name()
         )
     });
@@ -204,9 +203,9 @@ pub(crate) fn probe_failed(context: &SampleContext, backend: NvJpegBackend, why:
 pub(crate) fn unprepared(context: &SampleContext, error: &Error) {
     context.index.notices().warn_once("unprepared", || {
         format!(
-            "not all of the GPU's decoders could be made before the first batch: {error}; they are made when they \
-             are needed, which may spoil a CUDA graph that is captured just then: where memory is short, lower \
-             device_memory or batch_size, or end what else has the GPU's"
+            "not all of the GPU's decoders could be created before the first batch: {error}. They are created when \
+             they are needed, which can break a CUDA graph that is being captured at that time: if GPU memory is \
+             short, lower device_memory or batch_size, or end other processes that use it"
         )
     });
 }
@@ -215,8 +214,8 @@ pub(crate) fn unprepared(context: &SampleContext, error: &Error) {
 pub(crate) fn alone(context: &SampleContext, why: &str) {
     context.index.notices().inform_once("cpu", || {
         format!(
-            "this loader takes its whole share of the processors (cpu), however many loaders of this node have \
-             one, because it cannot find them: {why}; or give each loader a smaller cpu"
+            "this loader cannot find the other loaders of this node, so it takes its whole share of the processors \
+             (cpu), as if it were alone: {why}; or give each loader a smaller cpu"
         )
     });
 }
@@ -225,8 +224,8 @@ pub(crate) fn alone(context: &SampleContext, why: &str) {
 pub(crate) fn small_batches(context: &SampleContext) {
     context.index.notices().warn_once("small batches", || {
         format!(
-            "this GPU has no decoding engine for these images, and its kernels decode them only where a batch has \
-             {} of them and more: the CPU decodes them; raise batch_size, which is {}",
+            "this GPU has no decoding engine for these images, and its kernels need at least {} of them in a batch, so \
+             the CPU decodes them: raise batch_size, which is {}",
             NvJpegBackend::CudaBatched.least_of_call(),
             context.config.batch_size
         )
@@ -238,7 +237,8 @@ pub(crate) fn failures(context: &SampleContext, epoch: u64, failed: u64) {
     if failed > 0 {
         let samples = if failed == 1 { "1 sample".to_owned() } else { format!("{failed} samples") };
         let message = format!(
-            "epoch {epoch}: {samples} failed, others or zeros took their places; `errors` names them"
+            "epoch {epoch}: {samples} failed, and other samples or zeros took their places; the loader's `errors` \
+             lists them"
         );
         context.index.notices().notify(NoticeKind::Warning, message);
     }
@@ -257,14 +257,14 @@ pub(crate) fn blocks(context: &SampleContext) {
     }
     let Some(costs) = index.block_costs().filter(|costs| !costs.fit_in_memory()) else { return };
     let by_blocks = match context.config.can_shuffle_blocks() {
-        true => "set shuffle=\"blocks\", by which each is unpacked about once, or ",
+        true => "set shuffle=\"blocks\", which decompresses each block about once, or ",
         false => "",
     };
     index.notices().warn_once("compressed blocks", || {
         format!(
-            "{}: samples lie in compressed blocks, and in an order at random each sample that no cache has takes \
-             the unpacking of a whole one, {:.0} times the bytes of the samples in an epoch: {by_blocks}set \
-             `cache` to keep samples once they are unpacked, or write the dataset without compression",
+            "{}: samples are stored in compressed blocks. In random order, each sample that is not cached costs the \
+             decompression of a whole block, in an epoch {:.0} times the bytes of the samples: {by_blocks}set `cache` \
+             to keep decompressed samples, or write the dataset without compression",
             index.root().display(),
             costs.factor()
         )
@@ -276,9 +276,9 @@ pub(crate) fn blocks(context: &SampleContext) {
 pub(crate) fn parts(context: &SampleContext, parts: u32, ranks: u32) {
     context.index.notices().warn_once("parts", || {
         format!(
-            "shuffle_ranks is {parts}, and there are {ranks} ranks: each reads the blocks of several at a time, \
-             which is more than it has memory for, so that blocks are read again; leave shuffle_ranks out once \
-             the epoch that was begun with it is over"
+            "shuffle_ranks is {parts}, but there are {ranks} ranks. Each rank reads the blocks of several ranks at a \
+             time, which do not fit into its memory, so blocks are read again: remove shuffle_ranks after the epoch \
+             that began with it"
         )
     });
 }
@@ -300,8 +300,8 @@ pub(crate) fn cache_full(context: &SampleContext, cached: &CacheStats) {
         context.index.notices().warn_once(("cache is full", tier.name().as_str()), || {
             let directory = path.display();
             format!(
-                "cache: {directory} is full with {} bytes of this dataset, of {room} that were meant to fit: other \
-                 datasets in use have the rest; raise its size, or see `foreload cache show {directory}`",
+                "cache: {directory} is full with {} bytes of this dataset, but {room} were expected to fit. Other \
+                 datasets in use take the rest: raise its size, or see `foreload cache show {directory}`",
                 stats.held_bytes
             )
         });

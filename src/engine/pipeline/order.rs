@@ -62,8 +62,8 @@ impl OrderPlan {
         let least = u64::from(RING) * repeats;
         if config.mix.is_some() && repeats > 1 && schedule.global_batch() < least {
             let message = format!(
-                "is {}, so that a step of all ranks has {} places, must make them at least {least} with mix= and \
-                 repeats={repeats}: with fewer than {RING} samples a step, one may be mixed with itself",
+                "is {}, which gives {} places in a step of all ranks, but mix= with repeats={repeats} needs at least \
+                 {least}: with fewer than {RING} samples in a step, a sample could be mixed with itself",
                 config.batch_size,
                 schedule.global_batch(),
             );
@@ -109,9 +109,9 @@ impl OrderPlan {
                 let left = schedule.order().len() % schedule.global_batch();
                 format!(
                     "last_batch is partial, and the last step of an epoch has {left} samples for {world_size} ranks: \
-                     the last batch of {padded} of them is one sample of the epoch's beginning, which `mask` has as \
-                     False. Leave it out of losses and metrics (with_mask=True in foreload.torch and foreload.dali), \
-                     or choose last_batch=\"drop\" or a batch_size that leaves more samples"
+                     {padded} of them get a last batch of one repeated sample, for which `mask` is False. Exclude it \
+                     from losses and metrics (with_mask=True in foreload.torch and foreload.dali), or choose \
+                     last_batch=\"drop\" or a batch_size that leaves more samples"
                 )
             });
         }
@@ -123,7 +123,8 @@ impl OrderPlan {
             return Ok(schedule);
         }
         let homes = self.homes.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let unknown = "goes by what each node keeps, known from the first epoch on: begin an iteration first";
+        let unknown = "needs to know what each node caches, which the nodes exchange when the first iteration starts: \
+                       start an iteration first";
         schedule.by_locality(homes.ok_or_else(|| Error::config("assignment", unknown))?)
     }
 
@@ -132,7 +133,7 @@ impl OrderPlan {
     pub(crate) fn agreement(&self) -> Vec<(String, String)> {
         let config = &self.context.config;
         let verify = match config.cache.as_ref().map(|cache| cache.verify) {
-            None | Some(Verify::Never) => "never, as immutable has it",
+            None | Some(Verify::Never) => "never (immutable)",
             Some(verify) => verify.name(),
         };
         let more = [

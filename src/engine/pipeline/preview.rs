@@ -153,7 +153,7 @@ impl Pipeline {
         let context = &self.contexts.first;
         let (index, config) = (&context.index, &context.config);
         if draw.sample >= index.len() {
-            let message = format!("is {}, the dataset has {}", draw.sample, index.len());
+            let message = format!("is {}, but the dataset has {} samples", draw.sample, index.len());
             return Err(Error::config("sample_id", message));
         }
         let image = match field {
@@ -162,11 +162,11 @@ impl Pipeline {
                     config.images.list().iter().map(|image| format!("{:?}", image.name)).collect();
                 Error::config(
                     "field",
-                    format!("is {name:?}, the images of a sample are {}", names.join(", ")),
+                    format!("is {name:?}, must be one of the image fields {}", names.join(", ")),
                 )
             })?,
             None => config.images.first().ok_or_else(|| {
-                let message = "names no image, so that there is nothing to see";
+                let message = "contains no image field, so there is nothing to preview";
                 Error::config("fields", message)
             })?,
         };

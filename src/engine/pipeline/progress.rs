@@ -105,7 +105,11 @@ impl Progress {
         }
         let known = yielded.failures.partition_point(|(then, _)| *then <= steps);
         let errors = yielded.failures[known - 1].1;
-        let of_stream = || Error::Unavailable("the state of a stream is that of its StreamLoader".into());
+        let of_stream = || {
+            Error::Unavailable(
+                "an epoch of a stream has no state of its own: use the state of its StreamLoader".into(),
+            )
+        };
         self.run_plan.state(&self.identity, self.epoch, steps, errors).ok_or_else(of_stream)
     }
 

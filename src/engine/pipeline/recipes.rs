@@ -46,7 +46,8 @@ impl Pipeline {
     }
 
     /// Starts `epoch` like [`Pipeline::epoch`] with several recipes at once, given by their numbers. The pipeline must
-    /// be [`with_leasable_batches`](Pipeline::lending). When the first of the returned epochs is dropped, all of them end.
+    /// be [`with_leasable_batches`](Pipeline::with_leasable_batches). When the first of the returned epochs is dropped,
+    /// all of them end.
     ///
     /// # Errors
     /// The errors of [`Pipeline::epoch`].
@@ -69,11 +70,11 @@ impl Pipeline {
         drop(further);
         let contexts = contexts.unwrap_or_default();
         let Some((first, others)) = contexts.split_first() else {
-            return Err(Error::Internal("no such recipe".into()));
+            return Err(Error::Internal("unknown recipe number".into()));
         };
         if !others.is_empty() && (!self.leases || first.config.device != Device::Cpu) {
             return Err(Error::Internal(
-                "several recipes need a pipeline that lends batches of the CPU".into(),
+                "several recipes need a pipeline that leases batches in host memory".into(),
             ));
         }
         let mut linked = Vec::new();

@@ -84,7 +84,7 @@ impl EpochRun {
     /// Ends this run and all linked runs with an error: further batches of any of them may be missing.
     pub(crate) fn fail(&self, error: Error) {
         for run in &self.linked {
-            let message = format!("the samples of another recipe could not be made: {error}");
+            let message = format!("another recipe for the same samples failed: {error}");
             run.inbox.fail(Error::Internal(message));
         }
         self.inbox.fail(error);

@@ -52,7 +52,7 @@ impl Pipeline {
         if let Some(shared) = &self.shared {
             match take_shared::start(of.clone(), shared, place, at) {
                 Err(Error::Unavailable(why)) => context.index.notices().warn_once("shared", || {
-                    format!("shared is given, but this loader makes its batches for itself alone: {why}")
+                    format!("shared is set, but this loader cannot share batches and makes its own: {why}")
                 }),
                 attending => return attending,
             }

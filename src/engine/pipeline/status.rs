@@ -60,7 +60,7 @@ impl PipelineStatus {
     pub(crate) fn show(&self, notices: &Notices) {
         self.shown.get_or_init(|| {
             show(self.latest.clone()).unwrap_or_else(|error| {
-                notices.inform_once("top", || format!("`foreload top` will not show this loader: {error}"));
+                notices.inform_once("top", || format!("`foreload top` cannot show this loader: {error}"));
                 None
             })
         });

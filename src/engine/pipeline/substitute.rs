@@ -58,7 +58,6 @@ pub(crate) fn substitute<T>(
         }
     }
     let last = last.map_or_else(|| "the epoch was stopped".into(), |error| error.to_string());
-    let message =
-        format!("none of {ATTEMPTS} samples tried in place of a bad one is good either; the last: {last}");
+    let message = format!("all {ATTEMPTS} substitutes for a failed sample failed, too; the last: {last}");
     Err(Error::dataset(index.root(), message))
 }

@@ -122,13 +122,15 @@ impl SharedBatchThread {
             }
             if samples != run.run_plan.batch_len(step) {
                 let message = format!(
-                    "a shared batch has {samples} samples instead of {}",
+                    "a shared batch has {samples} samples, expected {}",
                     run.run_plan.batch_len(step)
                 );
                 return Err(Error::Internal(message));
             }
             if parcel.failures.iter().any(|failure| failure.sample >= self.context.index.len()) {
-                return Err(Error::Internal("a sample of a shared batch is none of this dataset".into()));
+                return Err(Error::Internal(
+                    "a shared batch has a sample that this dataset does not have".into(),
+                ));
             }
             run.inbox.put(match (room, &mut self.uploader) {
                 (Room::Cuda(buffer), Some(uploader)) => {

@@ -174,8 +174,8 @@ impl Threads {
 /// Returns the error of a forked child, which has none of the parent's threads.
 pub(crate) fn forked() -> Error {
     Error::Unavailable(
-        "this loader was used before the process forked; its threads live in the parent: make a new loader in the \
-         child (with torch, num_workers=0)"
+        "this loader was used before the process forked, and its threads exist only in the parent: make a new loader \
+         in the child (with torch, use num_workers=0)"
             .into(),
     )
 }

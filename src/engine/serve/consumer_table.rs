@@ -269,12 +269,12 @@ impl ConsumerTable {
         let Some(connection) = self.consumer_table.get_mut(&id) else { return false };
         connection.recipe = Some(recipe);
         self.youngest = self.youngest.max(connection.made);
-        let accept_connections = ToConsumer::Welcome { process: std::process::id() };
+        let welcome = ToConsumer::Welcome { process: std::process::id() };
         let told = self
             .notices
             .iter()
             .map(|Notice { kind, message }| ToConsumer::Notice { kind: *kind, message: message.clone() });
-        std::iter::once(accept_connections).chain(told).all(|message| connection.socket.send(&message, &[]))
+        std::iter::once(welcome).chain(told).all(|message| connection.socket.send(&message, &[]))
     }
 
     fn give_back(&mut self, id: ConsumerId, buffer: u64, inherited: bool) {
@@ -393,8 +393,9 @@ impl ConsumerTable {
         }
         self.has_told_of_waits = true;
         let message = format!(
-            "a loader that shares these batches has asked for none for {} s, and shared_policy=\"wait\" has all others \
-             wait for it: have it go on, or drop it with its last batch; shared_policy=\"leave\" goes on without it",
+            "a loader that shares these batches has not asked for one for {} s, and with shared_policy=\"wait\" all \
+             others wait for it: let it continue, or drop it and its last batch; shared_policy=\"leave\" continues \
+             without it",
             LONG.as_secs()
         );
         self.tell(std::iter::once(Notice { kind: NoticeKind::Warning, message }));

@@ -108,14 +108,14 @@ impl Producer {
         let opened = (&**pipeline.index(), pipeline.identity(), pipeline.config());
         let sharing = Sharing::new(&start.roots, &start.settings, &options, opened, Vec::new())?;
         let sharing =
-            sharing.ok_or_else(|| Error::config("shared", "is off, and nothing is to be shared"))?;
+            sharing.ok_or_else(|| Error::config("shared", "is off, so there are no batches to share"))?;
         let place = (start.rank, start.world_size);
         let dataset = sharing.dataset_key(place.0, place.1);
         let asked =
             start.keys.unwrap_or_else(|| RequestedKeys { batches: sharing.key(place.0, place.1), dataset });
         if dataset != asked.dataset {
             let path = start.roots.first().cloned().unwrap_or_default();
-            let message = "is not what it was when the loaders that share its batches were made".into();
+            let message = "has changed since the loaders that share its batches were made".into();
             return Err(Error::DatasetChanged { path, message });
         }
         let (steps, places) = (pipeline.steps(place.0, place.1)?, ProducerPlaces::open(asked.batches)?);

@@ -119,7 +119,8 @@ fn config(pipeline: &Pipeline, settings: &GivenSettings) -> Result<LoaderConfig>
     // Warnings are dropped here: the loader with this recipe shows the same ones.
     let config = notices::without_notices(|| options(settings)?.validate()?.check(pipeline.index()))?;
     if config.label_columns != own.label_columns {
-        let message = "is not what it was when this process began to share its batches";
+        let message =
+            "has changed since the process that makes the shared batches began: make the loaders again";
         return Err(Error::config("labels", message));
     }
     let (selection, label_columns) = (own.selection.clone(), own.label_columns.clone());

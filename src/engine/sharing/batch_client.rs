@@ -206,7 +206,8 @@ impl BatchClient {
                 std::thread::sleep(LOOK);
             }
         }
-        let message = format!("{MAX_PRODUCERS} processes share these batches, and none of them is at {at:?}");
+        let message =
+            format!("{MAX_PRODUCERS} processes make these batches, and none of them is near {at:?}");
         Err(Error::Unavailable(message))
     }
 
@@ -260,9 +261,9 @@ impl BatchClient {
                     let process = link.producer;
                     self.notices.warn_once("shared", || {
                         format!(
-                            "process {process}, which made the batches that this loader shares, does not answer, as if \
-                             it was stopped: another one makes them now; have it go on, or end it, to have its memory \
-                             back"
+                            "process {process}, which made the shared batches of this loader, does not answer and may \
+                             be stopped. Another process makes them now: resume process {process}, or end it to free \
+                             its memory"
                         )
                     });
                     self.backoff.note(self.number, Instant::now());

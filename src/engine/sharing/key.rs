@@ -63,7 +63,7 @@ impl Sharing {
             }
             add(name.as_bytes());
             let value = serde_json::to_vec(&given).map_err(|error| {
-                Error::config("shared", format!("cannot be told another process: {name}: {error}"))
+                Error::config("shared", format!("cannot send the setting {name} to another process: {error}"))
             })?;
             add(&value);
         }

@@ -136,7 +136,10 @@ impl Link {
         let (key, recipe, process, age) = (key.to_string(), recipe.clone(), std::process::id(), age(since));
         let hello = ToProducer::Hello { protocol: PROTOCOL, key, recipe, at, process, age };
         if Socket::is_too_long(&hello) {
-            let message = "what is done to images takes more words than a message has room for".into();
+            let message =
+                "the transforms and other image settings are too long to be sent to the process that makes shared \
+                 batches"
+                    .into();
             return Err(Error::Unavailable(message));
         }
         if !socket.send(&hello, &[]) {
@@ -244,7 +247,7 @@ impl Link {
     ) -> Result<Taken> {
         match message {
             ToConsumer::Lend { number, at, buffer, samples, is_new, has_parcel, consumers, recipes } => {
-                let missing = || Error::Internal("a shared batch came without its memory".into());
+                let missing = || Error::Internal("a shared batch arrived without its file descriptor".into());
                 let mut files = files.into_iter();
                 if is_new {
                     let map = LeasedMap::new(files.next().ok_or_else(missing)?)?;

@@ -87,7 +87,9 @@ impl ProducerPlaces {
                 return Ok(claim);
             }
         }
-        Err(Error::Unavailable(format!("{MAX_PRODUCERS} processes share these batches already")))
+        Err(Error::Unavailable(format!(
+            "{MAX_PRODUCERS} processes already make these batches, and no more are allowed"
+        )))
     }
 
     /// Takes over the lock that a process was started with.
@@ -134,7 +136,7 @@ impl PlaceLock {
     /// Returns the descriptor that holds the lock, for a process that is started with it.
     pub fn into_file(self) -> Result<OwnedFd> {
         let file = self.locks.descriptor_above(2);
-        file.map_err(|error| Error::Unavailable(format!("no descriptor is left: {error}")))
+        file.map_err(|error| Error::Unavailable(format!("no file descriptor is left: {error}")))
     }
 }
 

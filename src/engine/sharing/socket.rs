@@ -98,7 +98,7 @@ impl Socket {
         match connect(directory, name, SocketType::SEQPACKET) {
             Ok(SocketContact::Listens(socket, _)) => Ok(Connected::To(Self(socket))),
             Ok(SocketContact::OfAnother(_)) => {
-                let message = "another user's process shares batches where only this one may";
+                let message = "a process of another user shares batches in this user's runtime directory";
                 Err(Error::Unavailable(message.into()))
             }
             Ok(SocketContact::Crowded) => Ok(Connected::Crowded),
@@ -106,8 +106,7 @@ impl Socket {
             Err(error) if error.kind() == ErrorKind::ConnectionReset => Ok(Connected::Nobody),
             Err(error) => {
                 let path = directory.path().join(name);
-                let message =
-                    format!("cannot connect to {}, by which batches are shared: {error}", path.display());
+                let message = format!("cannot connect to {} for shared batches: {error}", path.display());
                 Err(Error::Unavailable(message))
             }
         }
@@ -198,7 +197,7 @@ impl WakeEvent {
     pub fn new() -> Result<Self> {
         use rustix::event::EventfdFlags;
         let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-        event.map(Self).map_err(|error| Error::Unavailable(format!("no event could be made: {error}")))
+        event.map(Self).map_err(|error| Error::Unavailable(format!("cannot create an eventfd: {error}")))
     }
 
     pub fn ring(&self) {

@@ -106,13 +106,13 @@ impl ProducerLauncher {
             patience: patience.as_millis() as u64,
         };
         let cannot = |error: &dyn std::fmt::Display| {
-            Error::Unavailable(format!("the process that shares batches cannot be started: {error}"))
+            Error::Unavailable(format!("cannot start the process that makes shared batches: {error}"))
         };
         let text = serde_json::to_vec(&start).map_err(|error| cannot(&error))?;
         let document = document(&text).map_err(|error| cannot(&error))?;
         let (answer, answers) = std::io::pipe().map_err(|error| cannot(&error))?;
         let Some((program, arguments)) = self.command.split_first() else {
-            return Err(Error::Internal("no program to start a producer by".into()));
+            return Err(Error::Internal("no program is known that could start a producer".into()));
         };
         let mut command = Command::new(program);
         command.args(arguments).arg(PRODUCE);
@@ -168,7 +168,8 @@ fn said(mut answer: std::io::PipeReader, is_there: &dyn Fn() -> bool) -> Result<
         }
     }
     if Instant::now() >= deadline {
-        let message = format!("the process that shares batches has not begun within {} s", START.as_secs());
+        let message =
+            format!("the process that makes shared batches did not start within {} s", START.as_secs());
         return Err(Error::Unavailable(message));
     }
     let text = String::from_utf8_lossy(&text);
@@ -176,7 +177,7 @@ fn said(mut answer: std::io::PipeReader, is_there: &dyn Fn() -> bool) -> Result<
         return Ok(());
     }
     let tail: String = text.trim().chars().rev().take(500).collect::<Vec<_>>().into_iter().rev().collect();
-    Err(Error::Unavailable(format!("the process that shares batches did not start: {tail}")))
+    Err(Error::Unavailable(format!("the process that makes shared batches did not start: {tail}")))
 }
 
 /// Detaches this process from its parent: forks, and exits in the first process.
@@ -220,7 +221,7 @@ impl ProducerStdio {
     pub fn read() -> Result<Self> {
         let not_ours = |error: &dyn std::fmt::Display| {
             Error::Unavailable(format!(
-                "this command is started by loaders with shared=, not by hand: {error}"
+                "only loaders with shared= start this command, do not run it by hand: {error}"
             ))
         };
         let mut text = String::new();

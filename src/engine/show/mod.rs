@@ -54,8 +54,8 @@ pub fn sheet(pipeline: &Pipeline, request: &SheetRequest) -> Result<Vec<u8>> {
     if pictures > MAX_PICTURES {
         let setting = if request.samples.is_empty() { "rows" } else { "samples" };
         let message = format!(
-            "asks for {} samples with {views} views in each of {} epochs, which makes {pictures} pictures: a sheet has \
-             at most {MAX_PICTURES}",
+            "asks for {} samples with {views} views in each of {} epochs, which makes {pictures} pictures, but a sheet \
+             has at most {MAX_PICTURES}",
             draws.len(),
             request.epochs
         );

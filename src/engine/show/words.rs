@@ -53,7 +53,7 @@ pub(super) fn of_view(epoch: u64, number: usize, drawn: &DrawnView) -> Result<Ve
 /// right, bottom), and the partner's lines from `named`.
 pub(super) fn of_mix(mixed: &PreviewMix, named: impl Fn(Draw) -> Vec<String>) -> Vec<String> {
     let PreviewMix::With { partner, drawn } = mixed else {
-        return vec!["not mixed: this epoch has no partner for it".into()];
+        return vec!["not mixed: no partner in this epoch".into()];
     };
     let mut line = format!("{} lam={}", drawn.name(), rounded(drawn.share));
     if let MixRegion::Rectangle { left, top, right, bottom } = drawn.region {
@@ -153,7 +153,7 @@ mod tests {
         assert_eq!(of_mix(with(region)), ["CutMix lam=0.819 box=79,0,151,90", "with sample 17", "class 2"]);
         let blended = of_mix(with(MixRegion::Everywhere));
         assert_eq!(blended, ["MixUp lam=0.819", "with sample 17", "class 2"]);
-        assert_eq!(of_mix(PreviewMix::Alone), ["not mixed: this epoch has no partner for it"]);
+        assert_eq!(of_mix(PreviewMix::Alone), ["not mixed: no partner in this epoch"]);
     }
 
     #[test]

@@ -64,7 +64,9 @@ pub fn show(source: Arc<dyn StatusSource>) -> Result<Option<StatusRegistration>>
     }
     let process = std::process::id();
     let Some(mut shown) = shown() else {
-        return Err(Error::Unavailable("this process was forked while its parent was looked at".into()));
+        return Err(Error::Unavailable(
+            "this process was forked while the status of its parent was read".into(),
+        ));
     };
     if shown.process != process {
         // A child must not release what belongs to its parent.

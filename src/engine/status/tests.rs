@@ -83,7 +83,7 @@ fn all_are_asked_at_once_and_nobody_is_believed_or_waited_for() {
                 }
             }
             assert_eq!(why.len(), 7, "{why:?}");
-            assert!(why.iter().any(|why| why.contains("speaks version 99")), "{why:?}");
+            assert!(why.iter().any(|why| why.contains("uses version 99")), "{why:?}");
             assert!(why.iter().any(|why| why.contains("more than 4 MiB")), "{why:?}");
         }
         assert!(!directory.names().iter().any(|name| name.ends_with("-30") || name.ends_with("-31")));

@@ -118,7 +118,7 @@ impl StatusWatch {
                 Ok(SocketContact::Crowded) => drop(is(*pid, ProcessState::Silent(Duration::ZERO))),
                 Ok(SocketContact::Nobody) => self.directory.remove(name),
                 Ok(SocketContact::Missing) => {}
-                Err(error) => drop(is(*pid, ProcessState::Unreadable(format!("cannot be asked: {error}")))),
+                Err(error) => drop(is(*pid, ProcessState::Unreadable(format!("cannot be queried: {error}")))),
             }
         }
         let heard = self.listen(now, patience);
@@ -192,8 +192,10 @@ impl StatusWatch {
                     state: ProcessState::Silent(question.since.elapsed()),
                 });
             }
-            Some(AnswerProgress::BrokenOff(why)) => Err(format!("breaks off its answer: {why}")),
-            Some(AnswerProgress::TooLong) => Err(format!("answers more than {} MiB", LONGEST >> 20)),
+            Some(AnswerProgress::BrokenOff(why)) => Err(format!("broke off its answer: {why}")),
+            Some(AnswerProgress::TooLong) => {
+                Err(format!("sent an answer of more than {} MiB", LONGEST >> 20))
+            }
             Some(AnswerProgress::Complete) => parse(&question.answer),
         };
         let broke_off =
@@ -251,11 +253,10 @@ impl PendingRequest {
 /// Parses an answer, and truncates it to the bounds.
 fn parse(bytes: &[u8]) -> std::result::Result<ProcessSnapshot, String> {
     let parsed: serde_json::Result<ProcessSnapshot> = serde_json::from_slice(bytes);
-    let mut answer =
-        parsed.map_err(|error| format!("answers what is no snapshot: {}", error_words(&error)))?;
+    let mut answer = parsed.map_err(|error| format!("sent an invalid answer: {}", error_words(&error)))?;
     if answer.version != VERSION {
         return Err(format!(
-            "speaks version {} and this program {VERSION}: use the `foreload` of its environment",
+            "uses version {} of the protocol, but this program uses {VERSION}: use the `foreload` of its environment",
             answer.version
         ));
     }

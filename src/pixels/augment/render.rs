@@ -305,7 +305,7 @@ fn assert_holds(plane: &Plane, columns: std::ops::Range<u32>, rows: std::ops::Ra
         && (plane.height as usize - 1) * plane.stride + plane.width as usize + PADDING <= plane.data.len();
     assert!(
         inside,
-        "a plane of {}×{} samples at ({}, {}) holds columns {columns:?} and rows {rows:?}",
+        "a plane of {}×{} samples at ({}, {}) must contain columns {columns:?} and rows {rows:?}",
         plane.width, plane.height, plane.x0, plane.y0
     );
 }

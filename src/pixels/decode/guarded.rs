@@ -11,8 +11,8 @@ pub(super) fn guarded<T>(run: impl FnOnce() -> Result<T, DecodeError>) -> Result
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
         let message = panic.downcast_ref::<&str>().copied();
         let message = message.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-        let message = message.unwrap_or("it panicked");
-        Err(DecodeError::Corrupt(format!("the decoder gave up: {message}")))
+        let message = message.unwrap_or("unknown panic");
+        Err(DecodeError::Corrupt(format!("the decoder panicked: {message}")))
     })
 }
 
@@ -23,8 +23,8 @@ mod tests {
     #[test]
     fn a_panic_of_a_foreign_decoder_is_an_error_of_its_file() {
         let message = |run: fn() -> Result<(), DecodeError>| guarded(run).unwrap_err().to_string();
-        assert!(message(|| panic!("index {} of {}", 3, 2)).ends_with("gave up: index 3 of 2"));
-        assert!(message(|| panic!("no plan")).ends_with("gave up: no plan"));
+        assert!(message(|| panic!("index {} of {}", 3, 2)).ends_with("panicked: index 3 of 2"));
+        assert!(message(|| panic!("no plan")).ends_with("panicked: no plan"));
         assert_eq!(guarded(|| Ok(7)).unwrap(), 7);
     }
 }

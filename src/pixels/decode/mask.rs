@@ -25,7 +25,7 @@ impl Mask {
     /// more than `max_pixels`, [`DecodeError::Corrupt`] for a damaged file.
     pub fn decode(bytes: &[u8], max_pixels: u64) -> Result<Self, DecodeError> {
         if !is_png(bytes) {
-            let message = format!("a mask must be a PNG: this {}", beginning(bytes));
+            let message = format!("a mask must be a PNG, but this file {}", beginning(bytes));
             return Err(DecodeError::Unsupported(message));
         }
         decode_with_end_added(bytes, |bytes| decode(bytes, max_pixels))
@@ -42,8 +42,10 @@ fn decode(bytes: &[u8], max_pixels: u64) -> Result<Mask, DecodeError> {
         return Err(DecodeError::TooLarge { width, height, limit: max_pixels });
     }
     if !matches!(info.color_type, ColorType::Grayscale | ColorType::Indexed) {
-        let message =
-            format!("a mask must have one channel, class numbers: this PNG has {:?}", info.color_type);
+        let message = format!(
+            "a mask must have one channel with class numbers, but this PNG has {:?}",
+            info.color_type
+        );
         return Err(DecodeError::Unsupported(message));
     }
     let depth = info.bit_depth;

@@ -246,8 +246,8 @@ impl Decoder {
                 self.packed(bytes, parts, &mut choose, out)
             }
             Some(_) => {
-                let message = "only a part of it was read, because the dataset's index says it is packed, and it is \
-                     not: pack the dataset again";
+                let message = "only a part of the image was read, because the dataset's index says that it is packed, \
+                     but it is not: pack the dataset again";
                 Err(DecodeError::Corrupt(message.to_owned()))
             }
         }

@@ -50,20 +50,20 @@ impl NpyArray {
     /// anything but numbers.
     pub fn decode(file: &[u8]) -> Result<Self, DecodeError> {
         let (header, data) =
-            parted(file).ok_or_else(|| corrupt("it does not begin as one, or is cut short"))?;
-        let header = std::str::from_utf8(header).map_err(|_| corrupt("its header is no text"))?;
-        let value = |key| value(header, key).ok_or_else(|| corrupt(&format!("its header says no {key}")));
+            parted(file).ok_or_else(|| corrupt("its signature is wrong, or it is truncated"))?;
+        let header = std::str::from_utf8(header).map_err(|_| corrupt("its header is not valid UTF-8"))?;
+        let value = |key| value(header, key).ok_or_else(|| corrupt(&format!("its header has no {key}")));
         let (number, swapped) = number(value("descr")?)?;
         let columns_first = match value("fortran_order")? {
             order if order.starts_with("True") => true,
             order if order.starts_with("False") => false,
             _ => return Err(corrupt("its fortran_order is neither True nor False")),
         };
-        let shape = shape(value("shape")?).ok_or_else(|| corrupt("its shape is no tuple of lengths"))?;
+        let shape = shape(value("shape")?).ok_or_else(|| corrupt("its shape is not a tuple of lengths"))?;
         let elements = shape.iter().try_fold(1u64, |product, &length| product.checked_mul(length));
         let bytes = elements.and_then(|elements| elements.checked_mul(number.size() as u64));
         if bytes != Some(data.len() as u64) {
-            let message = format!("its shape {shape:?} does not fit the {} bytes that follow", data.len());
+            let message = format!("its shape {shape:?} does not match its {} bytes of data", data.len());
             return Err(corrupt(&message));
         }
         let mut bytes = if columns_first { rows_first(data, &shape, number.size()) } else { data.to_vec() };
@@ -145,8 +145,8 @@ fn number(descr: &str) -> Result<(Number, bool), DecodeError> {
         let shown: String = descr[..end.unwrap_or(descr.len())].chars().take(60).collect();
         let shown = shown.trim_end_matches([' ', ',']);
         DecodeError::Damaged(format!(
-            "is an array of {shown}, must be of truth values, whole numbers or floats: ask for \
-             foreload.fields.Bytes to have the file as it is"
+            "is an array of type {shown}, must be of booleans, integers or floats: use foreload.fields.Bytes to get \
+             the file unchanged"
         ))
     };
     let quote = descr.chars().next().filter(|quote| matches!(quote, '\'' | '"')).ok_or_else(unsupported)?;
@@ -234,10 +234,10 @@ mod tests {
         let with = |descr: &str, shape: &str| {
             format!("{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}")
         };
-        assert!(error(&with("'|O'", "(1,)"), &[0; 8]).contains("is an array of '|O', must be"));
-        assert!(error(&with("[('a', '<f4')]", "(1,)"), &[0; 4]).contains("of [('a', '<f4')], must"));
-        assert!(error(&with("'<f4'", "(2,)"), &[0; 4]).contains("does not fit the 4 bytes"));
-        assert!(error(&with("'<f4'", &format!("({0}, {0})", u64::MAX)), &[0; 4]).contains("does not fit"));
+        assert!(error(&with("'|O'", "(1,)"), &[0; 8]).contains("is an array of type '|O', must be"));
+        assert!(error(&with("[('a', '<f4')]", "(1,)"), &[0; 4]).contains("of type [('a', '<f4')], must"));
+        assert!(error(&with("'<f4'", "(2,)"), &[0; 4]).contains("does not match its 4 bytes"));
+        assert!(error(&with("'<f4'", &format!("({0}, {0})", u64::MAX)), &[0; 4]).contains("does not match"));
         assert!(error("{}", &[]).contains("no descr"));
         assert!(NpyArray::decode(b"\x93NUMPY").is_err() && NpyArray::decode(b"PK\x03\x04").is_err());
     }

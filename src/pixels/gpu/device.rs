@@ -69,9 +69,9 @@ impl DeviceInfo {
         };
         let prohibited = sys::CUcomputemode::CU_COMPUTEMODE_PROHIBITED as u32;
         let problem = if capability < OLDEST {
-            Some(format!("its compute capability is {capability}, {OLDEST} or newer is needed"))
+            Some(format!("its compute capability is {capability}, but {OLDEST} or newer is required"))
         } else if attribute(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)? == 0 {
-            Some("it has no memory pools (cuMemPoolCreate), which are needed".to_owned())
+            Some("it does not support memory pools (cuMemPoolCreate), which are required".to_owned())
         } else if attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE)? == prohibited {
             Some("its compute mode is \"prohibited\": allow it with `nvidia-smi -c DEFAULT`".to_owned())
         } else {

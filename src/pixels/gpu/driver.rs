@@ -127,7 +127,7 @@ unsafe fn find<F: Copy>(library: &Library, name: &str) -> Result<F, String> {
     let symbol = unsafe { library.get::<F>(name) };
     symbol
         .map(|symbol| *symbol)
-        .map_err(|_| format!("{LIBRARY} lacks {name}: it is no driver for CUDA 12.2 or newer"))
+        .map_err(|_| format!("{LIBRARY} has no function {name}: install a driver for CUDA 12.2 or newer"))
 }
 
 /// The initialised driver. A process has one and keeps it until it exits.
@@ -199,7 +199,7 @@ impl Driver {
         let version = read_version(&library).map_err(unusable)?;
         if version < OLDEST {
             return Err(unusable(format!(
-                "the NVIDIA driver serves CUDA {}.{} at most; CUDA 12.2 is needed: install driver 535 or newer",
+                "the NVIDIA driver supports CUDA up to {}.{}, but CUDA 12.2 is required: install driver 535 or newer",
                 version / 1000,
                 version % 1000 / 10
             )));
@@ -222,7 +222,7 @@ impl Driver {
             STUB_LIBRARY => Err(absent(format!(
                 "{LIBRARY} is the CUDA toolkit's stub, not a driver: take its folder out of LD_LIBRARY_PATH"
             ))),
-            _ => Err(unusable(format!("the NVIDIA driver does not start: cuInit: {}", described()))),
+            _ => Err(unusable(format!("the NVIDIA driver cannot be initialised: cuInit: {}", described()))),
         }
     }
 
@@ -260,13 +260,13 @@ impl Driver {
 /// Advice for errors with a usual cause.
 fn advice(status: Status) -> &'static str {
     match status {
-        OUT_OF_MEMORY => "; lower device_memory, batch_size or what else this process keeps on the GPU",
+        OUT_OF_MEMORY => "; lower device_memory or batch_size, or free other GPU memory of this process",
         46 => "; another process holds the GPU in exclusive mode",
         // ECC errors, illegal addresses or instructions, and failed launches destroy the context.
         214 | 220 | 700 | 702 | 710 | 714..=719 => {
-            "; the GPU's context is lost, perhaps through other code of this process: start the process anew"
+            "; the CUDA context is lost, perhaps because of other code in this process: restart the process"
         }
-        NOT_INITIALIZED | 4 => "; CUDA has ended in this process",
+        NOT_INITIALIZED | 4 => "; CUDA is shut down in this process",
         802 => "; the system is not ready: is nvidia-fabricmanager running?",
         _ => "",
     }
@@ -289,7 +289,7 @@ fn read_version(library: &Library) -> Result<i32, String> {
     match unsafe { get(&mut version) } {
         0 => Ok(version),
         STUB_LIBRARY => Ok(OLDEST),
-        status => Err(format!("the NVIDIA driver does not tell its version: CUDA error {status}")),
+        status => Err(format!("cannot read the NVIDIA driver's version: CUDA error {status}")),
     }
 }
 

@@ -95,7 +95,11 @@ impl InFlight {
     /// Queues filling a range with a word; its address and length must be multiples of 4.
     pub fn fill_words(&mut self, to: DeviceRange<'_>, word: u32) -> Result<()> {
         if !(to.ptr() as usize | to.bytes()).is_multiple_of(4) {
-            return Err(Error::Internal(format!("{} bytes at {:#x} are no words", to.bytes(), to.ptr())));
+            return Err(Error::Internal(format!(
+                "a fill with words needs multiples of 4, not {} bytes at {:#x}",
+                to.bytes(),
+                to.ptr()
+            )));
         }
         if to.bytes() == 0 {
             return Ok(());
@@ -199,5 +203,9 @@ impl Stream {
 }
 
 fn same_length(to: usize, from: usize) -> Result<()> {
-    if to == from { Ok(()) } else { Err(Error::Internal(format!("a copy of {from} bytes to {to} bytes"))) }
+    if to == from {
+        Ok(())
+    } else {
+        Err(Error::Internal(format!("cannot copy {from} bytes into {to} bytes")))
+    }
 }

@@ -56,7 +56,7 @@ impl MemoryPool {
     /// Makes a pool on `device` whose buffers never exceed `cap` bytes together. Allocates nothing yet.
     pub fn new(device: &GpuDevice, cap: usize) -> Result<Self> {
         if cap == 0 {
-            return Err(Error::config("device_memory", "is 0, must leave room for a batch"));
+            return Err(Error::config("device_memory", "is 0, must be large enough for a batch"));
         }
         let bound = device.bind()?;
         // SAFETY: plain numbers and pointers, for which zero is "none".
@@ -103,7 +103,7 @@ impl MemoryPool {
                 return Err(Error::config(
                     "device_memory",
                     format!(
-                        "is {} bytes, of which {} are in use: no room for {counted} more; raise it, or lower \
+                        "is {} bytes, of which {} are in use, but {counted} more are needed: raise it, or lower \
                          batch_size",
                         self.inner.cap, used.now
                     ),
@@ -117,7 +117,9 @@ impl MemoryPool {
 
     fn take(&self, stream: &Stream, bytes: usize, counted: usize) -> Result<DeviceBuffer> {
         if !stream.device().same(self.device()) {
-            return Err(Error::Internal("a stream and a memory pool of different devices".to_owned()));
+            return Err(Error::Internal(
+                "the stream and the memory pool are on different devices".to_owned(),
+            ));
         }
         let bound = self.device().bind()?;
         let driver = bound.driver();
@@ -246,7 +248,7 @@ impl DeviceRange<'_> {
         match offset.checked_add(bytes) {
             Some(end) if end <= self.bytes => Ok(Self { ptr: self.ptr + offset as u64, bytes, ..*self }),
             _ => Err(Error::Internal(format!(
-                "{bytes} bytes at {offset} of a device buffer of {} bytes",
+                "{bytes} bytes at offset {offset} exceed a device buffer of {} bytes",
                 self.bytes
             ))),
         }

@@ -74,7 +74,7 @@ impl Module {
         for (_, image) in suiting {
             let text = match image {
                 KernelImage::Ptx(_, text) => CString::new(*text)
-                    .map_err(|_| Error::Internal("PTX with a NUL byte in it".to_owned()))?,
+                    .map_err(|_| Error::Internal("the PTX image contains a NUL byte".to_owned()))?,
                 KernelImage::Cubin(..) => CString::default(),
             };
             let data: *const c_void = match image {
@@ -97,7 +97,7 @@ impl Module {
             let has = images.iter().map(KernelImage::name).collect::<Vec<_>>().join(", ");
             let own = &device.info().name;
             Error::Unavailable(format!(
-                "no kernels for {own}, compute capability {capability}: there are {has}"
+                "no kernels for {own} (compute capability {capability}): this build has {has}"
             ))
         }))
     }
@@ -112,7 +112,8 @@ impl Module {
     pub fn function(&self, name: &'static str, parameters: &[usize]) -> Result<Function> {
         let bound = self.inner.device.bind()?;
         let driver = bound.driver();
-        let symbol = CString::new(name).map_err(|_| Error::Internal(format!("a kernel named {name:?}")))?;
+        let symbol =
+            CString::new(name).map_err(|_| Error::Internal(format!("invalid kernel name {name:?}")))?;
         let mut function = std::ptr::null_mut();
         // SAFETY: the pointers are valid for the call, and the module exists.
         unsafe { call!(driver, cuModuleGetFunction(&mut function, self.inner.module, symbol.as_ptr())) }?;
@@ -127,7 +128,7 @@ impl Module {
             // No sizes were reported.
             if !seen.is_empty() && seen != parameters {
                 return Err(Error::Internal(format!(
-                    "kernel {name} has parameters of {seen:?} bytes, not of {parameters:?}"
+                    "kernel {name} has parameters of {seen:?} bytes, expected {parameters:?}"
                 )));
             }
         }
@@ -238,14 +239,19 @@ impl Function {
         let sizes = arguments.iter().map(|argument| argument.raw().1);
         if !sizes.clone().eq(self.parameters.iter().copied()) {
             let (sizes, name, own) = (sizes.collect::<Vec<_>>(), self.name, &self.parameters);
-            return Err(Error::Internal(format!("kernel {name} takes {own:?} bytes, not {sizes:?}")));
+            return Err(Error::Internal(format!(
+                "kernel {name} takes parameters of {own:?} bytes, not {sizes:?}"
+            )));
         }
         if grid.contains(&0) {
             return Ok(());
         }
         let device = &self.module.inner.device;
         if !device.same(stream.device()) {
-            return Err(Error::Internal(format!("kernel {} on a stream of another device", self.name)));
+            return Err(Error::Internal(format!(
+                "kernel {} was launched on a stream of another device",
+                self.name
+            )));
         }
         let bound = device.bind()?;
         let mut pointers: Vec<*mut c_void> =

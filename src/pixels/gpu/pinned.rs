@@ -42,7 +42,7 @@ impl Locked {
             unsafe { call!(bound.driver(), cuMemHostRegister_v2(base.cast_mut().cast(), bytes, flags)) };
         done.map_err(|error| match error {
             Error::Gpu { call, status, .. } => {
-                let advice = "; lower memory, or let this process lock more (ulimit -l)";
+                let advice = "; lower memory, or raise the limit of locked memory (ulimit -l)";
                 Error::Gpu { call, status: format!("{status} (of {bytes} bytes)"), advice }
             }
             other => other,
@@ -83,7 +83,7 @@ impl Registration {
         let bytes: &[u8] = (*owner).as_ref();
         let (ptr, length) = (bytes.as_ptr(), bytes.len());
         if !self.inner.contains(bytes) {
-            return Err(Error::Internal("a copy from memory that is not page-locked".to_owned()));
+            return Err(Error::Internal("the source of a copy is not in page-locked memory".to_owned()));
         }
         Ok(PinnedSlice { ptr, bytes: length, _owner: owner, locked: self.inner.clone() })
     }
@@ -159,14 +159,14 @@ impl PinnedSlice {
     /// # Panics
     /// Panics for memory that can only be copied from.
     pub fn seen_at(&self) -> u64 {
-        assert_ne!(self.locked.seen_at, 0, "kernels read no memory of another process");
+        assert_ne!(self.locked.seen_at, 0, "kernels cannot read memory of another process");
         self.locked.seen_at + (self.ptr as u64 - self.locked.range.0 as u64)
     }
 
     /// A part of the bytes. Fails if the range exceeds them.
     pub fn part(&self, range: Range<usize>) -> Result<Self> {
         if range.start > range.end || range.end > self.bytes {
-            return Err(Error::Internal(format!("bytes {range:?} of {} page-locked ones", self.bytes)));
+            return Err(Error::Internal(format!("bytes {range:?} exceed {} page-locked bytes", self.bytes)));
         }
         Ok(Self { ptr: self.ptr.wrapping_add(range.start), bytes: range.len(), ..self.clone() })
     }
@@ -195,7 +195,8 @@ impl PinnedBuffer {
         let slots = bytes.checked_add(base::slot::PAGE).and_then(|room| SlotPool::new(room).ok());
         let slot = slots.and_then(|slots| Some((slots.try_take(bytes)?, slots)));
         let Some((slot, slots)) = slot else {
-            return Err(Error::config("memory", format!("cannot map {bytes} bytes to page-lock; lower it")));
+            let message = format!("cannot map {bytes} bytes of page-locked memory: lower it");
+            return Err(Error::config("memory", message));
         };
         Ok(Self { slot, bytes, registration: Registration::new(device, &slots)? })
     }

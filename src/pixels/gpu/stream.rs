@@ -116,7 +116,8 @@ impl StreamRef {
             _ => Err(Error::config(
                 "stream",
                 format!(
-                    "is {number}; must be 1 (legacy default), 2 (per-thread default) or a stream's handle"
+                    "is {number}, must be 1 (legacy default stream), 2 (per-thread default stream) or the handle of a \
+                     stream"
                 ),
             )),
         }

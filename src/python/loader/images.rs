@@ -135,7 +135,7 @@ impl ImageLoader {
         let drawn = raise(py, py.detach(|| pipeline.views(draw, epoch, field)))?;
         let Some(seen @ DrawnView { view, width, height, ops, erasures, .. }) = drawn.views().get(view)
         else {
-            let message = format!("is {view}, each image has {}", drawn.views().len());
+            let message = format!("is {view}, but each image has {}", drawn.views().len());
             return raise(py, Err(crate::Error::config("view", message)));
         };
         let dict = PyDict::new(py);

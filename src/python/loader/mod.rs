@@ -181,7 +181,7 @@ impl Loader {
         let alone = |error| match error {
             crate::Error::Config { setting, message } => crate::Error::config(
                 setting,
-                format!("{message}; with_labels=False gives images without labels"),
+                format!("{message}; use with_labels=False for images without labels"),
             ),
             other => other,
         };
@@ -258,7 +258,7 @@ impl Loader {
         let sample_id = whole_number("sample_id", sample_id, u64::MAX)?;
         let index = self.pipeline.index();
         if sample_id >= index.len() {
-            let message = format!("is {sample_id}, the dataset has {} samples", index.len());
+            let message = format!("is {sample_id}, but the dataset has {} samples", index.len());
             return raise(py, Err(crate::Error::config("sample_id", message)));
         }
         let extent = index.place_in_file(index.extent(sample_id));

@@ -49,7 +49,8 @@ impl StreamEngine {
     ) -> PyResult<Self> {
         let (options, _) = settings::read_named(LoaderKind::Images, py, settings, |name, _| {
             if Setting::named(name).is_some_and(Setting::is_of_datasets) {
-                let message = "is about datasets, which have an index and epochs: leave it out for a stream";
+                let message =
+                    "applies only to datasets, which have an index and epochs: remove it for a stream";
                 return Err(settings::wrong(name, message));
             }
             Ok(false)
@@ -116,7 +117,7 @@ impl StreamEngine {
         deliver(py, self.pipeline.index().notices())?;
         let text = state.and_then(|state| {
             serde_json::to_string(&state)
-                .map_err(|error| Error::Internal(format!("a state is no JSON: {error}")))
+                .map_err(|error| Error::Internal(format!("the state cannot be written as JSON: {error}")))
         });
         raise(py, text)
     }

@@ -39,7 +39,7 @@ fn check_count(class: &str, positional: &Bound<'_, PyTuple>, most: usize, how: &
     match positional.len() {
         count if count > most => Err(wrong(
             class,
-            format!("has {count} arguments without a name, must have {how}: name the others"),
+            format!("has {count} positional arguments, must have {how}: pass the others by name"),
         )),
         _ => Ok(()),
     }

@@ -36,7 +36,7 @@ impl GivenMembers {
                 return Err(wrong(&full_name, object.unknown(&name)));
             };
             if pairs.iter().any(|(known, _)| *known == setting.name) {
-                return Err(wrong(&full_name, "is given twice, by its place and by its name"));
+                return Err(wrong(&full_name, "is given twice, by position and by name"));
             }
             let value = given(&value, setting.description().takes_iterables);
             let is_keyword = setting.member.is_some_and(|member| member.is_keyword);
@@ -158,7 +158,8 @@ pub(super) fn attribute<'py>(
     instance: &Bound<'py, PyAny>,
     setting: &'static Setting,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let members = held(instance).ok_or_else(|| PyTypeError::new_err("an object of settings is expected"))?;
+    let members = held(instance)
+        .ok_or_else(|| PyTypeError::new_err("a settings object is expected, such as foreload.Directory"))?;
     members.attribute(instance.py(), setting)
 }
 

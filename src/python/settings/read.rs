@@ -30,7 +30,7 @@ pub(in crate::python) fn read(
         }
         match path.replace(value.clone()) {
             None => Ok(true),
-            Some(_) => Err(wrong("path", "is given twice, by its place and by its name")),
+            Some(_) => Err(wrong("path", "is given twice, by position and by name")),
         }
     })?;
     paths(path).map(|paths| LoaderArguments { paths, options, given })
@@ -96,10 +96,13 @@ fn value_of(setting: &Setting, value: &Bound<'_, PyAny>) -> PyResult<Given> {
         refuse_set(setting, value, || format!("is {}", shown()))?;
         if let Ok(Some(held)) = value.getattr_opt(attribute) {
             if held.is_none() {
-                return Err(wrong(setting.name, format!("is {}, whose {attribute} are None", shown())));
+                return Err(wrong(
+                    setting.name,
+                    format!("is {}, whose attribute {attribute} is None", shown()),
+                ));
             }
             refuse_set(setting, &held, || {
-                format!("is {}, whose {attribute} are {}", shown(), given(&held, false))
+                format!("is {}, whose attribute {attribute} is {}", shown(), given(&held, false))
             })?;
             return Ok(given(&held, form.takes_iterables));
         }
@@ -127,7 +130,10 @@ fn refuse_set(setting: &Setting, value: &Bound<'_, PyAny>, what: impl FnOnce() -
     if !value.is_instance(&value.py().import("collections.abc")?.getattr("Set")?)? {
         return Ok(());
     }
-    let message = format!("{}, which has no order: give a list by number, such as sorted(names)", what());
+    let message = format!(
+        "{}, a set, which has no order: pass a list in the order of the numbers, such as sorted(names)",
+        what()
+    );
     Err(wrong(setting.name, message))
 }
 
@@ -153,7 +159,7 @@ fn options(
         if let Some((_, other)) = other {
             return Err(wrong(
                 &setting.python_name(),
-                format!("is given twice, {other} and {call}: leave one out"),
+                format!("is given twice, {other} and {call}: remove one of the two"),
             ));
         }
         raise(py, setting.set(&mut options, value))?;
@@ -187,7 +193,7 @@ fn in_its_object(misplaced: &[GivenSetting]) -> String {
         }
     }
     let (keyword, class) = (object.keyword(), object.class());
-    format!("is part of {keyword}= now: give {keyword}=foreload.{class}({})", arguments.join(", "))
+    format!("is now part of {keyword}=: use {keyword}=foreload.{class}({})", arguments.join(", "))
 }
 
 /// Reads one path or several.
@@ -205,7 +211,8 @@ fn paths(path: Option<Bound<'_, PyAny>>) -> PyResult<Vec<PathBuf>> {
     paths.ok_or_else(|| {
         let found = shown(&path);
         // A URL may hold a password or a signature.
-        let found = if found.contains("://") { "no such thing, with a URL in it".to_owned() } else { found };
+        let found =
+            if found.contains("://") { "an invalid value that contains a URL".to_owned() } else { found };
         wrong("path", format!("is {found}, {MUST}"))
     })
 }

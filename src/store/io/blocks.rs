@@ -31,7 +31,7 @@ pub const MAX_REMOTE_THREADS: usize = 8;
 /// The errors of reading; [`Error::Dataset`] for a block that is damaged.
 fn unpacked(files: &dyn Files, block: &FileBlock, again: &AtomicU64) -> Result<(Arc<Vec<u8>>, bool)> {
     let Some(all) = files.unpacked() else {
-        return Err(Error::Internal("files with compressed blocks keep none of them".into()));
+        return Err(Error::Internal("a reader of compressed blocks has no block cache".into()));
     };
     let file = block.extent().file;
     all.get(block, || block.bytes(|| files.path(file), |extent| read_in_file(files, extent, again)))
@@ -45,8 +45,12 @@ fn offer(files: &dyn Files, block: &FileBlock, bytes: &[u8]) {
 
 fn beyond(files: &dyn Files, block: &FileBlock) -> Error {
     let extent = block.extent();
-    let what = if block.is_compressed() { "the compressed block" } else { "what is read at once" };
-    let message = format!("its index has a sample beyond {what} at byte {}", extent.offset);
+    let what =
+        if block.is_compressed() { "the compressed block" } else { "the block of neighbouring samples" };
+    let message = format!(
+        "its index has a sample that ends after {what} at byte {}: run `foreload index --rebuild`",
+        extent.offset
+    );
     Error::dataset(files.path(extent.file), message)
 }
 
@@ -146,7 +150,7 @@ impl BlockReader {
                 to_do.iter().for_each(|block| shared.answer(&block, &done));
             };
             std::thread::Builder::new().name("foreload-unpack".to_owned()).spawn(work).map_err(|error| {
-                Error::Unavailable(format!("cannot start a thread that unpacks: {error}"))
+                Error::Unavailable(format!("cannot start a decompression thread: {error}"))
             })?;
         }
         Ok(Self { shared, jobs: Some(jobs), done, answers, depth, in_flight: 0, threads, alive })
@@ -226,7 +230,8 @@ impl Reader for BlockReader {
         assert!(self.room() > 0, "submit without room");
         self.in_flight += 1;
         let Some(block) = self.shared.files.block(request.extent) else {
-            let error = Error::Internal("a sample in no block was asked of its reader".into());
+            let error =
+                Error::Internal("the block reader got a request for a sample outside of blocks".into());
             let answer = Completion::failed(request.token, error, request.slot);
             let _ = self.done.send(BlockAnswer::Done(vec![answer]));
             return;
@@ -244,7 +249,7 @@ impl Reader for BlockReader {
         if self.in_flight == 0 {
             return Ok(());
         }
-        let gone = |_| Error::Internal("the threads that unpack have ended".into());
+        let gone = |_| Error::Internal("the decompression threads have ended".into());
         let first = self.answers.recv().map_err(gone)?;
         for answer in std::iter::once(first).chain(self.answers.try_iter()) {
             if let BlockAnswer::Done(answers) = answer {
@@ -273,7 +278,7 @@ impl Reader for BlockReader {
 
     fn describe(&self) -> String {
         let threads = if self.threads == 1 { "thread reads" } else { "threads read" };
-        format!("{} {threads} blocks, and unpack what is compressed", self.threads)
+        format!("{} {threads} blocks, with decompression if needed", self.threads)
     }
 }
 

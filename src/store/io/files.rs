@@ -192,7 +192,7 @@ impl ReadFailure {
             Self::Open(error) => {
                 let what = match error {
                     Errno::MFILE => "open (raise `ulimit -n`)",
-                    Errno::INVAL => "open (if it is for O_DIRECT, set direct=\"off\")",
+                    Errno::INVAL => "open (if O_DIRECT is the cause, set direct=\"off\")",
                     _ => "open",
                 };
                 Error::io(what, path, error.into())
@@ -203,7 +203,10 @@ impl ReadFailure {
             }
             Self::Moved(message) => Error::DatasetChanged { path: path.to_owned(), message },
             Self::Written => {
-                let message = "is written to again and again while it is read".to_owned();
+                let message =
+                    "was written to during every attempt to read it: stop the program that writes to the \
+                               dataset"
+                        .to_owned();
                 Error::DatasetChanged { path: path.to_owned(), message }
             }
             Self::Other(error) => error,

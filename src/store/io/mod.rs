@@ -65,8 +65,8 @@ pub struct ReadRequest {
     pub version: Option<FileVersion>,
     /// The only bytes of the extent that are wanted; `None` if all are. Readers may read the whole extent nevertheless.
     pub parts: Option<WantedBytes>,
-    /// The header summary (`header_summary`) by which the parts were chosen, if known. A reader of a cached copy compares it
-    /// with the copy's own summary, because a copy in another storage format has other parts.
+    /// The header summary (`header_summary`) by which the parts were chosen, if known. A reader of a cached copy
+    /// compares it with the copy's own summary, because a copy in another storage format has other parts.
     pub chosen_by: Option<SummarizedBytes>,
 }
 
@@ -212,7 +212,7 @@ impl AsRef<[u8]> for Filled {
 }
 
 /// The panic message for a caller that uses parts of a sample as the whole sample.
-const PARTS_ALONE: &str = "all bytes of a sample are needed of which only parts were read";
+const PARTS_ALONE: &str = "the whole sample is needed, but only parts of it were read";
 
 /// Counters since the reader was made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -155,8 +155,8 @@ fn choose(
             Ok(Err(why)) => {
                 notices.warn_once("io", || {
                     format!(
-                        "files are read by threads, which takes more CPU time than io_uring: {why}; io=\"pread\" says \
-                         that threads are meant"
+                        "files are read by threads, which needs more CPU time than io_uring: {why}; set io=\"pread\" \
+                         to use threads without this warning"
                     )
                 });
                 why
@@ -169,9 +169,9 @@ fn choose(
     Ok(Box::new(PreadReader::new(source.files.clone(), depth, options)?))
 }
 
-const SMALL_PAGES: &str = "huge pages are forbidden on this machine, so that reading past the page cache is up to 1.6 \
-    times as slow: allow them with `echo madvise > /sys/kernel/mm/transparent_hugepage/enabled`, or read through the \
-    page cache with direct=\"off\"";
+const SMALL_PAGES: &str = "huge pages are disabled on this machine, so O_DIRECT reads take up to 1.6 times as long: \
+    enable them with `echo madvise > /sys/kernel/mm/transparent_hugepage/enabled`, or read through the page cache with \
+    direct=\"off\"";
 
 /// Returns whether io_uring is worth trying on this storage; the error says why not.
 pub(super) fn uring_suits(storage: &Storage) -> Result<(), String> {
@@ -221,7 +221,7 @@ fn compare(
     reader.wait(&mut out).map_err(|error| error.to_string())?;
     match out.pop().map(|completion| completion.result) {
         Some(Ok(filled)) if filled[..] == *expected => Ok(()),
-        Some(Ok(_)) => Err("io_uring read other bytes than pread".to_owned()),
+        Some(Ok(_)) => Err("io_uring and pread read different bytes".to_owned()),
         Some(Err(error)) => Err(format!("io_uring failed its test read: {error}")),
         None => Err("io_uring did not answer its test read".to_owned()),
     }

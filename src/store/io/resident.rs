@@ -30,8 +30,8 @@ impl InMemoryDataset {
             return Ok(());
         }
         Err(Error::Unavailable(format!(
-            "the samples of {} are {needed} bytes, but half of the memory that this process may use is {half}: they \
-             cannot be kept there",
+            "the samples of {} have {needed} bytes, more than half of the memory that this process may use ({half} \
+             bytes): they cannot be loaded into memory",
             index.root().display()
         )))
     }
@@ -99,7 +99,7 @@ impl InMemoryReader {
         let sample = self.files.index.sample_of(extent);
         let Some(bytes) = sample.and_then(|sample| self.files.files.get(&sample)) else {
             let path = self.files.index.path(extent.file);
-            let message = format!("has no sample at {}+{} that is in memory", extent.offset, extent.length);
+            let message = format!("has no sample at {}+{} in memory", extent.offset, extent.length);
             return Completion::failed(token, Error::dataset(path, message), slot);
         };
         slot.bytes_mut()[..bytes.len()].copy_from_slice(bytes);

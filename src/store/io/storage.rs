@@ -143,7 +143,7 @@ impl Storage {
                 StorageKind::Local
                     if matches!(name.as_str(), "btrfs" | "bcachefs" | "zfs" | "squashfs" | "erofs") =>
                 {
-                    (false, format!("{name} gains nothing by O_DIRECT"))
+                    (false, format!("{name} does not benefit from O_DIRECT"))
                 }
                 StorageKind::Local if bytes <= memory / 2 => {
                     let (bytes, memory) = (gigabytes(bytes), gigabytes(memory));

@@ -22,7 +22,8 @@ pub trait ServedCache: Send + Sync {
     /// Reports that the copy of `sample` with this `crc` has other bytes.
     fn damaged(&self, sample: u64, crc: u32);
 
-    /// Returns whether [`ServedCache::accept`] takes or refuses this sample without freeing space first, which takes a while.
+    /// Returns whether [`ServedCache::accept`] takes or refuses this sample without freeing space first, which takes a
+    /// while.
     fn accepts_at_once(&self, _sample: u64) -> bool {
         true
     }

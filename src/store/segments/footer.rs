@@ -101,7 +101,7 @@ impl<const ROW: usize, const MORE: usize> SegmentFormat<ROW, MORE> {
             return Err("its end is damaged");
         }
         if u32_at(bytes, 8) != self.version || u64_at(bytes, 16 + MORE) != number {
-            return Err("it is another file, or of another version");
+            return Err("its number or its format version is wrong");
         }
         Ok(SegmentTrailer {
             rows: u32_at(bytes, 12),

@@ -402,9 +402,9 @@ impl Cache {
             let extent = self.index.extent(sample);
             let (path, Extent { offset, length, .. }) = (self.index.path(extent.file), extent);
             format!(
-                "the cache's copy of sample {sample} ({}, bytes {offset}+{length}) is not what the dataset has, though \
-                 nothing shows that the file changed: it is cached anew (`mismatched` of stats()[\"cache\"][\"tiers\"] \
-                 counts them)",
+                "the cached copy of sample {sample} ({}, bytes {offset}+{length}) differs from the dataset, although \
+                 nothing shows that the file changed: it is cached again (`mismatched` of \
+                 stats()[\"cache\"][\"tiers\"] counts such copies)",
                 path.display()
             )
         });

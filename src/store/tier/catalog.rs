@@ -27,7 +27,8 @@ pub(in crate::tier) struct SegmentRow {
     pub form: StorageFormat,
     /// The storage format of the last attempt to convert it. Its bytes have another one if the attempt failed.
     pub tried: StorageFormat,
-    /// The header summary (`header_summary`) of an image that was packed for the cache, if the segment keeps it; else zeros.
+    /// The header summary (`header_summary`) of an image that was packed for the cache, if the segment keeps it; else
+    /// zeros.
     pub header_summary: RawHeaderSummary,
 }
 

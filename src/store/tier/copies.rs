@@ -183,8 +183,8 @@ pub(super) trait SharedTier: Send + Sync {
     /// Removes soon a file of copies from an earlier run, whose samples other nodes own now.
     fn forget(&self, file: FileId);
 
-    /// Returns the header summary (`header_summary`) of a sample's packed copy at `location`, if it is known and the tier's
-    /// reader may read parts of the copy alone.
+    /// Returns the header summary (`header_summary`) of a sample's packed copy at `location`, if it is known and the
+    /// tier's reader may read parts of the copy alone.
     fn header_summary(&self, sample: u64, location: &Location) -> Option<RawHeaderSummary>;
 }
 

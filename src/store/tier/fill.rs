@@ -32,7 +32,7 @@ pub const PIECE: u64 = 4 << 20;
 
 /// The reason for not staging on a node that uses a part of the samples in each epoch: a shard has many samples that
 /// the node uses later, or never.
-pub const KEPT_AS_READ: &str = "the node uses a part of each epoch, and keeps it as it reads it";
+pub const KEPT_AS_READ: &str = "the node uses only a part of each epoch, and keeps samples as it reads them";
 
 /// How many times faster staging must be than reading on use. Staging needs a second reader, and samples that are used
 /// before their shard has arrived are read twice.
@@ -65,14 +65,15 @@ pub fn choose(choice: FillChoice, job: &FillJob, source: Result<TierRates, Strin
         FillChoice::Use => return (Fill::Use, "fill=use".into()),
         FillChoice::Ahead => return (Fill::Ahead, "fill=ahead".into()),
         FillChoice::Auto if !job.shards => {
-            return (Fill::Use, "loose files: read ahead of their use they cost the same opens".into());
+            return (Fill::Use, "each sample is a file: reading ahead would need as many opens".into());
         }
         FillChoice::Auto => {}
     }
     let source = match source {
         Ok(source) => source,
         Err(_) if job.charged => {
-            return (Fill::Ahead, format!("requests are charged, and pieces of {} MiB are few", PIECE >> 20));
+            let mib = PIECE >> 20;
+            return (Fill::Ahead, format!("requests are charged, and reads of {mib} MiB need few of them"));
         }
         Err(why) => return (Fill::Use, why),
     };
@@ -81,7 +82,7 @@ pub fn choose(choice: FillChoice, job: &FillJob, source: Result<TierRates, Strin
     let ahead = source.sequential_seconds(job.bytes, PIECE);
     let rate = |seconds: f64| job.bytes as f64 / 1e6 / seconds.max(f64::MIN_POSITIVE);
     let rates = format!(
-        "samples come at {:.0} MB/s, pieces of {} MiB at {:.0} MB/s",
+        "reads of samples reach {:.0} MB/s, reads of {} MiB reach {:.0} MB/s",
         rate(on_use),
         PIECE >> 20,
         rate(ahead)
@@ -116,7 +117,7 @@ mod tests {
         let choice_of_charged = |rates| choose(FillChoice::Auto, &charged, rates).0;
         assert_eq!(choice_of_charged(Ok(source(0.1e-3))), Fill::Ahead);
         assert_eq!(choice_of_charged(Err("too small".into())), Fill::Ahead);
-        assert!(choice(10e-3).1.contains("at 160 MB/s"), "{}", choice(10e-3).1);
+        assert!(choice(10e-3).1.contains("reach 160 MB/s"), "{}", choice(10e-3).1);
     }
 
     #[test]

@@ -138,7 +138,7 @@ impl Bidders {
         }
         if let Some(pair) = sorted.windows(2).find(|pair| pair[0].1.name == pair[1].1.name) {
             let message = format!(
-                "has two nodes called {:?}, which would keep the same samples: give each a hostname of its own",
+                "has two nodes called {:?}, which would keep the same samples: give each node its own hostname",
                 pair[0].1.name
             );
             return Err(Error::config("peers", message));

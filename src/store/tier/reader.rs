@@ -4,10 +4,10 @@
 //! and counted.
 //!
 //! Of a packed copy in a directory, only the wanted parts are read, unless a tier must keep the sample, because tiers
-//! keep whole samples. The pipeline chooses the parts by a header summary (`header_summary`) before the copy is known. So the
-//! request names that summary, and a copy with another one is read whole. For parts, the checksums of the head and of
-//! the rows are verified, and the summary. If anything is wrong, the copy is read whole, and its own checksum decides.
-//! → `tests/load/cached_parts.rs`
+//! keep whole samples. The pipeline chooses the parts by a header summary (`header_summary`) before the copy is known.
+//! So the request names that summary, and a copy with another one is read whole. For parts, the checksums of the head
+//! and of the rows are verified, and the summary. If anything is wrong, the copy is read whole, and its own checksum
+//! decides. → `tests/load/cached_parts.rs`
 
 use super::cache::{Cache, SampleOrigin, TierPlace};
 use super::copies::{CopyFault, Location, TierReader};
@@ -291,7 +291,7 @@ pub(super) struct Unconfirmed;
 
 impl std::fmt::Display for Unconfirmed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("it is given only to who knows the version of its file")
+        f.write_str("it is sent only for a request with the version of its file")
     }
 }
 

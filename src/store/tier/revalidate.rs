@@ -167,7 +167,7 @@ impl RevalidationThreads {
                 }
             };
             let thread = std::thread::Builder::new().name(format!("foreload-look-{i}")).spawn(work);
-            let failed = |error| Error::Unavailable(format!("no thread could be started: {error}"));
+            let failed = |error| Error::Unavailable(format!("cannot start a thread of the cache: {error}"));
             handles.push(thread.map_err(failed)?);
         }
         Ok(Self { asked: Some(asked), answers, shared, handles })

@@ -149,7 +149,7 @@ impl StreamSpec {
                 bytes: parse_bytes("spill_size", size)?,
             })),
             (_, None, None) => Ok(None),
-            _ => Err(Error::config("spill_directory", "is for policy=\"spill\" alone: leave it out")),
+            _ => Err(Error::config("spill_directory", "only applies to policy=\"spill\": remove it")),
         }
     }
 
@@ -168,14 +168,14 @@ impl RehearsalSpec {
         let by = match (KeepName::parse("rehearsal.by", &self.by)?, self.half_life) {
             (KeepName::Recency, Some(half_life)) => KeepBy::Recency { half_life },
             (KeepName::Recency, None) => {
-                let message = "is not given, must be a number of samples with by=\"recency\": the weight of a sample \
-                               is twice that of one that arrived so many earlier";
+                let message = "is not given, must be a number of samples with by=\"recency\": the weight of a kept \
+                               sample halves each time this many newer samples have arrived";
                 return Err(Error::config("rehearsal.half_life", message));
             }
             (_, Some(_)) => {
                 return Err(Error::config(
                     "rehearsal.half_life",
-                    "is for by=\"recency\" alone: leave it out",
+                    "only applies to by=\"recency\": remove it",
                 ));
             }
             (KeepName::Uniform, None) => KeepBy::Uniform,
@@ -197,7 +197,7 @@ impl RehearsalSpec {
         {
             return Err(Error::config(
                 "rehearsal.capacity",
-                format!("is {bytes} bytes, more than any drive has"),
+                format!("is {bytes} bytes, must be at most 2^60"),
             ));
         }
         let directory = self.directory.as_ref();
@@ -206,12 +206,12 @@ impl RehearsalSpec {
         let directory_bytes = match (&self.directory_size, &directory, capacity) {
             (Some(size), Some(_), _) => parse_bytes("rehearsal.directory_size", size)?,
             (Some(_), None, _) => {
-                let message = "is given, but no directory: where shall the samples be?";
+                let message = "is set, but no directory: pass directory=PATH, or remove directory_size";
                 return Err(Error::config("rehearsal.directory_size", message));
             }
             (None, Some(_), Capacity::Samples(_)) => {
                 let message =
-                    "is not given, must be bytes such as \"30GB\" where the capacity is a number of samples";
+                    "is not given, must be bytes such as \"30GB\" if the capacity is a number of samples";
                 return Err(Error::config("rehearsal.directory_size", message));
             }
             (None, _, Capacity::Bytes(bytes)) => bytes + bytes / 2 + SPARE_BYTES,
@@ -224,7 +224,7 @@ impl RehearsalSpec {
             && bytes > store::io::storage::memory_limit()
         {
             let message = format!(
-                "is {bytes} bytes, and this machine has {} of memory: give a directory on local NVMe",
+                "is {bytes} bytes, but this machine has {} of memory: pass a directory on local NVMe",
                 store::io::storage::memory_limit()
             );
             return Err(Error::config("rehearsal.capacity", message));

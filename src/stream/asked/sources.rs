@@ -94,8 +94,8 @@ impl FolderSpec {
             ("move", Some(to)) => FolderAfter::Move(to),
             (other, to) => {
                 let message = format!(
-                    "after={other:?} with move_to={to:?} cannot be: keep, delete, or move with a \
-                     directory in move_to"
+                    "after={other:?} does not fit move_to={to:?}: use after=\"keep\" or \"delete\" without \
+                     move_to, or after=\"move\" with it"
                 );
                 return Err(Error::config("Folder", message));
             }

@@ -76,8 +76,8 @@ impl RehearsalBuffer {
         }
         self.notices.warn_once("unreachable rehearsal", || {
             format!(
-                "{} has no snapshot {}, which is of rank {} of {}: the run goes on without the samples of that rank's \
-                 rehearsal buffer; to keep them, copy the directory there before",
+                "{} has no snapshot {} of rank {} of {}: the samples of that rank's rehearsal buffer are skipped; to \
+                 keep them, copy that rank's directory there before the start",
                 path.display(),
                 saved.number,
                 share.rank,
@@ -137,7 +137,7 @@ impl RehearsalBuffer {
                 snapshot.kept.iter().filter(|kept| self.share.takes_id(kept.id)).copied().collect();
             let part = Reservoir::restore(options, snapshot.header.reservoir_parts(), kept);
             let (part, _) = part.map_err(|what| {
-                Error::Unavailable(format!("a snapshot of a former rank's buffer cannot be right: {what}"))
+                Error::Unavailable(format!("a snapshot of a former rank's buffer is invalid: {what}"))
             })?;
             merged.merge(part)?;
         }
@@ -154,7 +154,7 @@ impl RehearsalBuffer {
             store.take(&mut wanted, |record| {
                 self.bytes.keep(&Arc::new(record)).map_err(|error| match error {
                     Error::Unavailable(what) => Error::Unavailable(format!(
-                        "{what}; until the first state of these ranks is acknowledged, a directory also has the \
+                        "{what}; until the first state of this run is acknowledged, the directory also keeps the \
                          samples of the former state: raise directory_size until then"
                     )),
                     error => error,

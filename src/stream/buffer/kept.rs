@@ -75,7 +75,7 @@ impl SampleStorage {
         if let Some(record) = self.memory.get(&id) {
             return Ok(LiveBytes::Memory(record.clone()));
         }
-        let none = || Error::Internal(format!("sample {id} is rehearsed and not kept"));
+        let none = || Error::Internal(format!("sample {id} is rehearsed, but not stored"));
         let stored = self.stored.as_ref().ok_or_else(none)?;
         let place = stored.places.get(&id).ok_or_else(none)?;
         match stored.store.extent(place) {
@@ -221,8 +221,8 @@ impl StoredBytes {
     }
 
     fn record(&self, id: u64) -> Result<Record> {
-        let none = || Error::Internal(format!("sample {id} is rehearsed and not kept"));
+        let none = || Error::Internal(format!("sample {id} is rehearsed, but not stored"));
         let bytes = self.store.read(self.places.get(&id).ok_or_else(none)?)?;
-        Record::parse(bytes).map_err(|what| Error::Internal(format!("a kept sample is no sample: {what}")))
+        Record::parse(bytes).map_err(|what| Error::Internal(format!("a kept sample is invalid: {what}")))
     }
 }

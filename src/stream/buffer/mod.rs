@@ -205,7 +205,7 @@ impl RehearsalBuffer {
     /// # Errors
     /// [`Error::Internal`] if the sample is not kept; I/O errors of the directory.
     pub(super) fn lend(&self, id: u64) -> Result<BatchSample> {
-        let none = || Error::Internal(format!("sample {id} is rehearsed and not kept"));
+        let none = || Error::Internal(format!("sample {id} is rehearsed, but not stored"));
         let kept = self.reservoir.get(id).ok_or_else(none)?;
         Ok(BatchSample {
             label: Some(kept.class).filter(|&class| class != NO_CLASS),

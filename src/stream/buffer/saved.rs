@@ -19,8 +19,8 @@ impl RehearsalBuffer {
     pub(crate) fn save(&mut self, positions: &[SourcePosition]) -> Result<Option<SnapshotRef>> {
         let Some(store) = self.bytes.store() else {
             self.notices.warn_once("unsaved rehearsal", || {
-                "the rehearsal buffer is in memory alone, so a state does not have it, and a run that goes on from the \
-                 state begins with an empty one: Rehearsal(..., directory=PATH) keeps it"
+                "the rehearsal buffer is only in memory, so states do not include it, and a resumed run starts with an \
+                 empty buffer: to save it, pass Rehearsal(..., directory=PATH)"
                     .to_owned()
             });
             return Ok(None);
@@ -29,9 +29,8 @@ impl RehearsalBuffer {
         let waiting = saved.iter().filter(|number| Some(**number) > self.acknowledged).count();
         if waiting >= self.options.keep_states {
             let message = format!(
-                "{waiting} states were saved and not acknowledged, as many as keep_states allows: call \
-                 loader.acknowledge(state) when a checkpoint is safely written, so that older ones and what only they \
-                 need can go"
+                "{waiting} saved states are not acknowledged, and keep_states allows no more: call \
+                 loader.acknowledge(state) after each checkpoint is safely written, so that older states can be removed"
             );
             return Err(Error::Unavailable(message));
         }
@@ -71,7 +70,7 @@ impl RehearsalBuffer {
             Reservoir::restore(options, snapshot.header.reservoir_parts(), kept.into_iter().copied());
         let (reservoir, evicted) = restored.map_err(|what| {
             Error::Unavailable(format!(
-                "snapshot {} of the rehearsal buffer cannot be right: {what}",
+                "snapshot {} of the rehearsal buffer is invalid: {what}",
                 saved.number
             ))
         })?;
@@ -107,8 +106,8 @@ impl RehearsalBuffer {
         if gone > 0 {
             self.notices.warn_once("missing rehearsal", || {
                 format!(
-                    "{gone} of {all} samples that the state's rehearsal buffer had are there no more, because they \
-                     were withdrawn since or are damaged: it goes on without them"
+                    "{gone} of the {all} samples in the state's rehearsal buffer are missing (withdrawn or damaged), \
+                     and are skipped"
                 )
             });
         }
@@ -125,7 +124,7 @@ impl RehearsalBuffer {
     pub(super) fn snapshot(&mut self, saved: &SnapshotRef) -> Result<BufferSnapshot> {
         let Some(store) = self.bytes.store() else { return Err(no_directory()) };
         if !store.snapshots().contains(&saved.number) {
-            return Err(saved.is_other(store.path(), "is not there"));
+            return Err(saved.is_other(store.path(), "does not exist"));
         }
         let bytes = store.read_snapshot(saved.number)?;
         let path = store.path().to_owned();
@@ -157,8 +156,8 @@ impl RehearsalBuffer {
 /// The error for a directory that must be empty and has states.
 pub(super) fn has_states(path: &Path) -> Error {
     let message = format!(
-        "{} has the states of an earlier run: load one of them with load_state_dict, or name or empty another \
-         directory",
+        "{} contains states of an earlier run: load one of them with load_state_dict, choose another directory, or \
+         empty this one",
         path.display()
     );
     Error::config("rehearsal.directory", message)
@@ -166,7 +165,7 @@ pub(super) fn has_states(path: &Path) -> Error {
 
 /// The error for a state with a buffer in a directory, if no directory is given.
 pub(super) fn no_directory() -> Error {
-    let message = "is not given, and the state has a rehearsal buffer in one: give the same directory";
+    let message = "is not given, but the state has its rehearsal buffer in a directory: pass the same one";
     Error::config("rehearsal.directory", message)
 }
 

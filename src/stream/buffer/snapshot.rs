@@ -49,7 +49,7 @@ impl BufferSnapshot {
     /// [`Error::Unavailable`] if the bytes are not those of the state.
     pub(super) fn of(saved: &SnapshotRef, bytes: &[u8], directory: &Path) -> Result<Self, Error> {
         if (bytes.len() as u64, checksum(bytes)) != (saved.bytes, saved.crc) {
-            return Err(saved.is_other(directory, "has other bytes"));
+            return Err(saved.is_other(directory, "has different bytes"));
         }
         Self::decode(bytes).map_err(|what| saved.is_other(directory, &format!("is damaged ({what})")))
     }

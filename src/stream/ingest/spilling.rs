@@ -31,7 +31,7 @@ impl IngestQueue {
                     state.held.push_front(sample);
                     full_or_failed?;
                     self.options.notices.warn_once("full spill", || {
-                        "more samples wait than spill_size has room for, so sources are held up until some are used"
+                        "the spill directory is full (spill_size), so sources wait until samples are used"
                             .to_owned()
                     });
                     break;

@@ -42,7 +42,7 @@ impl KeepOrder {
             KeepBy::Score if offered.weight.is_finite() && offered.weight > 0.0 => libm::log(offered.weight),
             KeepBy::Score => {
                 let message = format!(
-                    "gave the score {}, must give numbers above 0: the chance to be kept is in proportion",
+                    "returned the score {}, must return numbers above 0: samples are kept in proportion to them",
                     offered.weight
                 );
                 return Err(Error::config("by", message));
@@ -81,7 +81,7 @@ mod tests {
         let offered = |weight| Offered { id: 1, class: None, bytes: 1, weight, ordinal: 0 };
         for weight in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             let error = order.of(&offered(weight)).unwrap_err().to_string();
-            assert!(error.starts_with("config: by: gave the score "), "{error}");
+            assert!(error.starts_with("config: by: returned the score "), "{error}");
         }
         assert!(order.of(&offered(f64::MIN_POSITIVE)).unwrap() > order.of(&offered(f64::MAX)).unwrap());
     }

@@ -30,7 +30,7 @@ impl Reservoir {
         let mut made = Self::new(seed, by, capacity).map_err(|error| error.to_string())?;
         for ReservoirPart { part, threshold } in parts {
             if by != KeepBy::Class && part != 0 || !made.ensure_part(part) {
-                return Err(format!("it has a part {part} that it cannot have"));
+                return Err(format!("it has the impossible part {part}"));
             }
             made.parts.get_mut(&part).expect("made just now").threshold = threshold.unwrap_or(NEVER);
         }
@@ -38,7 +38,7 @@ impl Reservoir {
             let part = made.part_of(kept.class);
             let below = made.parts.get(&part).is_some_and(|part| (kept.order, kept.id) < part.threshold);
             if !below || made.contains(kept.id) {
-                return Err(format!("its sample {} cannot be there", kept.id));
+                return Err(format!("it cannot contain the sample {}", kept.id));
             }
             made.insert(ReservoirEntry { part, kept });
         }
@@ -54,7 +54,7 @@ impl Reservoir {
     /// [`base::error::Error::Unavailable`] if the two reservoirs have different keys, so that they cannot be merged.
     pub fn merge(&mut self, other: Self) -> Result<Vec<KeptSample>> {
         if (self.rehearse, self.by) != (other.rehearse, other.by) {
-            let message = "rehearsal buffers with another seed or another `by` cannot become one";
+            let message = "rehearsal buffers with different seeds or different `by` cannot be merged";
             return Err(base::error::Error::Unavailable(message.to_owned()));
         }
         let mut gone = Vec::new();

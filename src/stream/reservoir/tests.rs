@@ -282,13 +282,13 @@ fn tables_that_no_reservoir_could_have_are_refused() {
     };
     let five = Capacity::Samples(5);
     let twice: Vec<KeptSample> = entries.iter().chain(&entries[..1]).copied().collect();
-    assert!(restore(KeepBy::Class, five, parts.clone(), &twice).unwrap_err().contains("cannot be there"));
-    assert!(restore(KeepBy::Class, five, vec![], &entries).unwrap_err().contains("cannot be there"));
-    assert!(restore(KeepBy::Uniform, five, parts.clone(), &entries).unwrap_err().contains("a part"));
+    assert!(restore(KeepBy::Class, five, parts.clone(), &twice).unwrap_err().contains("cannot contain"));
+    assert!(restore(KeepBy::Class, five, vec![], &entries).unwrap_err().contains("cannot contain"));
+    assert!(restore(KeepBy::Uniform, five, parts.clone(), &entries).unwrap_err().contains("impossible part"));
     let (smaller, evicted) = restore(KeepBy::Class, Capacity::Samples(2), parts, &entries).unwrap();
     assert_eq!(smaller.entries().chain(evicted.iter().rev()).copied().collect::<Vec<_>>(), entries);
     let mut other = Reservoir::new(SEED + 1, KeepBy::Class, five).unwrap();
-    assert!(other.merge(reservoir).unwrap_err().to_string().contains("another seed"));
+    assert!(other.merge(reservoir).unwrap_err().to_string().contains("different seeds"));
 }
 
 /// How often each of `count` samples or arrival places was kept, over `times` reservoirs.

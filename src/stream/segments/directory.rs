@@ -63,8 +63,8 @@ impl RecordDirectory {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 let message = format!(
-                    "{} is in use by another process: give each process a directory of its own, or wait until that \
-                     one has ended",
+                    "{} is in use by another process: choose a directory for each process, or wait until that process \
+                     has exited",
                     path.display()
                 );
                 return Err(Error::Unavailable(message));
@@ -300,9 +300,9 @@ fn read_lock(lock: &File, at: &Path, directory: &Path) -> Result<(u32, u64)> {
     };
     match LOCK_FORMAT.read(lock).map_err(|error| Error::io("read", at, error))? {
         LockState::Ours { run, next } => Ok((run, next)),
-        LockState::Foreign => refused(at, "is not Foreload's, or is damaged"),
+        LockState::Foreign => refused(at, "is not a file of Foreload, or is damaged"),
         LockState::OtherVersion(version) => {
-            refused(directory, &format!("has format {version}, this program's is {VERSION}"))
+            refused(directory, &format!("has format {version}, but this program uses {VERSION}"))
         }
         LockState::New => {
             // Files of other programs with these extensions must not be taken for damaged segments, which are removed.
@@ -310,7 +310,7 @@ fn read_lock(lock: &File, at: &Path, directory: &Path) -> Result<(u32, u64)> {
             let mut extensions =
                 names.filter_map(|entry| entry.ok()?.path().extension().map(ToOwned::to_owned));
             if extensions.any(|found| [SEGMENT, SNAPSHOT, TEMPORARY].iter().any(|own| found == *own)) {
-                return refused(directory, "has files that may be another program's");
+                return refused(directory, "contains files that may belong to another program");
             }
             LOCK_FORMAT.initialise(lock).map_err(|error| Error::io("write", at, error))?;
             Ok((0, 1))

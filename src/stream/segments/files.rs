@@ -63,7 +63,7 @@ impl SegmentFiles {
 impl Files for SegmentFiles {
     fn path(&self, file: FileId) -> PathBuf {
         let known = self.table().files.get(&file).map(|(path, _)| path.clone());
-        known.unwrap_or_else(|| self.directory.join("a segment that is gone"))
+        known.unwrap_or_else(|| self.directory.join("a segment that was removed"))
     }
 
     fn stamp(&self, file: FileId) -> Option<Stamp> {

@@ -20,7 +20,7 @@ impl From<StoreFull> for Error {
     fn from(full: StoreFull) -> Self {
         let StoreFull { path, wanted, free, quota } = full;
         Self::Unavailable(format!(
-            "{} is full: {wanted} more bytes are needed and {free} of its {quota} are free: give it more, or keep less",
+            "{} is full: {wanted} more bytes are needed, {free} of {quota} are free: raise its size, or keep less",
             path.display()
         ))
     }

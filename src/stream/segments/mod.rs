@@ -198,8 +198,8 @@ impl SegmentStore {
         }
         if let Some(&(number, what)) = damaged.first() {
             let message = format!(
-                "{} segments in {} were damaged and have been removed with their samples, the first of them {} \
-                 ({what}): after a power cut that may be; else check the drive",
+                "{} segments in {} were damaged, and were removed with their samples; the first was {} ({what}): this \
+                 can follow a power cut; otherwise check the drive",
                 damaged.len(),
                 self.directory.path().display(),
                 self.segment_path(number).display()
@@ -307,7 +307,7 @@ impl SegmentStore {
 
     fn is_missing(&self, place: &RecordPlace) -> Error {
         let (path, RecordPlace { offset, length, .. }) = (self.segment_path(place.segment), place);
-        Error::Unavailable(format!("{} has no sample of {length} bytes at {offset} any more", path.display()))
+        Error::Unavailable(format!("{} no longer has a sample of {length} bytes at {offset}", path.display()))
     }
 
     /// Reads a sample of a published segment without checking it.

@@ -67,7 +67,7 @@ impl SegmentStore {
                     self.directory.release(taken);
                 }
                 Err(SegmentError::Io(error)) => {
-                    let what = "withdraw samples, which may be in a segment that cannot be read: remove";
+                    let what = "withdraw samples: a segment that may contain them cannot be read: remove";
                     return Err(Error::io(what, path, error));
                 }
             }
@@ -167,7 +167,7 @@ impl SegmentStore {
                 let (id, from) = (row.id, row.place(source));
                 let bytes = self.read_row(source, &row)?;
                 if let Err(error) = self.check(source, &row, &bytes) {
-                    let message = || format!("{error}; it is left out, and others may be");
+                    let message = || format!("{error}; it is skipped, and further ones are not reported");
                     self.notices.warn_once("damaged samples of a stream", message);
                     moved.push(MovedRecord { id, from, to: None });
                     continue;

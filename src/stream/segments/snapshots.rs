@@ -104,14 +104,14 @@ impl SegmentStore {
 pub(super) fn read(path: &Path, number: u64) -> Result<Vec<u8>> {
     let mut bytes = fs::read(path).map_err(|error| Error::io("read", path, error))?;
     let damaged = |what: &str| {
-        let message = format!("{} {what}: go on from another checkpoint", path.display());
+        let message = format!("{} {what}: resume from another checkpoint", path.display());
         Err(Error::Unavailable(message))
     };
     let Some(payload) = bytes.len().checked_sub(TRAILER) else { return damaged("is cut short") };
     match FORMAT.decode_trailer(&bytes[payload..], number) {
         Ok(found) if found == trailer(number, &bytes[..payload]) => {}
         Ok(_) => return damaged("is damaged"),
-        Err(what) => return damaged(&format!("is no snapshot that can be used ({what})")),
+        Err(what) => return damaged(&format!("is not a valid snapshot ({what})")),
     }
     bytes.truncate(payload);
     Ok(bytes)

@@ -70,17 +70,25 @@ fn what_a_gpu_can_do_is_found_out_by_trying() {
     engine_is(
         "no-region",
         &|_| [Ability::Whole; 2],
-        "gray: whole images (unsupported image: JPEG, for nvJPEG's",
+        "gray: whole images (unsupported image: JPEG that nvJPEG's",
     );
     // A region in the wrong place makes the engine untrusted, and a reported success does not help it.
-    engine_is("askew", &|_| [Ability::Whole; 2], "wrong samples, ");
-    engine_is("ignore-region", &|_| [Ability::Whole; 2], "wrong samples, ");
-    engine_is("skip", &|_| [Ability::None; 2], "wrong samples, 203×157 at (0, 0) of 203×157, image 0 of 15");
+    engine_is("askew", &|_| [Ability::Whole; 2], "wrong samples in a region of ");
+    engine_is("ignore-region", &|_| [Ability::Whole; 2], "wrong samples in a region of ");
+    engine_is(
+        "skip",
+        &|_| [Ability::None; 2],
+        "wrong samples in a region of 203×157 at (0, 0) of 203×157, image 0 of 15",
+    );
     let chroma = |sampling: Subsampling| sampling.steps() != (1, 1);
     let floors = |sampling| {
         if chroma(sampling) { [Ability::None, Ability::Region] } else { [Ability::Region; 2] }
     };
-    let floors = engine_is("floor-chroma", &floors, "4:2:0: no, regions of even size (wrong samples, ");
+    let floors = engine_is(
+        "floor-chroma",
+        &floors,
+        "4:2:0: no, regions with even width and height (wrong samples in a region of ",
+    );
     for (width, first) in [(120, NvJpegBackend::Hardware), (121, NvJpegBackend::CudaBatched)] {
         let encoding = Encoding { width, ..encoding((2, 2), 3) };
         let header = parse_header(&encode(&mut stream(6), &encoding)).unwrap();
@@ -90,8 +98,8 @@ fn what_a_gpu_can_do_is_found_out_by_trying() {
     let columns = |sampling: Subsampling| {
         [Ability::None, if sampling.steps().0 == 2 { Ability::Region } else { Ability::None }]
     };
-    engine_is("wrong-beside-2", &columns, "4:4:4: no (wrong samples, ");
-    engine_is("wrong-beside-8", &|_| [Ability::None; 2], "4:2:0: no (wrong samples, ");
+    engine_is("wrong-beside-2", &columns, "4:4:4: no (wrong samples in a region of ");
+    engine_is("wrong-beside-8", &|_| [Ability::None; 2], "4:2:0: no (wrong samples in a region of ");
     let refused = [Subsampling::S440, Subsampling::Gray];
     let choosy = |sampling| [if refused.contains(&sampling) { Ability::None } else { Ability::Region }; 2];
     let choosy = engine_is("refuse-440,refuse-gray", &choosy, "4:2:0: regions; 4:4:0: no (");

@@ -40,7 +40,7 @@ pub fn check(bytes: &[u8], stream: &mut RandomStream, tally: &mut Tally, what: &
     let pillow_decodes = libjpeg::pillow_decodes(bytes);
     if let Err(error) = &decoded
         && pillow_decodes
-        && ["ends amid the segment", "none such can stand"]
+        && ["ends inside the segment", "unexpected marker"]
             .iter()
             .any(|what| error.to_string().contains(what))
     {

@@ -152,7 +152,7 @@ fn samples_of_parts_of_pixels_are_unsupported_and_named() {
     assert!(libjpeg::pixels(&bytes, J_COLOR_SPACE::JCS_RGB).is_err(), "{what}");
     match decode(&bytes, Level::detect(), whole).map(|_| ()) {
         Err(DecodeError::Unsupported(message)) => {
-            assert!(message.contains("factors 2×1 among 3×1") && message.contains("encode"), "{message}");
+            assert!(message.contains("factors 2×1 and 3×1") && message.contains("encode"), "{message}");
         }
         other => panic!("{other:?}"),
     }

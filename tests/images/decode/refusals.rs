@@ -40,7 +40,7 @@ fn kinds_that_no_decoder_knows_are_named() {
     }
     let mut bytes = bytes.clone();
     bytes[frame] = 12;
-    assert_eq!(error(&bytes), DecodeError::Unsupported("JPEG of 12 bits a sample".into()));
+    assert_eq!(error(&bytes), DecodeError::Unsupported("JPEG with 12 bits per sample".into()));
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn restart_markers_must_be_complete_and_in_turn() {
     let restart = start + bytes[start..].windows(2).position(|pair| pair == [0xFF, 0xD1]).unwrap();
     let mut wrong = bytes.clone();
     wrong[restart + 1] = 0xD5;
-    assert!(error(&wrong).to_string().contains("out of turn"));
+    assert!(error(&wrong).to_string().contains("out of order"));
     let interval = segment(&bytes, 0xDD);
     let mut fewer = bytes.clone();
     fewer[interval + 1] = 2;

@@ -101,7 +101,7 @@ fn entries_of_a_dead_consumer_are_taken_over_and_those_of_a_living_one_are_not()
     assert_eq!(got, expected.into_iter().collect::<Vec<_>>());
     assert!(numbers(&lost).iter().all(|number| got.contains(number)));
     let said = notices.take();
-    assert!(said.len() == 1 && said[0].contains("consumer \"dead\" has been silent"), "{said:?}");
+    assert!(said.len() == 1 && said[0].contains("consumer \"dead\" was silent"), "{said:?}");
 }
 
 #[test]
@@ -157,5 +157,5 @@ fn a_stream_that_is_deleted_is_made_anew_and_that_is_said() {
     server.add("images", 4..=6);
     assert_eq!(numbers(&receive(&mut source, 3)), [4, 5, 6]);
     let said = notices.take();
-    assert!(said.len() == 1 && said[0].contains("the stream or the group is gone"), "{said:?}");
+    assert!(said.len() == 1 && said[0].contains("the stream or the group no longer exists"), "{said:?}");
 }

@@ -178,7 +178,7 @@ fn bytes_are_those_of_the_fields() {
     assert_eq!(bytes(&one), (0..4).map(|sample| jpeg(sample).len()).sum::<usize>());
     assert!((members..members + 4 * 1024).contains(&bytes(&both)), "{both}");
     let neither = plan(&[]);
-    assert!(code(&neither) == 1 && stderr(&neither).contains("fields= reads"), "{}", stderr(&neither));
+    assert!(code(&neither) == 1 && stderr(&neither).contains("members with fields="), "{}", stderr(&neither));
     let calibrated = json(&shard.run("calibrate", &["--fields", "left.jpg", "--seconds", "0.1", "--json"]));
     assert!(calibrated["decode"]["images"].as_u64().unwrap() > 0, "{calibrated}");
 }
@@ -190,13 +190,13 @@ fn fields_are_names_or_objects_of_json() {
     assert_eq!(sum("left.jpg, right.jpg"), sum(r#" ["left.jpg", {"Image": {"name": "right.jpg"}}]"#));
     let bench = |flag: &str, text: &str| shard.run("bench", &["--fields", "left.jpg,right.jpg", flag, text]);
     for (text, said) in [
-        (r#"["left.jpg""#, "is no JSON: EOF while parsing"),
-        (r#"[{"Masks": {"name": "seg.png"}}]"#, r#""Masks" is none of Image, Mask, Boxes, Text"#),
+        (r#"["left.jpg""#, "is not JSON: EOF while parsing"),
+        (r#"[{"Masks": {"name": "seg.png"}}]"#, r#""Masks" is not one of Image, Mask, Boxes, Text"#),
         (r#"[{"Mask": "seg.png"}]"#, r#"Mask needs parameters, {"name": ...}"#),
         (r#"[{"Mask": {"dtype": "int64"}}]"#, "missing field `name`"),
         (
             r#"[{"Image": {"name": "left.jpg", "dtype": "int64"}}]"#,
-            r#"Image has no "dtype", it has name, optional, follows"#,
+            r#"Image has no parameter "dtype", only name, optional, follows"#,
         ),
         (r#"[{"Mask": {"name": "seg.png", "dtype": "int8"}}]"#, r#"is "int8", must be one of uint8"#),
         (r#"[{"Mask": {"name": "seg.png", "name": "txt"}}]"#, r#"the key "name" is given twice"#),
@@ -217,7 +217,7 @@ fn a_cap_of_memory_says_what_it_does_not_bind() {
     let warned = |more: &[&str]| {
         let fixed = ["--fields", "left.jpg", "--batch-size", "2", "--epochs", "1", "--json"];
         let report = json(&shard.run("bench", &[&fixed, more].concat()));
-        report["notices"].to_string().contains("images of their own sizes come on top")
+        report["notices"].to_string().contains("does not limit images of varying size")
     };
     assert!(warned(&["--transforms", "[]", "--memory", "100MB"]));
     assert!(!warned(&["--transforms", "[]"]), "nobody asked for a cap");

@@ -361,16 +361,16 @@ fn bench_measures_something_or_refuses_and_says_what_is_noise() {
     assert_eq!(stall["held_up_by"], "storage", "{stall}");
     let said = bench(&["--stall", "--steps", "1"]);
     let said = String::from_utf8_lossy(&said.stdout);
-    assert!(said.contains("longer than from memory, the median of"), "{said}");
+    assert!(said.contains("longer than from memory (median of"), "{said}");
 
     // Without a batch size there are fewer samples than in a batch: what there is is measured.
     let small = ["--epochs", "1", "--json"];
     let output = foreload(&[&fixed[..], &small].concat());
-    assert!(stderr(&output).contains("an epoch has 60 samples, and a batch of all ranks would have 64"));
+    assert!(stderr(&output).contains("an epoch has 60 samples, fewer than a global batch of 64"));
     let report = json(&output);
     assert_eq!((&report["batch_size"], &report["epochs"][0]["images"]), (&64.into(), &60.into()));
     let refused = foreload(&[&fixed[..], &small, &["--last-batch", "drop"]].concat());
-    assert!(code(&refused) == 2 && stderr(&refused).contains("last_batch is drop"), "{}", stderr(&refused));
+    assert!(code(&refused) == 2 && stderr(&refused).contains("last_batch=\"drop\""), "{}", stderr(&refused));
 }
 
 #[test]
@@ -445,6 +445,6 @@ fn a_program_that_finds_no_other_processes_says_which_does() {
         let refused = foreload(command);
         assert_eq!(code(&refused), 2, "{command:?}");
         let said = stderr(&refused);
-        assert!(said.contains("config: peers: needs the command that the Python package installs"), "{said}");
+        assert!(said.contains("config: peers: needs the command of the Python package"), "{said}");
     }
 }

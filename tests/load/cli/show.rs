@@ -53,14 +53,13 @@ fn what_makes_no_sheet_is_said() {
         assert_eq!(code(&output), 2);
         stderr(&output)
     };
-    assert!(refused(&["--samples", "4"]).contains("sample_id: is 4, the dataset has 4"));
+    assert!(refused(&["--samples", "4"]).contains("sample_id: is 4, but the dataset has 4"));
     assert!(
         refused(&["--epochs", "1000"])
             .contains("rows: asks for 4 samples with 1 views in each of 1000 epochs")
     );
     assert!(refused(&["--out", "a.jpg"]).contains("out: is a.jpg, but a sheet is a PNG: name it a.png"));
     assert!(
-        refused(&["--recipe", "simclr"])
-            .contains("recipe: is \"simclr\", which only the foreload command of")
+        refused(&["--recipe", "simclr"]).contains("recipe: is \"simclr\", but only the foreload command of")
     );
 }

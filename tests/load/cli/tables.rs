@@ -29,8 +29,8 @@ fn fields_and_first_samples_are_shown() {
     let shown = run(&[]);
     let text = String::from_utf8(shown.stdout.clone()).unwrap();
     assert_eq!(code(&shown), 0, "{}", stderr(&shown));
-    let fields = "fields       boxes (refused: has lists of different lengths, such as 1 in some records and 2 in \
-                  record 1: only those of one length are read), caption (text), image (image), label (integer), \
+    let fields = "fields       boxes (refused: has lists of different lengths (1 in some records, 2 in record 1): only \
+                  columns with lists of one length are read), caption (text), image (image), label (integer), \
                   score (float), size (integer)";
     assert!(text.contains("TFRecord shards of tf.Example") && text.contains(fields), "{text}");
     let first = format!("image {} bytes, label 0, score –, size [0,7]", jpeg(0).len());
@@ -49,12 +49,12 @@ fn fields_and_first_samples_are_shown() {
     assert_eq!(code(&packed), 0, "{}", stderr(&packed));
     let shown = foreload(&["index", target, "--index-dir", kept.to_str().unwrap()]);
     let text = String::from_utf8_lossy(&shown.stdout).into_owned();
-    assert!(text.contains("packed of TFRecord shards of tf.Example") && text.contains(fields), "{text}");
+    assert!(text.contains("packed from TFRecord shards of tf.Example") && text.contains(fields), "{text}");
     // What cannot be read is told on stderr and by the exit code, and is no value.
     std::fs::write(scene.root.join("x.tfrecord"), tfrecord(&[&records[0]])).unwrap();
     let cut = run(&["--changed", "warn", "--samples", "2", "--json"]);
     assert_eq!(code(&cut), 1, "{}", stderr(&cut));
-    assert!(stderr(&cut).contains("cannot be shown: caption of sample 0: "), "{}", stderr(&cut));
+    assert!(stderr(&cut).contains("cannot be read: caption of sample 0: "), "{}", stderr(&cut));
     let report: serde_json::Value = serde_json::from_slice(&cut.stdout).unwrap();
     let captions = [0, 1].map(|sample| report["first_samples"][sample]["caption"].clone());
     assert!(captions.iter().all(|caption| caption["unreadable"].is_string()), "{captions:?}");

@@ -91,14 +91,14 @@ fn a_slow_answer_is_asked_for_a_second_time() {
 fn what_does_not_pass_is_said_once_and_clearly() {
     let served = Served::new(Dataset::shards(SAMPLES, 25));
     for (fault, said) in [
-        ("status:always:404", "is gone"),
+        ("status:always:404", "is no longer on the server"),
         ("status:always:403", "403 Forbidden: the credentials"),
-        ("status:always:401", "401 Unauthorized: it wants a user"),
-        ("whole:always", "must give ranges (tried 8 times)"),
+        ("status:always:401", "401 Unauthorized: it requires a user"),
+        ("whole:always", "supports range requests (tried 8 times)"),
         ("range-total:always:5", "bytes, was"),
         ("etag:always", "has another ETag"),
         ("redirect:always:{path}", "redirects more than 5 times"),
-        ("redirect:always:ftp://127.0.0.1/x", "is no URL of http:// or https://"),
+        ("redirect:always:ftp://127.0.0.1/x", "is not an http:// or https:// URL"),
         ("redirect:always:http://169.254.169.254/latest", "a link-local address"),
         ("redirect:always:http://[fe80::1]/", "a link-local address"),
         ("redirect:always:http://[::ffff:169.254.0.1]/", "a link-local address"),

@@ -118,7 +118,7 @@ fn what_a_manifest_says_wrong_is_said_with_its_line() {
         (format!("path,n\n{file},1\n,2\n"), "line 3: has no \"path\""),
         (
             format!("path\n{file}\nfile:///etc/hostname\n"),
-            "line 3: names file:///etc/hostname, which a manifest",
+            "line 3: names file:///etc/hostname, which has an unsupported URL scheme",
         ),
         (
             format!("path\n{file}\n/etc/hostname\n"),
@@ -131,7 +131,7 @@ fn what_a_manifest_says_wrong_is_said_with_its_line() {
         ("path\nhttp://u:geheim@h:x/a\n".to_owned(), "line 2: names http://h:x/a, which has a port"),
         ("path\nhttp://169.254.169.254/latest/meta-data\n".to_owned(), "a link-local address"),
         ("path\nhttp://[::ffff:169.254.169.254]/latest\n".to_owned(), "a link-local address"),
-        (format!("path\n{url}/no.jpg?sig=geheim\n"), "data/no.jpg?, which is no file"),
+        (format!("path\n{url}/no.jpg?sig=geheim\n"), "data/no.jpg?, which is not an existing file"),
     ] {
         let path = served.write("data/wrong.csv", &text);
         let options =
@@ -230,7 +230,7 @@ fn changes_are_noticed() {
     assert_eq!(format!("{:?}", index.summaries().next().unwrap().origin), "Loaded");
     assert!(two_epochs(&pipeline(index, &options)) == expected);
     let others = [
-        (text.replacen("class0,", "class2,", 1), "labels its sample 0"),
+        (text.replacen("class0,", "class2,", 1), "for its sample 0"),
         (text.replacen(",0\n", ",7\n", 1), "other values in its column \"number\""),
         (text.lines().take(SAMPLES).map(|line| format!("{line}\n")).collect(), "lists 59 files"),
     ];

@@ -136,7 +136,7 @@ fn a_training_goes_on_by_the_blocks_that_it_began_with() {
     // On one rank with batches twice as large, and the same division.
     let doubled = LoaderOptions { batch_size: 16, ..options.clone() };
     let refused = dataset.pipeline(&doubled).resume(&state, 0, 1).map(drop).unwrap_err().to_string();
-    assert!(refused.contains("shuffle_ranks") && refused.contains("set 2"), "{refused}");
+    assert!(refused.contains("shuffle_ranks") && refused.contains("set shuffle_ranks=2"), "{refused}");
     let doubled = LoaderOptions { shuffle_ranks: Some(2), ..doubled };
     let mut on_one = rest(&dataset.pipeline(&doubled), 0, 1);
     let mut both = [rest(&on_two, 0, 2), rest(&on_two, 1, 2)].concat();
@@ -191,7 +191,11 @@ fn shards_that_are_sorted_by_class_are_told_of() {
         let index = scene.open().unwrap();
         by_blocks().check(&index).unwrap();
         let told = index.notices().take();
-        assert_eq!(told.iter().any(|message| message.contains("mostly of one class")), is_sorted, "{told:?}");
+        assert_eq!(
+            told.iter().any(|message| message.contains("mostly have the same class")),
+            is_sorted,
+            "{told:?}"
+        );
     }
 }
 

@@ -12,12 +12,12 @@ fn what_is_no_dataset_is_said_with_the_forms() {
     served.write("data/empty.txt", "# nothing\n");
     served.write("data/hello.html", "<p>hello");
     for (name, said) in [
-        ("data/other.txt", "line 2 names a file of another server"),
-        ("data/empty.txt", "names no shard"),
+        ("data/other.txt", "line 2 names a file on another server"),
+        ("data/empty.txt", "lists no shards"),
         ("data/none.txt", "404 Not Found"),
         ("data/none.tar", "does not exist"),
         ("none", "404 Not Found"),
-        ("none/", "name a shard, a list of shards"),
+        ("none/", "give a shard, a list of shards"),
     ] {
         let error = served.open(&served.url(name)).err().unwrap().to_string();
         assert!(error.contains(said) && error.contains(&served.url("")), "{name}: {error}");
@@ -42,7 +42,7 @@ fn braces_list_shards_of_a_server_that_shows_no_index_page() {
     assert_eq!(two_epochs(&pipeline(index, &options)), two_epochs(&local));
     for (pattern, said) in [
         ("data/shard-{000..003}.tar", "shard-003.tar: does not exist"),
-        ("data::{a,b}.tar", "joins places by `::`"),
+        ("data::{a,b}.tar", "joins several paths or URLs with `::`"),
     ] {
         let error = served.open(&url(pattern)).err().unwrap().to_string();
         assert!(error.contains(said) && !error.contains("geheim"), "{error}");
@@ -53,11 +53,11 @@ fn braces_list_shards_of_a_server_that_shows_no_index_page() {
 fn other_urls_and_lost_slashes_are_refused() {
     let served = Served::new(Dataset::shards(10, 10));
     for (root, said) in [
-        ("http:/127.0.0.1/data", "give the URL as a string"),
-        ("https:/127.0.0.1/data", "give the URL as a string"),
-        ("ftp://host/data", "cannot be read: give one of http://, https://, s3://"),
-        ("http://user:geheim@/data?sig=geheim", "no host"),
-        ("http://127.0.0.1:geheim/data", "a port that is no number"),
+        ("http:/127.0.0.1/data", "pass the URL as a string"),
+        ("https:/127.0.0.1/data", "pass the URL as a string"),
+        ("ftp://host/data", "has the unsupported URL scheme ftp://: give an http://, https://, s3://"),
+        ("http://user:geheim@/data?sig=geheim", "no valid host"),
+        ("http://127.0.0.1:geheim/data", "a port that is not a number"),
     ] {
         let error = served.open(root).err().unwrap().to_string();
         assert!(error.contains(said), "{root}: {error}");
@@ -97,9 +97,9 @@ fn proxies_are_asked_for_hosts_that_are_not_excepted() {
     assert!(stats.proxied == stats.requests && stats.with_credentials == stats.requests, "{stats:?}");
     let (fine, said) =
         bench(&served, elsewhere, &[("http_proxy", &proxy), ("no_proxy", "elsewhere.invalid")]);
-    assert!(!fine && said.contains("the host elsewhere.invalid cannot be found"), "{said}");
+    assert!(!fine && said.contains("the host elsewhere.invalid cannot be resolved"), "{said}");
     // The server is no proxy for encrypted connections, and says so.
     let (fine, said) = bench(&served, "https://elsewhere.invalid/data", &[("https_proxy", &proxy)]);
-    assert!(!fine && said.contains("the proxy does not connect to elsewhere.invalid:443"), "{said}");
+    assert!(!fine && said.contains("the proxy did not connect to elsewhere.invalid:443"), "{said}");
     assert!(!said.contains("geheim"), "{said}");
 }

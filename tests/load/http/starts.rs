@@ -54,8 +54,8 @@ fn wrong_answers_while_indexing_are_asked_for_again() {
 fn what_stays_wrong_while_indexing_is_said() {
     let served = Served::new(Dataset::shards(SAMPLES, 25));
     for (fault, said) in [
-        ("range-total:always:5", "it is written to"),
-        ("whole:always", "it must give ranges (tried 8 times)"),
+        ("range-total:always:5", "the file has changed"),
+        ("whole:always", "supports range requests (tried 8 times)"),
         ("status:always:403", "the credentials are missing"),
     ] {
         served.fail(&[&format!("/data/shard {fault}")]);
@@ -97,7 +97,7 @@ fn a_server_that_knows_neither_head_nor_ranges_is_asked_once() {
         let (url, gets) = plain_server(tells_length);
         let options = IndexOptions { directory: Some(directory.path().into()), ..IndexOptions::default() };
         let error = DatasetIndex::open(url.as_ref(), &options).err().unwrap().to_string();
-        assert!(error.ends_with("(206): it must give ranges"), "{error}");
+        assert!(error.ends_with("use a server that supports range requests"), "{error}");
         assert_eq!(gets.load(Ordering::SeqCst), 1, "{tells_length}");
     }
 }

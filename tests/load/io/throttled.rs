@@ -36,8 +36,8 @@ fn answers_come_no_earlier_than_a_slow_file_system_gives_them() {
     // There are two rounds of at most 16 requests, never faster than the bandwidth.
     let least = (bytes as f64 / 200e6).max(2.0 * 3e-3);
     assert!(took >= least, "{took} s for {bytes} bytes");
-    // Sums of seconds are rounded. That it is no longer than the run is shown beside `ParallelFsModel`, on a clock of the test's
-    // own.
+    // Sums of seconds are rounded. That it is no longer than the run is shown beside `ParallelFsModel`, on a clock of
+    // the test's own.
     assert!(stats.busy_seconds > least - 1e-9, "{stats:?}");
     assert!(reader.describe().ends_with("slowed to open 2ms, read 1ms, 200 MB/s"), "{}", reader.describe());
 }

@@ -79,7 +79,7 @@ fn check(name: &str, answers: Vec<Result<Vec<u8>, Error>>) -> Vec<u8> {
             }
             Err(error) => {
                 let said = error.to_string();
-                assert!(said.contains("is written to again and again while it is read"), "{name}: {said}");
+                assert!(said.contains("was written to during every attempt to read it"), "{name}: {said}");
             }
         }
     }

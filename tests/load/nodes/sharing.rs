@@ -187,7 +187,7 @@ fn what_cannot_be_is_said_before_anything_is_read() {
     let error = refused(with_cache(options(), |cache| cache.directory.fill = fill));
     assert!(error.starts_with("config: cache_fill: is ahead"), "{error}");
     let error = refused(LoaderOptions { peers: Peers { on: true, ..Peers::default() }, ..options() });
-    assert!(error.starts_with("config: peers: needs ranks that meet"), "{error}");
+    assert!(error.starts_with("config: peers: is supported only by loaders in Python"), "{error}");
 }
 
 /// What ranks on these nodes are told that cannot train together.
@@ -241,9 +241,9 @@ fn ranks_that_do_not_belong_together_are_all_told_so() {
     });
     for (what, said) in [
         ("the dataset's fingerprint is ", datasets),
-        ("train on the same: seed is ", settings),
-        ("train on the same: tls of peers is ", tls),
-        ("have one cache directory", directories),
+        ("have different settings: seed is ", settings),
+        ("have different settings: tls of peers is ", tls),
+        ("have the same cache directory", directories),
         ("give all ranks of a node the same directory and sizes", apart),
         ("give all ranks of a node the same directory and sizes", sizes),
     ] {

@@ -23,9 +23,9 @@ fn what_is_not_unpacked_whole_is_no_dataset() {
         "all that have names are whole"
     );
     let said = scene.error("index", "back", "data", &[]);
-    assert!(said.contains("is not unpacked whole") && said.contains("remove all of it"), "{said}");
+    assert!(said.contains("is not completely unpacked") && said.contains("remove the directory"), "{said}");
     let said = scene.error("unpack", "packed", "back", &[]);
-    assert!(said.contains("an earlier run did not finish there"), "{said}");
+    assert!(said.contains("an earlier run did not finish in it"), "{said}");
 
     fs::remove_dir_all(&back).unwrap();
     scene.json("unpack", "packed", "back", &[]);
@@ -47,7 +47,7 @@ fn what_fails_to_be_unpacked_is_no_dataset() {
     assert!(scene.error("unpack", "packed", "back", &[]).contains("is damaged"));
     assert!(scene.path("back/class/0.jpg").exists(), "what was written until then stays");
     let said = scene.error("index", "back", "data", &[]);
-    assert!(said.contains("is not unpacked whole"), "{said}");
+    assert!(said.contains("is not completely unpacked"), "{said}");
 }
 
 #[test]

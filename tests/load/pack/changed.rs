@@ -96,7 +96,7 @@ fn what_is_finished_is_not_called_a_success_whatever_is_there() {
         bytes[8] = version;
         fs::write(&shard, bytes).unwrap();
         let said = scene.error("pack", "data", "packed", &more);
-        assert!(said.contains("not whole any more") && said.contains("000000.packed"), "{version}: {said}");
+        assert!(said.contains("no longer intact") && said.contains("000000.packed"), "{version}: {said}");
     }
     fs::remove_file(&shard).unwrap();
     let said = scene.error("pack", "data", "packed", &more);

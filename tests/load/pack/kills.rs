@@ -78,7 +78,7 @@ fn what_was_begun_is_gone_on_with_only_where_nothing_has_changed() {
     let older = record.replace("\"version\":2", "\"version\":1");
     fs::write(scene.path("packed/foreload-packing.json"), older).unwrap();
     let said = scene.error("pack", "data", "packed", &more);
-    assert!(said.contains("begun by another version of this program"), "{said}");
+    assert!(said.contains("begun by another version of Foreload"), "{said}");
     fs::write(scene.path("packed/foreload-packing.json"), record).unwrap();
     fs::write(scene.path("packed/000001.packed.partial"), b"half").unwrap();
     let said = scene.error("pack", "data", "packed", &["--shard-size", "3000"]);
@@ -89,7 +89,7 @@ fn what_was_begun_is_gone_on_with_only_where_nothing_has_changed() {
     let lock = fs::File::open(scene.path("packed/foreload-packing.json")).unwrap();
     lock.lock().unwrap();
     let said = scene.error("pack", "data", "packed", &more);
-    assert!(said.contains("another `foreload pack` works on it"), "{said}");
+    assert!(said.contains("another `foreload pack` is using it"), "{said}");
     drop(lock);
     let report = scene.json("pack", "data", "packed", &more);
     assert!(report["samples_before"].as_u64().unwrap() > 0);

@@ -61,7 +61,7 @@ fn files_of_any_place_are_samples_in_the_order_of_the_rows() {
     alone.index().verify().unwrap();
     // Nothing is written by names that may lead anywhere.
     let said = scene.error("unpack", "packed", "back", &[]);
-    assert!(said.contains("which are not written again") && said.contains("--to tar"), "{said}");
+    assert!(said.contains("which unpacking cannot write") && said.contains("--to tar"), "{said}");
     assert!(!scene.path("back").exists());
     // What was packed is written as tar shards all the same.
     scene.json("pack", "packed", "tars", &["--to", "tar"]);

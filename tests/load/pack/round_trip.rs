@@ -124,9 +124,9 @@ fn nothing_is_packed_over_something_else() {
     odd_folder(&scene);
     scene.write("other/file", b"");
     for (from, into, why) in [
-        ("data", "other", "holds something else (file)"),
-        ("data", "data/packed", "one within the other"),
-        ("data", ".", "one within the other"),
+        ("data", "other", "contains something else (file)"),
+        ("data", "data/packed", "the same directory or nested"),
+        ("data", ".", "the same directory or nested"),
         ("none", "packed", "does not exist"),
     ] {
         let said = scene.error("pack", from, into, &[]);
@@ -134,10 +134,10 @@ fn nothing_is_packed_over_something_else() {
     }
     let first = scene.json("pack", "data", "packed", &["--shard-size", "5000"]);
     let before = tree(&scene.path("packed"));
-    assert!(scene.error("pack", "packed", "twice", &[]).contains("is packed already"));
+    assert!(scene.error("pack", "packed", "twice", &[]).contains("is already a packed dataset"));
     assert!(scene.error("unpack", "packed", "other", &[]).contains("is not empty"));
-    assert!(scene.error("unpack", "packed", "packed/back", &[]).contains("one within the other"));
-    assert!(scene.error("unpack", "data", "back", &[]).contains("is no packed dataset"));
+    assert!(scene.error("unpack", "packed", "packed/back", &[]).contains("the same directory or nested"));
+    assert!(scene.error("unpack", "data", "back", &[]).contains("is not a packed dataset"));
     // What is finished is left as it is, and a dataset that has changed is not mixed with what it was.
     let again = scene.json("pack", "data", "packed", &["--shard-size", "5000"]);
     assert_eq!((&again["samples_before"], &again["bytes"]), (&first["samples"], &first["bytes"]));

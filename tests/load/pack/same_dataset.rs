@@ -163,7 +163,7 @@ fn samples_are_named_as_before() {
     fs::write(dataset.beside("list.txt"), "class0/nobody.jpg\n").unwrap();
     let options = LoaderOptions { files: Some(dataset.beside("list.txt")), ..small_images() };
     let said = open(&dataset, &into, &options).err().unwrap().to_string();
-    assert!(said.contains(&format!("written like {:?}", name(0))), "{said}");
+    assert!(said.contains(&format!("have names like {:?}", name(0))), "{said}");
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn what_is_not_finished_or_was_packed_for_something_else_says_so() {
         DatasetIndex::open(root, &options).map(|index| index.len()).unwrap_err().to_string()
     };
     let said = refused(&into, Contents::Files);
-    assert!(said.contains("pack it by `foreload pack --files`"), "{said}");
+    assert!(said.contains("pack it with `foreload pack --files`"), "{said}");
     let said = refused(&into.join("000000.packed"), Contents::Images);
     assert!(said.contains("is a shard of a packed dataset"), "{said}");
     let summary = open(&dataset, &into, &small_images()).unwrap().index().summaries().next().unwrap();
@@ -199,7 +199,7 @@ fn what_is_not_finished_or_was_packed_for_something_else_says_so() {
     // A shard that is another one than the manifest means is no part of the dataset.
     fs::copy(into.join("000001.packed"), into.join("000000.packed")).unwrap();
     let said = refused(&into, Contents::Images);
-    assert!(said.contains("000000.packed") && said.contains("is not the shard"), "{said}");
+    assert!(said.contains("000000.packed") && said.contains("does not match its entry"), "{said}");
     fs::rename(into.join("foreload-packed.json"), into.join("foreload-packing.json")).unwrap();
     let said = refused(&into, Contents::Images);
     assert!(said.contains("is not finished: run `foreload pack` again"), "{said}");

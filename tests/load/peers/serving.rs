@@ -266,8 +266,8 @@ fn answers_wake_who_listens_and_the_waker_wakes_who_waits() {
 fn settings_that_cannot_work_are_refused() {
     let server = server(TestShelf::in_memory(1));
     for (listen, remedy) in [
-        (server.address(), "give each loader a port of its own"),
-        ("192.0.2.1:0".parse().unwrap(), "give an address of this machine"),
+        (server.address(), "give each loader its own port"),
+        ("192.0.2.1:0".parse().unwrap(), "use an address of this machine"),
     ] {
         let error = Server::start(ServerOptions::new(listen, token())).err().expect("refused").to_string();
         let refused = format!("config: peers: listen: cannot listen on {listen}: ");

@@ -47,7 +47,7 @@ fn a_stranger_gets_401_and_nothing_else_whatever_is_asked() {
     wait_until("a trial is refused, too", || client.ask(0, 1) == Err(Miss::Refused));
     wait_until("another trial is refused", || client.ask(0, 1) == Err(Miss::Refused));
     let notices = client.notices.take();
-    assert!(notices.len() == 1 && notices[0].contains("same token"), "{notices:?}");
+    assert!(notices.len() == 1 && notices[0].contains("same start of the job"), "{notices:?}");
     assert!(!notices[0].contains(options.token.reveal()));
 }
 

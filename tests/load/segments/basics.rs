@@ -66,7 +66,7 @@ fn places_that_no_sample_has_are_refused_by_the_segments_name() {
         ];
         for wrong in wrong {
             let error = store.read(&wrong).unwrap_err().to_string();
-            assert!(error.contains(".seg has no sample of "), "{published}: {error}");
+            assert!(error.contains(".seg no longer has a sample of "), "{published}: {error}");
         }
         store.publish().unwrap();
     }
@@ -81,24 +81,24 @@ fn a_directory_is_for_one_process_and_for_stores_alone() {
     };
     let own = small(directory.path().join("own"), PLENTY);
     let store = open(&own);
-    assert!(refused(&own).contains("is in use by another process: give each process a directory of its own"));
+    assert!(refused(&own).contains("is in use by another process: choose a directory for each process"));
     drop(store);
     drop(open(&own));
     let foreign = directory.path().join("foreign");
     fs::create_dir(&foreign).unwrap();
     fs::write(foreign.join("00000001.seg"), b"somebody's").unwrap();
-    assert!(refused(&small(&foreign, PLENTY)).contains("another program's: choose another directory"));
+    assert!(refused(&small(&foreign, PLENTY)).contains("another program: choose another directory"));
     assert_eq!(fs::read(foreign.join("00000001.seg")).unwrap(), b"somebody's");
     for (name, content) in [("cache", b"FLCACHE\n________________".to_vec()), ("text", b"hello".to_vec())] {
         let path = directory.path().join(name);
         fs::create_dir(&path).unwrap();
         fs::write(path.join("lock"), content).unwrap();
-        assert!(refused(&small(&path, PLENTY)).contains("is not Foreload's"));
+        assert!(refused(&small(&path, PLENTY)).contains("is not a file of Foreload"));
     }
     let mut version = fs::read(own.directory.join("lock")).unwrap();
     version[8] = 9;
     fs::write(own.directory.join("lock"), version).unwrap();
-    assert!(refused(&own).contains("has format 9, this program's is 1: choose another directory"));
+    assert!(refused(&own).contains("has format 9, but this program uses 1: choose another directory"));
     assert!(refused(&small(directory.path().join("x"), 1000)).starts_with("config: capacity: is 1000 bytes"));
 }
 
@@ -117,7 +117,7 @@ fn what_is_full_says_so_and_takes_again_what_is_freed() {
         };
         assert_eq!((full.quota, full.path.as_path()), (1 << 20, options.directory.as_path()));
         let message = Error::from(full).to_string();
-        assert!(message.contains(" of its 1048576 are free: give it more, or keep less"), "{message}");
+        assert!(message.contains(" of 1048576 are free: raise its size, or keep less"), "{message}");
         // All but a twentieth is used, and what is kept free is enough to withdraw everything.
         assert!(store.live_bytes() > 800_000, "{}", store.live_bytes());
         assert!(matches!(store.append(&huge()), Err(AppendError::Full(_))));
@@ -241,6 +241,6 @@ fn readers_are_never_led_to_what_took_a_segments_place() {
     assert_eq!((to.segment, to.length, to.crc), (places[3].segment, places[3].length, places[3].crc));
     assert!(store.read(&places[3]).is_err() && reader.is_gone(before.file) && reader.gone() > gone);
     let error = read_blocking(&*reader, before).unwrap_err().to_string();
-    assert!(error.contains("a segment that is gone"), "{error}");
+    assert!(error.contains("a segment that was removed"), "{error}");
     assert!(read_blocking(&*reader, store.extent(&to).unwrap()).unwrap() == record(3).bytes());
 }

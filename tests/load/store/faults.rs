@@ -69,7 +69,7 @@ fn a_drive_that_only_fails_is_left_alone() {
     assert_eq!(world.check(&store, "nothing can be written"), 0);
     let stats = store.stats();
     assert!(stats.write_errors >= 1 && stats.dropped_off > 0 && stats.used_bytes == 0, "{stats:?}");
-    assert!(store.last_error().unwrap().ends_with("(os error 5); filling the cache pauses"));
+    assert!(store.last_error().unwrap().ends_with("(os error 5); nothing is cached for a while"));
 }
 
 #[test]

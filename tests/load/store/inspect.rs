@@ -78,8 +78,8 @@ fn one_dataset_of_several() {
     drop(store);
     assert_eq!(contents(&one.cache()).unwrap().datasets.len(), 2);
     let refused = |which: &str| clear(&one.cache(), Some(which)).unwrap_err().to_string();
-    assert!(refused("nothing").contains("give a path or the beginning of a fingerprint"));
-    assert!(refused("").contains("give a path"));
+    assert!(refused("nothing").contains("characters of its fingerprint"));
+    assert!(refused("").contains("give the path"));
     assert_eq!(contents(&one.cache()).unwrap().datasets.len(), 2, "nothing was removed");
     let fingerprint = other.index.fingerprint().to_string();
     let cleared = clear(&one.cache(), Some(&fingerprint[..12])).unwrap();
@@ -88,7 +88,7 @@ fn one_dataset_of_several() {
     assert_eq!(left.samples, 200);
     let path = one.base.join("index/../data");
     assert_eq!(clear(&one.cache(), path.to_str()).unwrap().datasets[0].samples, 200);
-    assert_eq!(refused("data"), "config: dataset: is \"data\", and the cache is empty");
+    assert_eq!(refused("data"), "config: dataset: is \"data\", but the cache is empty");
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn the_beginning_of_two_fingerprints_is_neither() {
     let twin = world.cache().join(format!("{}{}", &one.key[..8], "0".repeat(24)));
     fs::create_dir(&twin).unwrap();
     let error = clear(&world.cache(), Some(&one.key[..8])).unwrap_err().to_string();
-    assert!(error.contains("is the beginning of") && error.contains("give more"), "{error}");
+    assert!(error.contains("matches several datasets") && error.contains("give more"), "{error}");
     assert!(twin.exists() && world.segments().len() > 1);
 }
 
@@ -142,12 +142,12 @@ fn what_is_no_cache_is_left_alone() {
         let refused = [contents(&path).map(drop), clear(&path, None).map(drop)];
         for error in refused {
             let error = error.unwrap_err().to_string();
-            assert!(error.contains("is no cache of Foreload"), "{error}");
+            assert!(error.contains("is not a cache of Foreload"), "{error}");
         }
     }
     fs::write(world.base.join("data/lock"), "somebody else's, and long enough to be a header").unwrap();
     assert!(
-        clear(&world.base.join("data"), None).unwrap_err().to_string().contains("is no cache of Foreload")
+        clear(&world.base.join("data"), None).unwrap_err().to_string().contains("is not a cache of Foreload")
     );
     assert!(world.base.join("data/all.tar").exists());
 }

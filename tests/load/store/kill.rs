@@ -77,8 +77,8 @@ fn kill_many(cache: &Path, exact: bool) {
         for child in children {
             // A child is killed sometimes while it starts, mostly while it fills, also when all is full.
             let longest = [4, 60, 400, 2000][random.below(4) as usize];
-            let is_in_use = await_steps(&mut steps, 1 + random.below(longest), look);
-            assert!(is_in_use, "{what}: the children have ended");
+            let are_there = await_steps(&mut steps, 1 + random.below(longest), look);
+            assert!(are_there, "{what}: the children have ended");
             child.kill();
             look();
         }

@@ -19,8 +19,8 @@ fn refused(world: &World, options: &StoreOptions) -> String {
 fn a_quota_below_the_smallest_that_works() {
     let world = World::new(1, 50, 9000);
     // The largest sample, 28 bytes of table and 64 of trailer take three pages.
-    let expected = "config: cache_size: is 12287 bytes, must be at least 12288: a segment with the largest sample, \
-        which has 9000";
+    let expected = "config: cache_size: is 12287 bytes, must be at least 12288, to hold a segment with the largest \
+        sample (9000 bytes)";
     assert_eq!(refused(&world, &world.options(12_287)), expected);
     assert!(!world.cache().exists(), "nothing was made");
     let store = world.open(12_288);
@@ -49,13 +49,13 @@ fn somebody_elses_directory_or_another_format() {
     let lock = world.cache().join("lock");
     fs::write(&lock, "42\n").unwrap();
     let error = refused(&world, &world.options(1 << 20));
-    assert!(error.starts_with("cache: ") && error.contains("is not Foreload's"), "{error}");
+    assert!(error.starts_with("cache: ") && error.contains("is not a lock file of Foreload"), "{error}");
     assert_eq!(fs::read(&lock).unwrap(), b"42\n");
     fs::remove_file(&lock).unwrap();
     drop(world.open(1 << 20));
     File::options().write(true).open(&lock).unwrap().write_all_at(&[9], 8).unwrap();
     let error = refused(&world, &world.options(1 << 20));
-    assert!(error.contains("has format 9, this program's is 4"), "{error}");
+    assert!(error.contains("has cache format 9, but this version of Foreload uses 4"), "{error}");
 }
 
 #[test]
@@ -115,10 +115,7 @@ fn what_a_read_only_file_system_has_is_read() {
         make_read_only(path);
         let store = world.open_with(&options);
         let said = world.index.notices().take();
-        assert!(
-            said[0].contains("can only be read") && said[0].contains("Read-only file system"),
-            "{said:?}"
-        );
+        assert!(said[0].contains("is read-only") && said[0].contains("Read-only file system"), "{said:?}");
         assert_eq!(world.check(&store, "read only"), 12);
         assert_eq!(store.offer(0, 15, world.version(), world.bytes(15)), Offer::Off);
         store.flush();

@@ -384,7 +384,7 @@ impl Rules {
             }
             let seen = self.seen[number];
             self.seen[number] += 1;
-            let with_probability = match fault.when {
+            let happens = match fault.when {
                 When::Always => true,
                 When::Rate(rate) => {
                     let drawn = hash(&(self.seed, number, object, before)) >> 11;
@@ -394,7 +394,7 @@ impl Rules {
                 When::FirstOfEach(first) => before < first,
                 When::After(first) => seen >= first,
             };
-            if with_probability {
+            if happens {
                 drawn.push(fault.kind.clone());
             }
         }

@@ -1,8 +1,9 @@
 //! A read-only view of a directory through FUSE, as slow as a parallel file system. What the program meets there is
 //! real to its last system call, io_uring's way into the kernel's worker threads included.
 //!
-//! Opening a file and every read of it wait in the queues of one [`ParallelFsModel`]. Listing directories and asking for attributes
-//! is free, and the page cache is passed by: each byte that a process asks for is counted and waited for.
+//! Opening a file and every read of it wait in the queues of one [`ParallelFsModel`]. Listing directories and asking
+//! for attributes is free, and the page cache is passed by: each byte that a process asks for is counted and waited
+//! for.
 
 mod later;
 mod tree;

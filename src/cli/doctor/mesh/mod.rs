@@ -41,30 +41,29 @@ const CONNECTIONS_BESIDE: usize = 64;
 const NAMED_PROBLEMS: usize = 4;
 
 /// The remedy for unreachable nodes.
-const REMEDY: &str = "see whether a firewall lies between (--listen ADDRESS:PORT fixes the port that it must let \
-                      through), whether the addresses are those by which the nodes reach one another (--listen ADDRESS \
-                      gives others), and whether all processes still run";
+const REMEDY: &str = "check for a firewall (--listen ADDRESS:PORT sets the port to open), that the nodes can reach one \
+                      another at these addresses (--listen ADDRESS sets others), and that all processes still run";
 
 /// The arguments of `foreload doctor` that concern a network.
 #[derive(clap::Args, Debug)]
 #[command(next_help_heading = "The network between nodes")]
 pub(super) struct MeshArgs {
     /// Measure the network between the nodes of a job instead: the command runs on all of them, started by torchrun,
-    /// mpirun or srun. Where they offer nothing to meet by, as srun, ranks meet in the DIRECTORY, which all nodes share
+    /// mpirun or srun. Launchers without a rendezvous, such as srun, need a DIRECTORY that all nodes share
     #[arg(long, value_name = "DIRECTORY", require_equals = true, conflicts_with = "path")]
     pub(super) peers: Option<Option<PathBuf>>,
     #[command(flatten)]
     nodes: NodeArgs,
-    /// The bytes of a sample, e.g. 110KB, which is ImageNet's mean; at most 64 MiB
+    /// Bytes of a sample, e.g. 110KB, which is ImageNet's mean; at most 64 MiB
     #[arg(long, default_value = "110KB", value_name = "BYTES", value_parser = sample_size)]
     sample_size: u32,
-    /// How long to measure in all, e.g. 4s; nodes that cannot be reached take longer
+    /// How long to measure in total, e.g. 4s; nodes that cannot be reached take longer
     #[arg(long, default_value = "4s", value_name = "TIME", value_parser = measuring_time)]
     seconds: Duration,
-    /// The most other nodes that each node reads from
+    /// Maximum number of other nodes that each node reads from
     #[arg(long, default_value_t = 16, value_name = "NODES", value_parser = clap::value_parser!(u64).range(1..))]
     rounds: u64,
-    /// How long to wait for nodes that do not start, or die, e.g. 60s
+    /// How long to wait for nodes that do not start or have failed, e.g. 60s
     #[arg(long, default_value = "60s", value_name = "TIME",
           value_parser = |text: &str| parse_duration("patience", text))]
     patience: Duration,
@@ -171,7 +170,7 @@ fn measure_all(args: &MeshArgs, ranks: &Ranks) -> Result<Option<MeshSummary>> {
     let (hellos, mut met) = ranks.meet("doctor, which nodes there are", &own)?;
     if let Some(rank) = hellos.iter().position(|hello| hello.terms != own.terms) {
         let message = format!(
-            "rank {rank} and rank {} measure by different settings or versions; start all by the same command",
+            "rank {rank} and rank {} have different settings or versions; start all with the same command",
             ranks.place.rank
         );
         return Err(Error::config("peers", message));
@@ -206,7 +205,7 @@ fn measure_all(args: &MeshArgs, ranks: &Ranks) -> Result<Option<MeshSummary>> {
         let (rank, MeshEndpoint { address, pin, error }) =
             (first_of(node), &endpoints[first_of(node) as usize]);
         let Some(address) = *address else {
-            let why = error.as_deref().unwrap_or("it does not listen");
+            let why = error.as_deref().unwrap_or("it is not listening");
             return Err(Error::config("peers", format!("node {name} (rank {rank}): {why}")));
         };
         nodes.push(MeshNode { name, rank, address });

@@ -213,8 +213,8 @@ fn problems(nodes: &[MeshNode], links: &[MeshRead<'_>]) -> Vec<String> {
     });
     let narrow = small_alone.iter().map(|&(reader, link)| {
         format!(
-            "small samples come from {} to {}, and others do not ({}): see whether all that lies between passes \
-             packets as large as the nodes send (their MTU)",
+            "small samples from {} reach {}, but large ones do not ({}): check that all devices between them pass \
+             packets as large as the nodes' MTU",
             told(&nodes[link.from]),
             nodes[reader].name,
             reasons(&[(reader, link)])
@@ -226,7 +226,7 @@ fn problems(nodes: &[MeshNode], links: &[MeshRead<'_>]) -> Vec<String> {
 /// The first sentences, and the number of the remaining ones.
 pub(super) fn first_of(sentences: &[String], most: usize) -> Vec<String> {
     let more = sentences.len().saturating_sub(most);
-    let rest = (more > 0).then(|| format!("and {more} more such lines; --json has all"));
+    let rest = (more > 0).then(|| format!("and {more} more lines like these; --json lists all"));
     sentences.iter().take(most).cloned().chain(rest).collect()
 }
 
@@ -323,11 +323,11 @@ pub(super) mod tests {
         let missed = BTreeMap::from([("timeout".to_owned(), 16)]);
         let link = LinkMeasure { from: 1, alone: 100, missed, ..LinkMeasure::default() };
         let told = problems(&nodes, &[(0, &link)]);
-        let start = "small samples come from b (10.0.0.2:7100) to a, and others do not (16 timeout)";
+        let start = "small samples from b (10.0.0.2:7100) reach a, but large ones do not (16 timeout)";
         assert!(told.len() == 1 && told[0].starts_with(start), "{told:?}");
         assert_eq!(
             first_of(&["x".to_owned(), "y".to_owned()], 1),
-            ["x", "and 1 more such lines; --json has all"]
+            ["x", "and 1 more lines like these; --json lists all"]
         );
     }
 

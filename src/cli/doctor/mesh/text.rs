@@ -26,11 +26,10 @@ pub(super) fn describe(summary: &MeshSummary) -> String {
     )];
     match summary.place {
         WhereNodesAre::OneNode => {
-            lines.push("all nodes are one host: this measures its loopback, and no network".to_owned());
+            lines.push("all nodes are one host: this measures its loopback, not a network".to_owned());
         }
         WhereNodesAre::OneMachine => lines.push(
-            "all nodes are on one machine, with networks of their own: what is between them is no wire"
-                .to_owned(),
+            "all nodes are containers on one machine: this measures a virtual network, not a wire".to_owned(),
         ),
         WhereNodesAre::Apart => {}
     }
@@ -39,7 +38,7 @@ pub(super) fn describe(summary: &MeshSummary) -> String {
     lines.push(String::new());
     let slow = summary.slow_links().into_iter().map(|link| {
         format!(
-            "slow: {} reads from {} at {}/s ({:.0} samples/s), half of the small samples within {}",
+            "slow: {} reads from {} at {}/s ({:.0} samples/s), median of small samples {}",
             link.node,
             link.from,
             output::bytes(link.bytes_per_s as u64),
@@ -52,7 +51,7 @@ pub(super) fn describe(summary: &MeshSummary) -> String {
     let lost = reached.filter(|link| !link.failed.is_empty()).map(|link| {
         let why: Vec<String> =
             link.failed.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
-        format!("lost: not all samples came from {} to {}: {}", link.from, link.node, why.join(", "))
+        format!("lost: some samples from {} did not reach {}: {}", link.from, link.node, why.join(", "))
     });
     lines.extend(first_of(&lost.collect::<Vec<_>>(), NAMED_LINKS));
     let broken = summary.problems.iter().map(|problem| format!("broken: {problem}"));
@@ -69,8 +68,8 @@ fn verdict(summary: &MeshSummary) -> Vec<String> {
     let Some(slowest) = summary.nodes.iter().min_by(slowest) else { return Vec::new() };
     let median = summary.median_samples_per_s;
     let mut lines = vec![format!(
-        "for training: at {} a sample half of the nodes get {median:.0} samples/s ({}/s) and more while all read at \
-         once; the slowest, {}, gets {:.0}, and in a training the others wait for it",
+        "for training: with samples of {}, the median node gets {median:.0} samples/s ({}/s) while all read at once; \
+         the slowest, {}, gets {:.0}, and the others would wait for it",
         output::bytes(bytes as u64),
         output::bytes((median * bytes) as u64),
         slowest.node,
@@ -79,7 +78,7 @@ fn verdict(summary: &MeshSummary) -> Vec<String> {
     let busy = summary.nodes.iter().filter(|node| node.processors >= BUSY).count();
     if 2 * busy > summary.nodes.len() {
         lines.push(format!(
-            "the processors limit this, not the network: reading and giving kept more than {BUSY} of them busy on \
+            "the processors limit this, not the network: reading and serving kept more than {BUSY} of them busy on \
              {busy} nodes"
         ));
     }
@@ -88,7 +87,7 @@ fn verdict(summary: &MeshSummary) -> Vec<String> {
 
 fn table(nodes: &[NodeSummary]) -> Vec<String> {
     let columns =
-        ["node", "address", "half within", "99 % within", "bytes", "samples/s", "CPU a sample", "failed"];
+        ["node", "address", "median", "99 % within", "bytes", "samples/s", "CPU a sample", "failed"];
     let mut rows = vec![columns.map(String::from)];
     let mut shown: Vec<&NodeSummary> = nodes.iter().collect();
     let rest = nodes.len().saturating_sub(SHOWN);
@@ -99,7 +98,7 @@ fn table(nodes: &[NodeSummary]) -> Vec<String> {
     rows.extend(shown.into_iter().map(row));
     let mut lines = output::table(&rows);
     if rest > 0 {
-        lines.push(format!("and {rest} nodes that were faster; --json has all"));
+        lines.push(format!("and {rest} faster nodes; --json lists all"));
     }
     lines
 }
@@ -132,10 +131,10 @@ mod tests {
         }));
         for line in [
             "foreload 0: 3 nodes, each read samples of 110 KB from 2 of 2 others, 8 connections, not encrypted",
-            "slow: c reads from b at 11.0 MB/s (100 samples/s), half of the small samples within 100 µs",
+            "slow: c reads from b at 11.0 MB/s (100 samples/s), median of small samples 100 µs",
             "broken: node b (10.0.0.2:7100) cannot be reached from a, though from 1 other node (2 timeout)",
-            "for training: at 110 KB a sample half of the nodes get 1000 samples/s (110 MB/s) and more while all read \
-             at once; the slowest, c, gets 550, and in a training the others wait for it",
+            "for training: with samples of 110 KB, the median node gets 1000 samples/s (110 MB/s) while all read at \
+             once; the slowest, c, gets 550, and the others would wait for it",
         ] {
             assert!(report.contains(line), "{line}\nis not in\n{report}");
         }
@@ -144,6 +143,6 @@ mod tests {
     #[test]
     fn of_many_nodes_the_slowest_are_shown() {
         let report = describe(&mesh(26, |reader, _| 1000 - reader as u64));
-        assert!(report.contains("and 2 nodes that were faster") && !report.contains("\nb "), "{report}");
+        assert!(report.contains("and 2 faster nodes") && !report.contains("\nb "), "{report}");
     }
 }

@@ -104,7 +104,7 @@ impl BatchReader<'_, '_> {
             return Ok(BufferBytes::Lie { offset, length });
         };
         let Some(packed) = length.checked_sub(8) else {
-            return Err(self.damaged("a compressed buffer does not say how long it is"));
+            return Err(self.damaged("a compressed buffer states no valid length"));
         };
         let stated = self.file.read(offset, 8)?;
         let stated = stated.first_chunk().map_or(0, |bytes| i64::from_le_bytes(*bytes));
@@ -113,7 +113,7 @@ impl BatchReader<'_, '_> {
             (_, Ok(unpacked)) => {
                 Ok(BufferBytes::Packed { block: BlockSource { offset: offset + 8, unpacked, codec }, packed })
             }
-            _ => Err(self.damaged("a compressed buffer does not say how long it is")),
+            _ => Err(self.damaged("a compressed buffer states no valid length")),
         }
     }
 
@@ -133,7 +133,7 @@ impl BatchReader<'_, '_> {
         if packed.max(block.unpacked) > LARGEST_BLOCK {
             let (bytes, most) = (packed.max(block.unpacked), LARGEST_BLOCK >> 20);
             return Err(ColumnFault::Refused(format!(
-                "one of its compressed buffers has {bytes} bytes: {most} MiB are the most, so write smaller batches"
+                "one of its compressed buffers has {bytes} bytes, the limit is {most} MiB: write smaller batches"
             )));
         }
         let bytes = self.packed(block, packed)?;
@@ -150,7 +150,7 @@ impl BatchReader<'_, '_> {
     fn packed(&mut self, block: BlockSource, packed: u64) -> Result<Vec<u8>, ColumnFault> {
         if packed > LARGEST_BLOCK {
             let most = LARGEST_BLOCK >> 20;
-            let message = format!("a packed buffer of {packed} bytes: {most} MiB are the most");
+            let message = format!("a compressed buffer of {packed} bytes: the limit is {most} MiB");
             return Err(Malformed { offset: block.offset, message }.into());
         }
         self.limits.take_bytes(packed.saturating_add(block.unpacked), block.offset)?;
@@ -163,7 +163,7 @@ impl BatchReader<'_, '_> {
             return Err(self.damaged("a batch has fewer columns than its schema"));
         };
         if rows != self.batch.rows {
-            return Err(self.damaged("a column has not a value for each row"));
+            return Err(self.damaged("a column does not have one value for each row"));
         }
         if missing == 0 || rows == 0 {
             return Ok(None);
@@ -219,7 +219,7 @@ impl BatchReader<'_, '_> {
                     cells.push(match (there(row), number) {
                         (true, Ok(number)) => Some(number),
                         (true, Err(_)) => {
-                            let why = "it holds whole numbers above 2^63 - 1, which cannot be given";
+                            let why = "it holds integers above 2^63 - 1, which int64 cannot represent";
                             return Err(ColumnFault::Refused(why.to_owned()));
                         }
                         (false, _) => None,
@@ -248,7 +248,7 @@ impl BatchReader<'_, '_> {
                 let offsets = (0..=rows).map(|row| row * u64::from(length));
                 self.append_bytes(place, 1, offsets, false, present, cells)?;
             }
-            _ => unreachable!("values and cells are both by what the column holds"),
+            _ => unreachable!("the type of the column determines both its values and its cells"),
         }
         Ok(())
     }
@@ -277,7 +277,7 @@ impl BatchReader<'_, '_> {
         let mut start = offsets.next().unwrap_or(0);
         for (row, end) in offsets.enumerate() {
             if start > end || end > length {
-                return Err(self.damaged("a value goes on beyond the end of its buffer"));
+                return Err(self.damaged("a value extends beyond the end of its buffer"));
             }
             let value = match &unpacked {
                 _ if present.is_some_and(|present| !present[row]) => None,
@@ -305,7 +305,7 @@ impl BatchReader<'_, '_> {
         cells: &mut GatheredCells,
     ) -> Result<(), ColumnFault> {
         let GatheredCells::Integers(numbers) = numbers else {
-            unreachable!("a dictionary is asked by whole numbers")
+            unreachable!("the keys of a dictionary are integers")
         };
         for number in numbers {
             let place = number.map(|number| usize::try_from(number).unwrap_or(usize::MAX));
@@ -322,10 +322,10 @@ impl BatchReader<'_, '_> {
                     }
                     value.is_some()
                 }
-                _ => unreachable!("the values of a dictionary are the column's"),
+                _ => unreachable!("the values of a dictionary have the type of the column"),
             };
             if !found {
-                return Err(self.damaged("a column refers to a value that its dictionary has not"));
+                return Err(self.damaged("a column refers to a value that its dictionary does not have"));
             }
         }
         Ok(())

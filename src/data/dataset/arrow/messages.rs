@@ -85,7 +85,7 @@ fn read_stream(file: &mut TableFile<'_>, limits: &mut TableLimits) -> Result<Arr
 fn read_file(file: &mut TableFile<'_>, limits: &mut TableLimits) -> Result<ArrowMessages, Malformed> {
     let size = file.size();
     if size < 18 {
-        return Err(damaged(size, "an Arrow file that was cut off"));
+        return Err(damaged(size, "a truncated Arrow file"));
     }
     let tail_at = size - 10;
     let tail = file.read(tail_at, 10)?;
@@ -94,7 +94,7 @@ fn read_file(file: &mut TableFile<'_>, limits: &mut TableLimits) -> Result<Arrow
     };
     let length = u64::from(u32::from_le_bytes(*length));
     let Some(footer_at) = tail_at.checked_sub(length).filter(|&at| at >= 8 && length <= LARGEST) else {
-        return Err(damaged(tail_at, "an Arrow footer that is larger than can be"));
+        return Err(damaged(tail_at, "the stated length of the Arrow footer exceeds the file or the limit"));
     };
     let bytes = file.read(footer_at, length)?;
     let wrong = || damaged(footer_at, "an Arrow footer that cannot be read");
@@ -108,7 +108,7 @@ fn read_file(file: &mut TableFile<'_>, limits: &mut TableLimits) -> Result<Arrow
             let message = ArrowMessage::read(file, at, footer_at, limits)?;
             let batch = message.ok_or_else(|| damaged(at, "a batch is missing"))?.batch(limits)?;
             if (batch.what == BatchUse::Rows) != is_rows {
-                return Err(damaged(at, "a batch is not what the footer says"));
+                return Err(damaged(at, "a batch is of another kind than the footer states"));
             }
             batches.push(batch);
         }
@@ -119,7 +119,7 @@ fn read_file(file: &mut TableFile<'_>, limits: &mut TableLimits) -> Result<Arrow
 fn schema(schema: FlatTable<'_>, version: i16, offset: u64) -> Result<ArrowSchema, Malformed> {
     // The numbers of versions are one lower than their names. Versions before 4 had other buffers.
     if !(3..=4).contains(&version) {
-        let message = format!("an Arrow table of version {}: 4 and 5 can be read", i32::from(version) + 1);
+        let message = format!("an Arrow table of version {}: only 4 and 5 are read", i32::from(version) + 1);
         return Err(Malformed { offset, message });
     }
     let read = ArrowSchema::read(schema, version);
@@ -136,7 +136,7 @@ impl ArrowMessage {
     ) -> Result<Option<Self>, Malformed> {
         let wrong = |what| damaged(offset.min(end), what);
         if offset >= end {
-            return Err(wrong("an Arrow stream without a mark at its end, which was cut off"));
+            return Err(wrong("a truncated Arrow stream, without an end mark"));
         }
         let head = file.read(offset, (end - offset).min(8))?;
         let number = |at: usize| head.get(at..)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
@@ -146,7 +146,7 @@ impl ArrowMessage {
             length => (length, offset + 4),
         };
         let length = match length {
-            None => return Err(wrong("an Arrow message that was cut off")),
+            None => return Err(wrong("a truncated Arrow message")),
             Some(0) => return Ok(None),
             Some(length) => u64::from(length),
         };
@@ -161,7 +161,7 @@ impl ArrowMessage {
         let end = body_length.and_then(|length| body.checked_add(length)).filter(|&ends| ends <= end);
         match end {
             Some(end) => Ok(Some(Self { bytes, offset, body, end })),
-            None => Err(wrong("an Arrow message that cannot be read, or was cut off")),
+            None => Err(wrong("an Arrow message that is malformed or truncated")),
         }
     }
 
@@ -180,7 +180,7 @@ impl ArrowMessage {
     }
 
     fn batch(&self, limits: &mut TableLimits) -> Result<ArrowBatch, Malformed> {
-        let wrong = || damaged(self.offset, "an Arrow message that is no batch");
+        let wrong = || damaged(self.offset, "an Arrow message that is not a batch");
         if let Some(rows) = self.header(3) {
             return self.batch_of(rows, BatchUse::Rows, limits)?.ok_or_else(wrong);
         }

@@ -177,7 +177,7 @@ impl ArrowSchema {
                     (FieldDictionary::Refused(why), _) => Err(why),
                     (_, FieldBuffers::Leaf(content)) => content,
                     (_, FieldBuffers::Struct) => {
-                        Err("it holds structs by a dictionary, which cannot be read".to_owned())
+                        Err("it holds dictionary-encoded structs, which cannot be read".to_owned())
                     }
                     (_, FieldBuffers::Other { what, .. }) => {
                         Err(format!("it holds {what}, which cannot be read"))
@@ -204,7 +204,7 @@ impl ArrowSchema {
                 }
             }
             if depth >= DEEPEST {
-                return Err("its schema has structs that lie in one another too deeply");
+                return Err("its schema nests structs too deeply (at most 32 levels)");
             }
             let in_bytes_and_path = is_bytes_and_path(field).ok_or(DAMAGED)?;
             open.push(OpenField { field, next: 0, path, structs: inner, is_refused, in_bytes_and_path });
@@ -237,7 +237,7 @@ fn integer(kind: FlatTable<'_>) -> Option<Result<ArrowContent, String>> {
 fn integer_of(bits: i32, signed: bool) -> Result<ArrowContent, String> {
     match bits {
         8 | 16 | 32 | 64 => Ok(ArrowContent::Integer { width: bits as usize / 8, signed }),
-        _ => Err(format!("it holds whole numbers of {bits} bits, which cannot be read")),
+        _ => Err(format!("it holds integers of {bits} bits, which cannot be read")),
     }
 }
 
@@ -269,7 +269,7 @@ fn layout(field: FlatTable<'_>, version: i16) -> Option<FieldBuffers> {
             other("unions", 1 + dense + usize::from(version < 4))
         }
         15 => match u32::try_from(field.table(3)?.i32(0)?).ok()? {
-            0 => refused("values without bytes"),
+            0 => refused("values of 0 bytes"),
             length => FieldBuffers::Leaf(Ok(ArrowContent::FixedBytes(length))),
         },
         16 => other("lists", 1),
@@ -278,7 +278,7 @@ fn layout(field: FlatTable<'_>, version: i16) -> Option<FieldBuffers> {
         19 => bytes(true, false),
         20 => bytes(true, true),
         21 => other("lists", 2),
-        22 => other("runs of values", 0),
+        22 => other("run-end-encoded values", 0),
         23 => FieldBuffers::Leaf(Ok(ArrowContent::Views { is_text: false })),
         24 => FieldBuffers::Leaf(Ok(ArrowContent::Views { is_text: true })),
         25 | 26 => other("lists", 3),

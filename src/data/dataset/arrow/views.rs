@@ -73,7 +73,7 @@ pub(super) fn append(
             Some(ViewBuffer { unpacked: Some(bytes), .. }) => {
                 ByteValue::text(&bytes[at as usize..end as usize], reader.limits)?
             }
-            _ => return Err(reader.damaged("a value goes on beyond the end of its buffer")),
+            _ => return Err(reader.damaged("a value extends beyond the end of its buffer")),
         };
         cells.push(Some(value));
     }
@@ -99,7 +99,7 @@ fn open(
             }
             *unpacked = unpacked.saturating_add(length);
             if *unpacked > LARGEST_BLOCK {
-                let why = "its texts are more than can be unpacked of a batch: write smaller batches";
+                let why = "the decompressed texts of a batch exceed the limit: write smaller batches";
                 return Err(ColumnFault::Refused(why.to_owned()));
             }
             if is_text {

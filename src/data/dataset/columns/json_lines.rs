@@ -21,7 +21,7 @@ pub(super) fn table(text: &[u8]) -> Result<Table, TableFault> {
         for (key, cell) in entries {
             let Some(column) = header.iter().position(|known| *known == key) else {
                 let message =
-                    format!("has {key:?}, which the first line has not: give all lines the same keys");
+                    format!("has {key:?}, which the first line does not have: give all lines the same keys");
                 return Err(broken(message));
             };
             if cells[column].replace(cell).is_some() {
@@ -36,7 +36,7 @@ pub(super) fn table(text: &[u8]) -> Result<Table, TableFault> {
 /// Parses the keys and values of an object. The error says what is wrong with it.
 fn object(text: &[u8]) -> Result<Vec<(String, Cell)>, String> {
     if !text.trim_ascii_start().starts_with(b"{") {
-        return Err("is no JSON object: it does not begin with a brace".to_owned());
+        return Err("is not a JSON object: it does not begin with a brace".to_owned());
     }
     let mut entries = Vec::new();
     let scanned = json::utf8(text).and_then(|text| {
@@ -46,7 +46,7 @@ fn object(text: &[u8]) -> Result<Vec<(String, Cell)>, String> {
             entries.push((key, cell(value)));
         })
     });
-    scanned.map_err(|error| format!("is no JSON object: {error}"))?;
+    scanned.map_err(|error| format!("is not a JSON object: {error}"))?;
     Ok(entries)
 }
 

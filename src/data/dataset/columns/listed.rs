@@ -74,7 +74,7 @@ impl ListingTable {
             Cell::Empty | Cell::Bare(_) | Cell::Text(_) => {
                 Err(format!("has no {:?}, which names the row's file", self.naming()))
             }
-            other => Err(format!("{:?} is {other}, which names no file", self.naming())),
+            other => Err(format!("{:?} is {other}, which is not a file name", self.naming())),
         })
     }
 
@@ -86,7 +86,9 @@ impl ListingTable {
     fn column(&self, at: usize) -> TableColumn {
         let name = self.header[at].clone();
         let cells = match name.as_str() {
-            "image" => TableCells::Refused(format!("samples' images are the files of {:?}", self.naming())),
+            "image" => {
+                TableCells::Refused(format!("the images are the files in the column {:?}", self.naming()))
+            }
             _ => self.cells(at),
         };
         let kind = match &cells {
@@ -146,7 +148,7 @@ impl ListingTable {
         if let Some(row) = items.iter().position(|item| item.is_some_and(|item| float(&item).is_none())) {
             let line = self.line(row);
             return TableCells::Refused(format!(
-                "line {line} has a whole number that the type of the column does not hold"
+                "line {line} has an integer that the type of the column cannot represent"
             ));
         }
         TableCells::Floats(items.iter().map(|item| item.as_ref().and_then(float)).collect())

@@ -48,7 +48,7 @@ impl NamingColumns {
         let found = Self { by_name: NAMES.iter().find_map(place), by_number: place(&NUMBER) };
         if found.by_name.is_none() && found.by_number.is_none() {
             let message = format!(
-                "{}: has no column that says which sample a row is of: call it {} (its path below the dataset), or \
+                "{}: has no column that identifies the sample of a row: call it {} (its path below the dataset), or \
                  {NUMBER}",
                 path.display(),
                 NAMES.join(", ")
@@ -76,8 +76,8 @@ impl NamingColumns {
             // Samples in shards have no files of their own.
             (Some(column), None) if !index.has_sample_names() => {
                 let message = format!(
-                    "{}: names samples by {:?}, but those in shards have no files of their own: name them by {NUMBER}, \
-                     their numbers in the index, or write the labels into the shards",
+                    "{}: identifies samples by {:?}, but samples in shards have no files of their own: identify them \
+                     by {NUMBER}, their numbers in the index, or write the labels into the shards",
                     path.display(),
                     header[column]
                 );
@@ -90,7 +90,9 @@ impl NamingColumns {
                 }
             }
             (_, Some(column)) => found.by_number(column, index)?,
-            (_, None) => return Err(Error::Internal("a table whose rows name no samples".to_owned())),
+            (_, None) => {
+                return Err(Error::Internal("a table without a column that identifies samples".to_owned()));
+            }
         }
         found.whole(index)
     }
@@ -102,7 +104,7 @@ impl FoundRows<'_> {
             NO_ROW => Ok(()),
             first => {
                 let [first, line] = [first, row].map(|row| self.rows[row as usize].line);
-                Err(wrong(self.path, line, format!("is of the same sample as line {first}")))
+                Err(wrong(self.path, line, format!("is for the same sample as line {first}")))
             }
         }
     }
@@ -171,7 +173,7 @@ impl FoundRows<'_> {
             // A table may cover more than this dataset, for example training and validation data together.
             index.notices().warn_once("rows without a sample", || {
                 format!(
-                    "labels: {}: {unused} of {} rows are of no sample of {}, and passed over, e.g. line {}: {:?}",
+                    "labels: {}: {unused} of {} rows match no sample of {} and are skipped, e.g. line {}: {:?}",
                     self.path.display(),
                     rows.len(),
                     index.root().display(),
@@ -191,7 +193,7 @@ impl FoundRows<'_> {
             if number != sample {
                 let named = &row.cells[name].text();
                 let message = format!(
-                    "{NUMBER} is {number}, but {named:?} is sample {sample}: leave one of both columns out"
+                    "{NUMBER} is {number}, but {named:?} is sample {sample}: remove one of the two columns"
                 );
                 return Err(wrong(self.path, row.line, message));
             }
@@ -205,8 +207,8 @@ impl FoundRows<'_> {
         if let Some(first) = self.row.iter().position(|&row| row == NO_ROW) {
             let file = index.shown_path(first as u64);
             let message = format!(
-                "{}: has no row for {missing} of {} samples, for one number {first} ({}): add rows, or leave the \
-                 samples out of the dataset's directory",
+                "{}: has no row for {missing} of {} samples, e.g. sample {first} ({}): add rows, or remove these \
+                 samples from the dataset's directory",
                 self.path.display(),
                 self.row.len(),
                 file.display()

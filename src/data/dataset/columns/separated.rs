@@ -17,8 +17,8 @@ pub(super) fn table(text: &[u8], separator: u8, trimmed: bool) -> Result<Table, 
         && let Some(other) = SEPARATORS.into_iter().find(|&other| only.contains(other))
     {
         let message = format!(
-            "has one column, {only:?}: its values seem to be separated by {other:?}, and must be by commas in a .csv \
-             file, by tabulators in a .tsv file"
+            "has a single column, {only:?}; its values seem to be separated by {other:?}: use commas in a .csv file \
+             and tabs in a .tsv file"
         );
         return Err(TableFault { line: None, message });
     }
@@ -56,8 +56,8 @@ fn check_quotes(text: &[u8], separator: u8, trimmed: bool) -> Result<(), TableFa
             (ValuePlace::Begin, b'"') => ValuePlace::Quoted(line),
             (ValuePlace::Closed, b' ' | b'\t') if trimmed => ValuePlace::Closed,
             (ValuePlace::Closed, _) => {
-                let message = "has text behind a quote that was closed: put the whole value in quotes, and write a \
-                               quote within it twice";
+                let message =
+                    "has text after a closing quote: quote the whole value, and double each quote inside it";
                 return Err(TableFault::at(line, message));
             }
             (ValuePlace::Begin | ValuePlace::Bare, _) => ValuePlace::Bare,
@@ -106,7 +106,7 @@ impl Lines<'_> {
             csv::ErrorKind::Utf8 { err, .. } => err.to_string(),
             _ => error.to_string(),
         };
-        TableFault::at(line, format!("is no row of the table: {why}"))
+        TableFault::at(line, format!("is not a valid row: {why}"))
     }
 }
 
@@ -134,9 +134,9 @@ mod tests {
         // Old programs end lines with a carriage return alone.
         assert_eq!(lines("a,b\r1,2\r\r3,4\r"), [2, 4]);
         let uneven = fault("a,b\n\n1,2\n\n\n3\n", false);
-        assert_eq!(uneven, "line 6: is no row of the table: it has 1 values, but there are 2 columns");
+        assert_eq!(uneven, "line 6: is not a valid row: it has 1 values, but there are 2 columns");
         let odd = table(b"a,b\n\n1,2\n\n\xff,4\n", b',', false).unwrap_err().message();
-        assert!(odd.starts_with("line 5: is no row of the table: invalid utf-8"), "{odd}");
+        assert!(odd.starts_with("line 5: is not a valid row: invalid utf-8"), "{odd}");
     }
 
     #[test]
@@ -148,10 +148,10 @@ mod tests {
             for trimmed in [false, true] {
                 let line = if text.starts_with("a,\"") { 2 } else { 3 };
                 let message = fault(text, trimmed);
-                assert!(message.starts_with(&format!("line {line}: has text behind")), "{text:?}: {message}");
+                assert!(message.starts_with(&format!("line {line}: has text after")), "{text:?}: {message}");
             }
         }
-        assert!(fault("a,b\n\"1\" ,2\n", false).starts_with("line 2: has text behind"));
+        assert!(fault("a,b\n\"1\" ,2\n", false).starts_with("line 2: has text after"));
         let (_, rows) = table(b"a,b\n\"1\" ,2\n", b',', true).unwrap();
         assert_eq!(rows[0].cells[0], Cell::Bare("1".to_owned()));
         assert_eq!(fault("a,b\n1,2\n\n3,\"4\n5,6\n", false), "line 4: has a quote that is never closed");

@@ -39,7 +39,7 @@ impl ColumnItem {
             Self::Large(number) => (number as f32, true),
             Self::Other(number) => (number as f32, number.is_finite()),
         };
-        if is_finite && number.is_infinite() { Err("which is more than float32 holds") } else { Ok(number) }
+        if is_finite && number.is_infinite() { Err("which exceeds the range of float32") } else { Ok(number) }
     }
 
     /// Converts to float32, unless that changes an integer.
@@ -52,16 +52,14 @@ impl ColumnItem {
         if !rounds {
             return Ok(float);
         }
-        Err(
-            "a whole number that float32, the type beside numbers with fractions, would round: foreload.fields.Float \
-             says that this is meant",
-        )
+        Err("which is an integer that float32, the type of columns with fractions, would round: use \
+             foreload.fields.Float to accept the rounding")
     }
 
     /// Converts to int64.
     fn integer(self) -> Result<i64, &'static str> {
-        const TOO_LARGE: &str = "which is more than int64 holds: foreload.fields.Float rounds it to float32, and \
-                                 of a table foreload.fields.Text keeps it as text";
+        const TOO_LARGE: &str = "which exceeds the range of int64: foreload.fields.Float rounds it to float32, and for \
+                                 a table foreload.fields.Text keeps it as text";
         match self {
             Self::Truth(truth) => Ok(i64::from(truth)),
             Self::Whole(number) => Ok(number),
@@ -70,7 +68,7 @@ impl ColumnItem {
             Self::Other(number) if number.fract() == 0.0 && number.abs() <= (1u64 << 53) as f64 => {
                 Ok(number as i64)
             }
-            Self::Other(_) => Err("which is no whole number, as foreload.fields.Integer asks for"),
+            Self::Other(_) => Err("which is not an integer, as foreload.fields.Integer requires"),
         }
     }
 
@@ -140,7 +138,7 @@ pub(super) fn values(
     if let Some(each) = lists {
         let fits = |cell: &Cell| matches!(cell, Cell::List(list) if items_of(list).len() == each);
         if let Some(sample) = cells.clone().position(|cell| !fits(cell)) {
-            return Err(wrong(sample, format!(", must be a list of {each} numbers as before")));
+            return Err(wrong(sample, format!(", must be a list of {each} numbers as in other lines")));
         }
         let items = cells.flat_map(|cell| match cell {
             Cell::List(list) => items_of(list),
@@ -148,7 +146,7 @@ pub(super) fn values(
         });
         let typed = typed(items, Some(each as u32), kind);
         return typed.map_err(|(at, why)| {
-            wrong(at / each.max(1), format!(", of which number {} is one {why}", at % each))
+            wrong(at / each.max(1), format!(", where item {} is a number {why}", at % each))
         });
     }
     let item = |cell: &Cell| match cell {
@@ -166,7 +164,8 @@ pub(super) fn values(
         }
     }
     if let Some(sample) = cells.clone().position(|cell| *cell == Cell::Empty) {
-        return Err(wrong(sample, ", must be a number as in other lines (\"nan\" for none)".to_owned()));
+        let message = ", must be a number as in other lines (write \"nan\" for a missing value)";
+        return Err(wrong(sample, message.to_owned()));
     }
     typed(cells.filter_map(item), None, kind).map_err(|(sample, why)| wrong(sample, format!(", {why}")))
 }
@@ -199,7 +198,7 @@ fn check_kind(name: &str, kind: Option<FieldKind>) -> Result<()> {
         return Ok(());
     }
     let message = format!(
-        "has {name:?}, a column of labels=, as another kind than a column can be: ask for it by its name, or by \
+        "has {name:?}, a column of labels=, with a kind that it cannot have: use its plain name, or \
          foreload.fields.Integer, Float or Text"
     );
     Err(Error::config("fields", message))

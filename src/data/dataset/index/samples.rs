@@ -60,7 +60,8 @@ impl DatasetIndex {
             names.push(format!("and {} others", unlisted.len() - CLASSES_NAMED));
         }
         let message = format!(
-            "lacks {} of the {} classes of {}: {}. Add them to the list, or name in classes= the classes to draw from",
+            "lacks {} of the {} classes of {}: {}. Add them to the list, or select with classes= the classes to draw \
+             from",
             unlisted.len(),
             self.classes.own_count(),
             self.root().display(),

@@ -47,8 +47,8 @@ impl ShardLayout for ArrowShards {
         let Some(state) = state.filter(|state| state.get("_data_files").is_some()) else { return Ok(None) };
         if let Some(key) = INDICES.iter().find(|key| state.get(**key).is_some_and(|files| !is_empty(files))) {
             return Err(fail(format!(
-                "says under {key} that rows are to be taken in another order or number than its files have them, which \
-                 is not read: save it anew after ds = ds.flatten_indices()"
+                "stores a selection or order of rows under {key}, which is not supported: save the dataset again after \
+                 ds = ds.flatten_indices()"
             )));
         }
         let file = |file: &Value| {
@@ -58,7 +58,7 @@ impl ShardLayout for ArrowShards {
         let names = state.get("_data_files").and_then(Value::as_array);
         let names = names.and_then(|files| files.iter().map(file).collect::<Option<Vec<_>>>());
         let mut names = names.ok_or_else(|| {
-            fail("is damaged: _data_files does not list names of files beside it".to_owned())
+            fail("is damaged: _data_files must list names of files in the same directory".to_owned())
         })?;
         names.sort_unstable();
         if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {

@@ -266,7 +266,7 @@ fn read_list(source: &dyn DatasetSource, name: &[u8], key: &str, most: u64) -> R
     if size > most {
         return Err(Error::dataset(
             source.path(name),
-            format!("lists shards in {size} bytes, of which up to {most} are read: divide the dataset"),
+            format!("has {size} bytes, but a list of shards may have at most {most}: split the dataset"),
         ));
     }
     read_beginning(source, name, &file, size).map(Some)

@@ -104,8 +104,8 @@ pub fn tar_of_tars<S: ReadAt + ?Sized>(source: &S) -> Result<ShardContents, Malf
         let class = last_part(&member.name).strip_suffix(ENDING).filter(|class| !class.is_empty());
         let Some(class) = class.map(text) else {
             let message = format!(
-                "{name:?} lies beside tars, which are the classes of a tar of tars: pack shards of images, or of tars \
-                 of images, but not both"
+                "{name:?} is next to tars, which are the classes of a tar of tars: a shard must contain either images \
+                 or tars of images, not both"
             );
             return Err(fail(message));
         };
@@ -161,7 +161,7 @@ fn images_of<S: ReadAt + ?Sized>(
         let ending = name.rsplit(|&byte| byte == b'.').next().unwrap_or_default();
         let Some(extension) = image_rank(&ending.to_ascii_lowercase()) else {
             let what =
-                format!("is no {} image, and nothing else may lie in the tar of a class", image_extensions());
+                format!("is not a {} image; the tar of a class must contain only images", image_extensions());
             return Err(fail(&what));
         };
         let length = u32::try_from(size).ok().filter(|&length| length < MemberPlace::DUPLICATE);

@@ -118,8 +118,8 @@ pub fn tf_examples<S: ReadAt + ?Sized>(source: &S) -> Result<ShardTable, Malform
         let features = features.map_err(|Malformed { offset, message }| Malformed {
             offset,
             message: format!(
-                "{message}: the record at byte {start} is damaged, or no tf.Example (records of any kind are read as \
-                 files)"
+                "{message}: the record at byte {start} is damaged, or is not a tf.Example (foreload.FileLoader reads \
+                 records of any kind)"
             ),
         })?;
         for (name, value) in features {
@@ -132,8 +132,8 @@ pub fn tf_examples<S: ReadAt + ?Sized>(source: &S) -> Result<ShardTable, Malform
         }
     }
     if table.columns.is_empty() && table.records > 0 {
-        let message =
-            "its records have no features: they are no tf.Examples (records of any kind are read as files)";
+        let message = "its records have no features: they are not tf.Examples (foreload.FileLoader reads records of \
+                       any kind)";
         return Err(Malformed { offset: 0, message: message.to_owned() });
     }
     Ok(table.finish())
@@ -150,7 +150,7 @@ fn not_zlib<S: ReadAt + ?Sized>(source: &mut Window<'_, S>, error: Malformed, re
         return error;
     }
     let message =
-        format!("seems to be compressed with zlib: samples can only be read from {readable}; unpack it");
+        format!("seems to be compressed with zlib: samples can only be read from {readable}; decompress it");
     Malformed { offset: 0, message }
 }
 
@@ -205,7 +205,7 @@ fn entry<S: ReadAt + ?Sized>(
                 }
                 let bytes = source.read(start, end - start)?;
                 name =
-                    String::from_utf8(bytes).map_err(|_| wrong("a feature has a name that is no UTF-8"))?;
+                    String::from_utf8(bytes).map_err(|_| wrong("a feature has a name that is not UTF-8"))?;
             }
             (2, WireValue::Bytes { start, end }) => list.take(source, WireMessage::new(start, end))?,
             _ => {}
@@ -308,8 +308,8 @@ impl ExampleTable {
                 let reason = if was == is {
                     let (was, is) = (column.each(), value.each());
                     format!(
-                        "has lists of different lengths, such as {was} in some records and {is} in record {}: only \
-                         those of one length are read",
+                        "has lists of different lengths ({was} in some records, {is} in record {}): only columns with \
+                         lists of one length are read",
                         self.records
                     )
                 } else {
@@ -359,10 +359,10 @@ impl ExampleTable {
 
 fn several(what: &str, record: u64) -> String {
     match what {
-        BYTES => format!(
-            "has a list of several {what} in record {record}, and of bytes only single values are read"
-        ),
-        _ => format!("has a list of more than {LONGEST_LIST} {what} in record {record}, which are the most"),
+        BYTES => {
+            format!("has a list of several {what} in record {record}: of bytes, only single values are read")
+        }
+        _ => format!("has a list of more than {LONGEST_LIST} {what} in record {record}, which is the limit"),
     }
 }
 

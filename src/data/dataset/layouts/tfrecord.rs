@@ -135,7 +135,7 @@ pub(super) fn check_payload<S: ReadAt + ?Sized>(
     if source.read(end, FOOTER)? == masked(sum.value()).to_le_bytes() {
         return Ok(());
     }
-    let message = "the record is damaged: its bytes have another checksum".to_owned();
+    let message = "the record is damaged: its checksum does not match".to_owned();
     Err(Malformed { offset: record.offset - HEADER, message })
 }
 

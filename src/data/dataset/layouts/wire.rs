@@ -50,12 +50,12 @@ impl WireMessage {
         let mut groups: Vec<u64> = Vec::new();
         loop {
             if self.is_done() {
-                return if groups.is_empty() { Ok(None) } else { Err(self.wrong("a group does not end")) };
+                return if groups.is_empty() { Ok(None) } else { Err(self.wrong("a group is not closed")) };
             }
             let tag = self.varint(bytes)?;
             let number = tag >> 3;
             if number == 0 || tag > u64::from(u32::MAX) {
-                return Err(self.wrong("a field has a number that none can have"));
+                return Err(self.wrong("a field has an invalid number"));
             }
             let value = match tag & 7 {
                 0 => WireValue::Varint(self.varint(bytes)?),
@@ -74,7 +74,7 @@ impl WireMessage {
                 }
                 4 if groups.pop() == Some(number) => continue,
                 5 => WireValue::Fixed32(self.fixed32(bytes)?),
-                _ => return Err(self.wrong("a field is of a type that none can have")),
+                _ => return Err(self.wrong("a field has an invalid type")),
             };
             if groups.is_empty() {
                 return Ok(Some((number, value)));
@@ -97,7 +97,7 @@ impl WireMessage {
                 return Ok(value);
             }
         }
-        Err(self.wrong("a number does not end"))
+        Err(self.wrong("a varint has no end"))
     }
 
     /// Reads the next number of four bytes.
@@ -118,7 +118,7 @@ impl WireMessage {
                 self.at = end;
                 Ok(start)
             }
-            _ => Err(self.wrong("a field ends behind what it is in")),
+            _ => Err(self.wrong("a field extends beyond its message")),
         }
     }
 

@@ -222,7 +222,7 @@ impl PackedFooter {
         }
         fill(&mut start, 0)?;
         if start[..8] != SIGNATURE {
-            return Err(fail(0, "not a packed shard: it does not begin as one"));
+            return Err(fail(0, "not a packed shard: it does not begin with the signature of one"));
         }
         let at = size - TRAILER as u64;
         let mut trailer = [0; TRAILER];
@@ -235,11 +235,11 @@ impl PackedFooter {
         }
         let is_alike = start == head() && u32_at(&trailer, 48) == VERSION;
         if !is_alike || trailer[56..] != SIGNATURE || trailer[52..56] != [0; 4] {
-            return Err(fail(at, "the packed shard does not end as one: it is truncated or damaged"));
+            return Err(fail(at, "the packed shard does not end with a trailer: it is truncated or damaged"));
         }
         let (offset, length) = (u64_at(&trailer, 0), u64_at(&trailer, 8));
         if offset < FIRST_MEMBER || offset.checked_add(length) != Some(at) || length > LARGEST_FOOTER {
-            return Err(fail(at, "the place of the packed shard's footer is impossible: it is damaged"));
+            return Err(fail(at, "the packed shard states an invalid place of its footer: it is damaged"));
         }
         let mut bytes = vec![0; length as usize];
         fill(&mut bytes, offset)?;
@@ -279,7 +279,7 @@ impl PackedFooter {
             first: u64_at(fixed, 32),
             left_out: u64_at(fixed, 40),
             number,
-            layout: layout.ok_or("the packed shard is of a layout that this program does not know")?,
+            layout: layout.ok_or("the packed shard has a layout that this program does not support")?,
             forms: forms.iter().map(|form| String::from_utf8_lossy(form).into_owned()).collect(),
             sources,
             samples: rows
@@ -333,10 +333,10 @@ impl PackedFooter {
                 return fail("has no members");
             };
             if sample.source as usize >= sources {
-                return fail("is of no shard of the source");
+                return fail("refers to a source shard that is not listed");
             }
             if (image.form == PACKED_FORMAT) != (*header_summary != RawHeaderSummary::default()) {
-                return fail("has an outline, or none, against its form");
+                return fail("has a header summary that does not match its storage format");
             }
             for (member, _) in &members {
                 let Some(stop) = member.offset.checked_add(u64::from(member.length)) else {
@@ -344,17 +344,17 @@ impl PackedFooter {
                 };
                 let apart = member.offset.wrapping_sub(image.offset);
                 if member.offset < free || stop > end || member.length >= MemberPlace::DUPLICATE {
-                    return fail("has a member where none can be");
+                    return fail("has a member at an invalid place");
                 }
                 if apart % BLOCK != 0
                     || MemberPlace::new(image.offset, member.offset, member.length).is_none()
                 {
-                    return fail("has a member that its image does not lead to");
+                    return fail("has a member at an invalid distance from its image");
                 }
                 if member.form as usize >= self.forms.len()
                     || member.form != PACKED_FORMAT && member.original != member.length
                 {
-                    return fail("has a member of an impossible form");
+                    return fail("has a member with an invalid storage format");
                 }
                 free = member.offset + u64::from(member.length.max(1));
             }

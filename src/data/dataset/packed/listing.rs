@@ -121,7 +121,7 @@ pub(in crate::dataset) fn index(
     let checked = |number: usize, ShardContents { rows, findings }: ShardContents| {
         let wrong = |message: String| Error::dataset(source.path(shard_name(number).as_bytes()), message);
         let (footer, seal): (PackedFooter, ShardIdentity) =
-            findings.packed.ok_or_else(|| wrong("is no packed shard".to_owned()))?;
+            findings.packed.ok_or_else(|| wrong("is not a packed shard".to_owned()))?;
         manifest.check_shard(number, firsts[number], &footer, &seal).map_err(wrong)?;
         Ok(rows)
     };

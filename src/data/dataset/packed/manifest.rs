@@ -166,7 +166,7 @@ impl PackedManifest {
             Err(error) => return Err(error),
         };
         let damaged =
-            |why: String| Error::dataset(&path, format!("is no manifest of a packed dataset: {why}"));
+            |why: String| Error::dataset(&path, format!("is not the manifest of a packed dataset: {why}"));
         if bytes.size() > LARGEST {
             return Err(damaged(format!("it has more than {LARGEST} bytes")));
         }
@@ -188,14 +188,14 @@ impl PackedManifest {
 
     fn check(&self) -> Result<(), String> {
         if self.fingerprint.len() != 64 || !self.fingerprint.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-            return Err("its fingerprint is none".to_owned());
+            return Err("its fingerprint is not 64 hexadecimal digits".to_owned());
         }
         if self.layout == Layout::Packed || self.shards.len() > MAX_SHARDS {
-            return Err("its shards are impossible".to_owned());
+            return Err("it has too many shards, or was packed from packed shards".to_owned());
         }
         let sum = self.shards.iter().try_fold(0u64, |sum, shard| sum.checked_add(shard.samples));
         if sum != Some(self.tally.samples) {
-            return Err("its shards have other samples than it says".to_owned());
+            return Err("the sample counts of its shards do not add up to its total".to_owned());
         }
         Ok(())
     }
@@ -239,7 +239,7 @@ impl PackedManifest {
         let meant = self.shards.get(number).is_some_and(|shard| shard.is(seal, samples));
         if !meant || !same || footer.first != first {
             return Err(format!(
-                "is not the shard that {MANIFEST_FILE} means: copy or pack the dataset anew"
+                "does not match its entry in {MANIFEST_FILE}: copy or pack the dataset again"
             ));
         }
         Ok(())
@@ -252,15 +252,15 @@ impl PackedManifest {
     pub fn check_asked(&self, root: &Path, contents: Contents, every_stem: bool) -> Result<()> {
         let message = match (self.contents(), contents) {
             (Contents::Images, Contents::Files) => {
-                "was packed as a dataset of images: for files, pack it by `foreload pack --files`"
+                "was packed as a dataset of images: for files, pack it with `foreload pack --files`"
             }
             (Contents::Files, Contents::Images) => {
                 "was packed as a dataset of files of any kind: for images, pack it without --files"
             }
             // A stem without an image was no sample when the dataset was packed.
             _ if every_stem && !self.notes.every_stem && self.left_out_stems() > 0 => {
-                "was packed as a dataset of images, and samples without an image were left out: without an image \
-                 among the fields, or with an optional one, read the dataset that it was made of"
+                "was packed as a dataset of images, and samples without an image were left out: to read fields without \
+                 an image, or with an optional one, open the dataset that it was packed from"
             }
             _ => return Ok(()),
         };
@@ -284,8 +284,8 @@ fn refuse_unfinished(source: &dyn DatasetSource) -> Result<()> {
     }
     if source.stamp(UNPACKING_DIRECTORY.as_bytes())? != Seen::Gone {
         let message = format!(
-            "is not unpacked whole: it has {UNPACKING_DIRECTORY}, so `foreload unpack` runs, or has failed or was killed: remove \
-             all of it and unpack again"
+            "is not completely unpacked: it has {UNPACKING_DIRECTORY}, so `foreload unpack` is running, failed or was \
+             killed: remove the directory and unpack again"
         );
         return Err(Error::dataset(source.path(&[]), message));
     }

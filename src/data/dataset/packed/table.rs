@@ -58,7 +58,7 @@ impl PackedColumns {
             serde_json::from_slice(head).map_err(|error| wrong(&error.to_string()))?;
         let sorted = keys.is_sorted_by(|a, b| a < b) && columns.is_sorted_by(|a, b| a.name < b.name);
         if !sorted || !(kinds.is_empty() || kinds.len() == keys.len()) {
-            return Err(wrong("their names and kinds contradict one another"));
+            return Err(wrong("their names and kinds contradict each other"));
         }
         let mut table = Self { keys, kinds, image, columns: Vec::new() };
         for facts in columns {
@@ -66,12 +66,12 @@ impl PackedColumns {
             let (own, behind) = length.and_then(|length| rest.split_at_checked(length)).ok_or_else(short)?;
             rest = behind;
             let cells = unspilled(&facts, samples as usize, own);
-            let cells = cells.ok_or_else(|| wrong(&format!("{:?} has impossible values", facts.name)))?;
+            let cells = cells.ok_or_else(|| wrong(&format!("{:?} has invalid values", facts.name)))?;
             let ColumnFacts { name, kind, classes, .. } = facts;
             table.columns.push(TableColumn { name, kind, classes, cells });
         }
         if !rest.is_empty() {
-            return Err(wrong("something follows them"));
+            return Err(wrong("more bytes follow them"));
         }
         Ok(table)
     }

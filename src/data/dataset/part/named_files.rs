@@ -83,7 +83,7 @@ impl DatasetPart {
 
     /// The name in the source of the file that a cell names.
     fn name_of(&self, text: &str) -> std::result::Result<Vec<u8>, String> {
-        let manifest = self.source.manifest().ok_or_else(|| "is of no manifest".to_owned())?;
+        let manifest = self.source.manifest().ok_or_else(|| "does not belong to a manifest".to_owned())?;
         let mut names = manifest.names();
         let name = names.take(text)?;
         match names.has_secrets() {

@@ -35,7 +35,7 @@ pub(super) fn samples(path: &Path, index: &DatasetIndex) -> Result<Vec<u32>> {
     }
     if bad > 0 {
         let message = format!(
-            "{}: {bad} of its shards cannot be read, and files= names none of them: `foreload index {0}` names them",
+            "{}: {bad} of its shards cannot be read, but files= names none of them: `foreload index {0}` lists them",
             index.root().display()
         );
         index.notices().notify(NoticeKind::Information, message);
@@ -52,17 +52,17 @@ pub(super) fn samples(path: &Path, index: &DatasetIndex) -> Result<Vec<u32>> {
         }
         let label = line.label(how.reading);
         if let (Some(label), false) = (label, index.is_labeled()) {
-            return Err(format!("says class {label}; the dataset has no labels: leave the numbers out"));
+            return Err(format!("states class {label}, but the dataset has no labels: omit the numbers"));
         }
         for sample in file.clone() {
             match (label, index.label(sample)) {
                 (Some(label), UNLISTED) => {
                     return Err(format!(
-                        "says class {label}; class_names lacks the class that the dataset has it in"
+                        "states class {label}, but class_names lacks the dataset's class of this file"
                     ));
                 }
                 (Some(label), here) if label != here => {
-                    return Err(format!("says class {label}; the dataset has it in class {here}"));
+                    return Err(format!("states class {label}, but the dataset has it in class {here}"));
                 }
                 _ => {}
             }
@@ -227,7 +227,7 @@ impl<'a> WantedLines<'a> {
 /// Describes a name that stands for the files of two samples, in words that follow the name.
 pub(in crate::dataset) fn are_several(index: &DatasetIndex, one: u64, other: u64, remedy: &str) -> String {
     let [one, other] = [one, other].map(|sample| index.shown_path(sample));
-    format!("is {} and {}: {remedy}", one.display(), other.display())
+    format!("matches both {} and {}: {remedy}", one.display(), other.display())
 }
 
 /// A path without the extension of its file name; `None` if it has no extension.
@@ -238,7 +238,7 @@ pub(in crate::dataset) fn stem(path: &[u8]) -> Option<&[u8]> {
 }
 
 fn again(first: &ListLine<'_>) -> String {
-    format!("is what line {} names: use weights to repeat samples", first.number)
+    format!("names the same file as line {}: use weights to repeat samples", first.number)
 }
 
 fn names_nothing(found: &[Option<ListedFile>], index: &DatasetIndex) -> String {
@@ -255,7 +255,7 @@ fn names_nothing(found: &[Option<ListedFile>], index: &DatasetIndex) -> String {
     };
     let bad = match index.bad_shards(false).count() {
         0 => String::new(),
-        count => format!("; {count} of its shards cannot be read (`foreload index` names them)"),
+        count => format!("; {count} of its shards cannot be read (`foreload index` lists them)"),
     };
-    format!("names no file of the dataset{such}; its files are written like {first:?}{bad}")
+    format!("names no file of the dataset{such}; its files have names like {first:?}{bad}")
 }

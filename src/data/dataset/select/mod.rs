@@ -53,7 +53,7 @@ impl ClassRef {
                     // Names that are not UTF-8 may look alike.
                     (Some((one, _)), Some((other, _))) => {
                         let message = format!(
-                            "has {name:?}, which classes {one} and {other} are called: say the number"
+                            "has {name:?}, which is the name of classes {one} and {other}: give the class number"
                         );
                         Err(Error::config(setting, message))
                     }
@@ -90,7 +90,7 @@ impl Select {
     pub fn resolve(&self, index: &DatasetIndex) -> Result<Option<Vec<u32>>> {
         let Some(setting) = self.first_given() else { return Ok(None) };
         if index.len() > 1 << 32 {
-            let message = format!("select from up to 2^32 samples; the dataset has {}", index.len());
+            let message = format!("can select from up to 2^32 samples, but the dataset has {}", index.len());
             return Err(Error::config(setting, message));
         }
         let classes = self.classes.as_ref().map(|classes| class_numbers(classes, index)).transpose()?;
@@ -129,7 +129,7 @@ impl Select {
         let given = [self.indices.is_some(), self.files.is_some(), self.classes.is_some()];
         match given.iter().filter(|&&given| given).count() {
             1 => "selects no sample".to_owned(),
-            _ => "selects no sample that the other settings (of indices, files, classes) leave".to_owned(),
+            _ => "selects no sample together with the other settings (of indices, files, classes)".to_owned(),
         }
     }
 }
@@ -140,13 +140,13 @@ fn checked(indices: &[u64], index: &DatasetIndex) -> Result<Vec<u32>> {
     let check = |(at, &sample): (usize, &u64)| {
         if sample >= index.len() {
             let message =
-                format!("has {sample} at place {at}; the dataset's samples are 0 to {}", index.len() - 1);
+                format!("has {sample} at position {at}; the dataset's samples are 0 to {}", index.len() - 1);
             return Err(Error::config("indices", message));
         }
         if !seen.insert(sample as u32) {
             let first = indices.iter().position(|&known| known == sample).unwrap_or(at);
             let message =
-                format!("has sample {sample} at places {first} and {at}: use weights to repeat samples");
+                format!("has sample {sample} at positions {first} and {at}: use weights to repeat samples");
             return Err(Error::config("indices", message));
         }
         Ok(sample as u32)
@@ -178,7 +178,7 @@ fn unknown_class(name: &str, index: &DatasetIndex) -> String {
     if shown.is_empty() {
         shown = names.iter().take(SHOWN).collect();
     }
-    format!("has {name:?}, which is none of the {} classes, such as {shown:?}", names.len())
+    format!("has {name:?}, which is not one of the {} classes, such as {shown:?}", names.len())
 }
 
 /// All samples of some classes, ascending.

@@ -33,7 +33,7 @@ pub(super) fn named(
             };
             return refused(
                 name,
-                format!("is not {what}, and braces list shards: give several datasets as a list"),
+                format!("is not {what}; braces can only list shards: give several datasets as a list"),
             );
         };
         match found {
@@ -41,7 +41,7 @@ pub(super) fn named(
             Some((known, _, first)) if known != layout => {
                 let (one, other) = (layout.title(), known.title());
                 let message =
-                    format!("is one of {one}, and {} one of {other}: give them as a list", text(first));
+                    format!("is one of {one}, but {} is one of {other}: give them as a list", text(first));
                 return refused(name, message);
             }
             Some(_) => {}
@@ -71,12 +71,15 @@ pub(super) fn nested(
 }
 
 fn packed_shard() -> String {
-    format!("is a shard of a packed dataset: name the directory, which has {}", packed::MANIFEST_FILE)
+    format!("is a shard of a packed dataset: open its directory, which has {}", packed::MANIFEST_FILE)
 }
 
 /// The message about a compressed tar.
 pub(super) fn compressed(beside: &str) -> String {
-    format!("is a compressed tar{beside}: of these only .tar.gz, .tgz and .tar.zst are read; unpack it")
+    format!(
+        "is a compressed tar{beside} in an unsupported format: only .tar.gz, .tgz and .tar.zst are read; decompress \
+         it"
+    )
 }
 
 /// Surveys a root that is a single file, which must be a shard.
@@ -101,13 +104,13 @@ pub(super) fn single(
         (Some(found), _) => found,
         (None, Contents::Images) => {
             return refused(
-                "is neither a directory nor a shard; name a directory of class directories, a directory of shards such \
+                "is neither a directory nor a shard; give a directory of class directories, a directory of shards such \
                  as .tar or .parquet, or one shard",
             );
         }
         (None, Contents::Files) => {
             return refused(
-                "is neither a directory nor a .tfrecord shard; name a directory of files or of shards, or one shard",
+                "is neither a directory nor a .tfrecord shard; give a directory of files or of shards, or one shard",
             );
         }
     };

@@ -56,8 +56,8 @@ pub(super) fn refuse(source: &dyn DatasetSource, directories: &[Vec<u8>], cancel
             let least = of_images.len().min(of_masks.len());
             if 2 * shared > least {
                 let message = format!(
-                    "{} and {} share the names of {shared} of {least} files, so they are images and their masks, \
-                     not classes: list them in a table with the columns image and mask, and open it with \
+                    "{} and {} have {shared} of {least} file names in common, so they seem to be images and their \
+                     masks, not classes: list them in a table with the columns image and mask, and open it with \
                      fields=[\"image\", foreload.fields.Mask(\"mask\")]; if they are classes, rename one",
                     text(images),
                     text(masks)

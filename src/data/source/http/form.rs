@@ -33,7 +33,7 @@ pub(super) fn find(root: &HttpRoot) -> Result<HttpRootKind> {
         let list = root.fetch(&root.url, Ask::Whole, LARGEST_PAGE);
         let list =
             list.map_err(|gave_up| Error::dataset(&root.shown, format!("cannot be read: {gave_up}")))?;
-        let bad = |why| Error::dataset(&root.shown, format!("is no list of shards: {why}"));
+        let bad = |why| Error::dataset(&root.shown, format!("is not a valid list of shards: {why}"));
         let shards = shards(&root.url, &list.bytes).map_err(bad)?;
         return Ok(HttpRootKind::List(shards, Stamp::of_text(&list.bytes)));
     }
@@ -56,7 +56,7 @@ pub(super) fn find(root: &HttpRoot) -> Result<HttpRootKind> {
 /// Parses the list of shards at `url`: one shard a line, relative to the list or as an absolute URL of the same server.
 /// A shard's name is its path relative to the list's directory, or else its path from the server's root.
 fn shards(url: &HttpUrl, text: &[u8]) -> Result<BTreeMap<Vec<u8>, HttpUrl>, String> {
-    let text = std::str::from_utf8(without_mark(text)).map_err(|_| "it is no text".to_owned())?;
+    let text = std::str::from_utf8(without_mark(text)).map_err(|_| "it is not UTF-8 text".to_owned())?;
     let directory = url.join(".")?.as_directory();
     let mut shards = BTreeMap::new();
     for (number, line) in (1..).zip(text.lines()) {
@@ -68,19 +68,19 @@ fn shards(url: &HttpUrl, text: &[u8]) -> Result<BTreeMap<Vec<u8>, HttpUrl>, Stri
         let found = url.join(line).map_err(|why| format!("line {number} {why}"))?;
         if !found.is_of_origin(url) {
             return Err(format!(
-                "line {number} names a file of another server: give each server a list of its own"
+                "line {number} names a file on another server: make one list for each server"
             ));
         }
         let name = found.below(&directory).unwrap_or_else(|| found.decoded_path()[1..].to_vec());
         if name.is_empty() || name.ends_with(b"/") || name.contains(&0) {
-            return Err(format!("line {number} names no file"));
+            return Err(format!("line {number} does not name a file"));
         }
         if shards.insert(name, found.with_fallback_query(url)).is_some() {
-            return Err(format!("line {number} names a shard that was named before"));
+            return Err(format!("line {number} repeats the shard of an earlier line"));
         }
     }
     if shards.is_empty() {
-        return Err("it names no shard".to_owned());
+        return Err("it lists no shards".to_owned());
     }
     Ok(shards)
 }
@@ -105,7 +105,7 @@ mod tests {
             ("a.tar\na.tar", "line 2"),
             ("http://other/a.tar", "another server"),
             ("file:///etc/passwd", "line 1"),
-            ("dir/", "no file"),
+            ("dir/", "does not name a file"),
         ] {
             let error = shards(&url, text.as_bytes()).unwrap_err();
             assert!(error.contains(said), "{text}: {error}");

@@ -28,8 +28,8 @@ const LARGEST_PAGE: u64 = 256 << 20;
 const DEEPEST: usize = 32;
 
 /// Valid kinds of roots on a server, for messages.
-const FORMS: &str = "name a shard, a list of shards (a .txt with one name a line), the directory of a packed dataset, \
-                     or a directory of which the server shows an index page";
+const FORMS: &str = "give a shard, a list of shards (a .txt with one name a line), the directory of a packed dataset, \
+                     or a directory with an index page";
 
 /// A root on a server.
 pub(super) struct HttpSource(Arc<HttpRoot>);
@@ -152,7 +152,7 @@ impl HttpRoot {
             StatusCode::PARTIAL_CONTENT => total(&first.headers),
             _ => first.length(),
         };
-        let unsized_ = || HttpFailure::Final("the server does not tell the size of the file".to_owned());
+        let unsized_ = || HttpFailure::Final("the server does not report the size of the file".to_owned());
         let size = size.ok_or_else(|| GaveUp { failure: unsized_(), tries: 1 })?;
         Ok(self.looked(first, size))
     }
@@ -272,8 +272,7 @@ impl DatasetSource for HttpSource {
         }
         let gone = || Error::io("list", root.path(name), std::io::ErrorKind::NotFound.into());
         if name.iter().filter(|&&byte| byte == b'/').count() > DEEPEST {
-            let message =
-                format!("lies deeper than {DEEPEST} directories: the server's links lead in a circle");
+            let message = format!("is more than {DEEPEST} directories deep: the server's links form a cycle");
             return Err(Error::dataset(root.path(name), message));
         }
         let url = root.url(name)?.ok_or_else(gone)?;
@@ -284,7 +283,7 @@ impl DatasetSource for HttpSource {
             }
         })?;
         if !is_page(&page.headers) {
-            return Err(Error::dataset(root.path(name), format!("is shown by no index page; {FORMS}")));
+            return Err(Error::dataset(root.path(name), format!("has no HTML index page; {FORMS}")));
         }
         let entries = page::entries(&page.url.as_directory(), &page.bytes);
         let stamp = Stamp::of_text(&page.bytes);
@@ -360,8 +359,8 @@ impl DatasetSource for HttpSource {
                 None => format!("the server of {}", self.0.shown.display()),
             };
             format!(
-                "{server} tells neither ETag nor Last-Modified of files: one that is replaced by another of the same \
-                 size is not noticed, neither by its readers nor by a cache"
+                "{server} sends neither ETag nor Last-Modified: if a file is replaced by another one of the same size, \
+                 neither its readers nor a cache detect it"
             )
         })
     }

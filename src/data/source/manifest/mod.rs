@@ -209,7 +209,7 @@ impl DatasetSource for ManifestSource {
     }
 
     fn directory(&self, name: &[u8]) -> Result<Box<dyn SourceDirectory>> {
-        Err(Error::dataset(self.path(name), "is no directory: it is a manifest, which names files"))
+        Err(Error::dataset(self.path(name), "is a manifest, not a directory"))
     }
 
     fn identity(&self, _: &[u8]) -> Result<Option<Identity>> {

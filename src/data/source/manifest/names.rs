@@ -29,7 +29,7 @@ impl<'a> ManifestNames<'a> {
     /// Why there is none, in words that contain nothing secret.
     pub fn take(&mut self, text: &str) -> Result<Vec<u8>, String> {
         if text.contains(['\0', '\n', '\r']) {
-            return Err("names a file by more than one line, or with a NUL".to_owned());
+            return Err("has a file name with a line break or a NUL byte".to_owned());
         }
         let Some(url) = url(Path::new(text)) else { return self.path(text) };
         let shown = super::super::shown_url(url);
@@ -38,15 +38,14 @@ impl<'a> ManifestNames<'a> {
             return self.url(text).map_err(|why| refused(&why));
         }
         match ObjectUrl::parse(url) {
-            Some(Ok(found)) if found.is_directory => Err(refused("is no file")),
+            Some(Ok(found)) if found.is_directory => Err(refused("is a directory, not a file")),
             Some(Ok(found)) => match self.urls.check_object(&found) {
                 Ok(()) => Ok(found.shown().into_bytes()),
                 Err(why) => Err(refused(&why)),
             },
             Some(Err(why)) => Err(refused(&why)),
             None => Err(refused(
-                "a manifest may not name: files are named by paths and by URLs of http://, https://, s3://, gs:// or \
-                 az://",
+                "has an unsupported URL scheme: use a path, or an http://, https://, s3://, gs:// or az:// URL",
             )),
         }
     }
@@ -56,8 +55,8 @@ impl<'a> ManifestNames<'a> {
         if !self.urls.may_name_any_path() {
             let below = text.strip_prefix("./").unwrap_or(text);
             if below.split('/').any(|part| matches!(part, "" | "." | "..")) {
-                let message = "names a path that does not lie below its directory, as on a server it must: give the \
-                               whole URL";
+                let message = "has a path outside the manifest's directory, which is not allowed for a manifest on a \
+                               server: give the whole URL";
                 return Err(message.to_owned());
             }
         }

@@ -93,8 +93,7 @@ impl ManifestUrls {
         if !names_account || is_same || self.may_name_any_path() {
             return Ok(());
         }
-        Err("names an account of its own, to which a manifest on a server must not lead credentials"
-            .to_owned())
+        Err("names an Azure account, to which a manifest on a server must not send credentials".to_owned())
     }
 
     /// Returns the URL for requests of the file `name`.
@@ -108,7 +107,7 @@ impl ManifestUrls {
             return self.parse(&text).map_err(|why| fail(&why));
         }
         let secret = self.secret.read().unwrap_or_else(PoisonError::into_inner);
-        secret.get(name).cloned().ok_or_else(|| fail("is named no more by the manifest"))
+        secret.get(name).cloned().ok_or_else(|| fail("is no longer in the manifest"))
     }
 }
 

@@ -2,7 +2,8 @@
 //! the same as for all other requests.
 //!
 //! Requests for objects are not sent through it at all. The crate makes and signs them, and the caller takes them from
-//! here ([`CapturedRequest`]). So naming and signing are left to the crate, and our own reader reads all bytes of samples.
+//! here ([`CapturedRequest`]). So naming and signing are left to the crate, and our own reader reads all bytes of
+//! samples.
 
 use crate::http::{BlockingHttp, Fetched, HeaderMap, HttpFailure, HttpUrl, PlainRequest, Retries};
 use async_trait::async_trait;
@@ -60,7 +61,7 @@ pub(super) enum StoreFailure {
 impl fmt::Display for StoreFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Taken => f.write_str("the request was taken"),
+            Self::Taken => f.write_str("the request was captured"),
             Self::Unanswered(failure) | Self::Refused(failure, ..) => failure.fmt(f),
         }
     }
@@ -157,6 +158,6 @@ impl StoreConnector {
         let http = self.http.clone();
         let asked =
             tokio::task::spawn_blocking(move || http.exchange(&plain, patience, LARGEST_ANSWER)).await;
-        asked.map_err(|_| HttpFailure::Final("the request of a listing died".to_owned()))?
+        asked.map_err(|_| HttpFailure::Final("the thread of a listing request failed".to_owned()))?
     }
 }

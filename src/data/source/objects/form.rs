@@ -32,7 +32,7 @@ pub(super) fn find(root: &ObjectRoot) -> Result<ObjectRootKind> {
         |gave_up: crate::http::GaveUp| Error::dataset(&root.shown, format!("cannot be read: {gave_up}"));
     if key.to_ascii_lowercase().ends_with(".txt") {
         let list = root.fetch(key, Ask::Whole, LONGEST_LIST).map_err(failed)?;
-        let bad = |why| Error::dataset(&root.shown, format!("is no list of shards: {why}"));
+        let bad = |why| Error::dataset(&root.shown, format!("is not a valid list of shards: {why}"));
         let shards = shards(&root.url, &list.bytes).map_err(bad)?;
         return Ok(ObjectRootKind::List(shards, Stamp::of_text(&list.bytes)));
     }
@@ -50,7 +50,7 @@ pub(super) fn find(root: &ObjectRoot) -> Result<ObjectRootKind> {
             if is_likely_object && has_below().map_err(failed)? {
                 return Ok(ObjectRootKind::Directory);
             }
-            let why = "does not exist: there is no object of this key, and none whose key begins with it and a slash";
+            let why = "does not exist: there is no object with this key, and none below it";
             Err(Error::dataset(&root.shown, why))
         }
         Err(gave_up) => Err(failed(gave_up)),
@@ -60,7 +60,7 @@ pub(super) fn find(root: &ObjectRoot) -> Result<ObjectRootKind> {
 /// Parses the list of shards at `url`: one shard a line, relative to the list or as a whole URL of the same bucket. A
 /// shard's name is its key relative to the list's directory, or else its whole key.
 fn shards(url: &ObjectUrl, text: &[u8]) -> Result<BTreeMap<Vec<u8>, String>, String> {
-    let text = std::str::from_utf8(without_mark(text)).map_err(|_| "it is no text".to_owned())?;
+    let text = std::str::from_utf8(without_mark(text)).map_err(|_| "it is not UTF-8 text".to_owned())?;
     let directory = url.key.rfind('/').map_or("", |slash| &url.key[..=slash]);
     let mut shards = BTreeMap::new();
     for (number, line) in (1..).zip(text.lines()) {
@@ -72,25 +72,25 @@ fn shards(url: &ObjectUrl, text: &[u8]) -> Result<BTreeMap<Vec<u8>, String>, Str
             Some(Ok(found)) if found.kind == url.kind && found.bucket == url.bucket => found.key,
             Some(Ok(_)) => {
                 return Err(format!(
-                    "line {number} names an object of another bucket: give each a list of its own"
+                    "line {number} names an object in another bucket: make one list for each bucket"
                 ));
             }
             Some(Err(why)) => return Err(format!("line {number} {why}")),
             None if line.contains("://") => {
-                return Err(format!("line {number} names what is in no object store"));
+                return Err(format!("line {number} is not an object store URL"));
             }
             None => format!("{directory}{}", line.trim_start_matches("./")),
         };
         if key.split('/').any(|part| matches!(part, "" | "." | "..")) {
-            return Err(format!("line {number} names no object"));
+            return Err(format!("line {number} does not name an object"));
         }
         let name = key.strip_prefix(directory).unwrap_or(&key).as_bytes().to_vec();
         if shards.insert(name, key).is_some() {
-            return Err(format!("line {number} names a shard that was named before"));
+            return Err(format!("line {number} repeats the shard of an earlier line"));
         }
     }
     if shards.is_empty() {
-        return Err("it names no shard".to_owned());
+        return Err("it lists no shards".to_owned());
     }
     Ok(shards)
 }
@@ -125,9 +125,9 @@ mod tests {
             ("", "no shard"),
             ("a.tar\na.tar", "line 2"),
             ("s3://other/a.tar", "another bucket"),
-            ("http://h/a.tar", "no object store"),
-            ("../a.tar", "no object"),
-            ("dir/", "no object"),
+            ("http://h/a.tar", "not an object store URL"),
+            ("../a.tar", "does not name an object"),
+            ("dir/", "does not name an object"),
         ] {
             let error = shards(&url, text.as_bytes()).unwrap_err();
             assert!(error.contains(said), "{text}: {error}");

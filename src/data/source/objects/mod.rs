@@ -160,16 +160,17 @@ impl ObjectRoot {
         let signed = timeout(LONGEST_SIGNING, self.sign_once(key, ask)).await;
         let late = |_| {
             let (whose, limit) = (self.store().credentials.clone(), LONGEST_SIGNING.as_secs());
-            HttpFailure::Broken(format!("{whose} was not had within {limit} s from those who give it out"))
+            HttpFailure::Broken(format!(
+                "{whose} could not be obtained within {limit} s from the credential service"
+            ))
         };
         signed.unwrap_or_else(|over| Err(late(over)))
     }
 
     async fn sign_once(&self, key: &str, ask: Ask) -> Result<HttpTarget, HttpFailure> {
         let store = self.store();
-        let path = ObjectPath::parse(key).map_err(|_| {
-            HttpFailure::Final("its key has parts that the store's names may not have".to_owned())
-        })?;
+        let path = ObjectPath::parse(key)
+            .map_err(|_| HttpFailure::Final("the object's key is not valid in this store".to_owned()))?;
         let taken = CapturedRequest::default();
         let range = match ask {
             Ask::Range(first, last) => Some((first..last.saturating_add(1)).into()),
@@ -181,7 +182,9 @@ impl ObjectRoot {
         let Some(request) = taken.take() else {
             return Err(match asked {
                 Err(error) => store.unprepared(self.url.kind, &error),
-                Ok(_) => HttpFailure::Final("the request was sent by others".to_owned()),
+                Ok(_) => {
+                    HttpFailure::Final("internal error: object_store sent the request itself".to_owned())
+                }
             });
         };
         let (parts, _) = request.into_parts();
@@ -244,7 +247,7 @@ impl ObjectRoot {
             StatusCode::PARTIAL_CONTENT => super::ContentRange::of(&looked.headers).map(|range| range.total),
             _ => looked.length(),
         };
-        let unsized_ = || HttpFailure::Final("the store does not tell the size of the object".to_owned());
+        let unsized_ = || HttpFailure::Final("the store does not report the object's size".to_owned());
         let size = size.ok_or_else(|| GaveUp { failure: unsized_(), tries: 1 })?;
         Ok(Stamp::of_object(size, &looked.headers))
     }
@@ -397,7 +400,10 @@ impl RangeSource for ObjectRoot {
         Box::pin(async move {
             // The thread that drives a reader must not block for the request that determines the root's kind.
             if self.form.get().is_none() {
-                return Err(Error::Internal(format!("{} was not looked at", self.shown.display())));
+                return Err(Error::Internal(format!(
+                    "the kind of {} was not determined first",
+                    self.shown.display()
+                )));
             }
             let key = self.key(name)?.ok_or_else(|| self.gone("open", name))?;
             Ok(self.signed(&key, ask).await)

@@ -44,7 +44,7 @@ pub(super) fn find() -> Result<AwsProfile, String> {
     let settings = std::fs::read_to_string(&config).map(|text| section(&text, &within)).unwrap_or_default();
     if asked.is_some() && keys.is_none() && settings.is_none() {
         return Err(format!(
-            "AWS_PROFILE is {name}, which is neither in {} nor in {}",
+            "AWS_PROFILE is {name}, but neither {} nor {} has this profile",
             credentials.display(),
             config.display()
         ));
@@ -61,11 +61,11 @@ pub(super) fn find() -> Result<AwsProfile, String> {
     };
     let (region, endpoint) = (take("region"), take("endpoint_url"));
     let unusable = [
-        ("role_arn", "takes a role"),
-        ("sso_session", "signs in by SSO"),
-        ("sso_start_url", "signs in by SSO"),
-        ("login_session", "signs in by a login"),
-        ("credential_process", "runs a program"),
+        ("role_arn", "assumes a role"),
+        ("sso_session", "signs in with SSO"),
+        ("sso_start_url", "signs in with SSO"),
+        ("login_session", "signs in with `aws login`"),
+        ("credential_process", "gets its keys from a program"),
     ];
     let unusable = unusable.into_iter().find(|(key, _)| settings.contains_key(*key)).map(|(_, how)| how);
     Ok(AwsProfile { name, file, keys, region, endpoint, unusable })

@@ -38,9 +38,7 @@ pub(super) fn explain(
     let said = if code.is_empty() { String::new() } else { format!(" ({code})") };
     let explained = |why: String| plain(HttpFailure::Explained(status, why));
     if EXPIRED.contains(&&*code) || status == StatusCode::UNAUTHORIZED {
-        let why = format!(
-            "{credentials} is no longer valid{said}, also after it was looked for once more: renew it"
-        );
+        let why = format!("{credentials} is no longer valid{said}, and no newer one was found: renew it");
         return ExplainedRefusal { failure: HttpFailure::Explained(status, why), expired: true };
     }
     if let Some(region) = region.filter(|region| Some(region) != store.region.as_ref())
@@ -48,7 +46,7 @@ pub(super) fn explain(
     {
         let asked = store.region.as_deref().unwrap_or("another one");
         return explained(format!(
-            "the bucket {bucket} is in the region {region}, and was asked for in {asked}: set AWS_REGION={region}"
+            "the bucket {bucket} is in the region {region}, but the request went to {asked}: set AWS_REGION={region}"
         ));
     }
     if status.is_redirection() {
@@ -59,29 +57,30 @@ pub(super) fn explain(
     }
     match &*code {
         "RequestTimeTooSkewed" | "RequestExpired" => explained(
-            "this machine's clock differs too much from the store's (RequestTimeTooSkewed): set it right, as by NTP"
+            "this machine's clock differs too much from the store's (RequestTimeTooSkewed): synchronise it, \
+             for example by NTP"
                 .to_owned(),
         ),
         "SignatureDoesNotMatch" => explained(format!(
             "the secret key of {credentials} does not belong to its key id, or a proxy changes requests{said}"
         )),
         "AuthenticationFailed" => explained(format!(
-            "the store does not take what {credentials} signs{said}: it is wrong, or no longer valid"
+            "the store rejects requests signed with {credentials}{said}: it is wrong or no longer valid"
         )),
-        "InvalidAccessKeyId" | "NotSignedUp" => {
-            explained(format!("the store does not know {credentials}{said}: is it for this endpoint?"))
-        }
+        "InvalidAccessKeyId" | "NotSignedUp" => explained(format!(
+            "the store does not know {credentials}{said}: check that it belongs to this endpoint"
+        )),
         "NoSuchBucket" | "ContainerNotFound" => {
             explained(format!("there is no bucket {bucket} at this endpoint{said}"))
         }
-        _ if status == StatusCode::FORBIDDEN && store.is_anonymous => {
-            explained(format!("the store refuses who asks without credentials{said}: the bucket is not public"))
-        }
+        _ if status == StatusCode::FORBIDDEN && store.is_anonymous => explained(format!(
+            "the store refuses requests without credentials{said}: the bucket is not public"
+        )),
         _ if status == StatusCode::FORBIDDEN => explained(format!(
-            "{credentials} may not do that{said}: it needs leave to list the bucket {bucket} and to get its objects"
+            "{credentials} lacks a permission{said}: allow it to list the bucket {bucket} and to get its objects"
         )),
         _ if status == StatusCode::BAD_REQUEST => {
-            explained(format!("the store does not take the request ({status}{said})"))
+            explained(format!("the store rejects the request ({status}{said})"))
         }
         _ => plain(failure),
     }

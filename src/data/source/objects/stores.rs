@@ -64,7 +64,7 @@ fn s3(url: &ObjectUrl, connector: StoreConnector) -> Result<OpenStore, String> {
         builder = builder.with_endpoint(endpoint);
     }
     let credentials = if is_anonymous {
-        "nobody (AWS_SKIP_SIGNATURE)".to_owned()
+        "anonymous access (AWS_SKIP_SIGNATURE)".to_owned()
     } else if has(&builder, Key::AccessKeyId) || has(&builder, Key::SecretAccessKey) {
         "the key of AWS_ACCESS_KEY_ID".to_owned()
     } else if has(&builder, Key::WebIdentityTokenFile) && has(&builder, Key::RoleArn) {
@@ -77,7 +77,7 @@ fn s3(url: &ObjectUrl, connector: StoreConnector) -> Result<OpenStore, String> {
         format!("the key of the profile {name} in {}", file.display())
     } else if let Some(why) = unusable {
         return Err(format!(
-            "the profile {name} in {} {why}, which is not understood here: run\n  \
+            "the profile {name} in {} {why}, which is not supported: run\n  \
              eval \"$(aws configure export-credentials --format env)\"\nwhich puts its keys into the environment",
             file.display()
         ));
@@ -107,7 +107,7 @@ fn google(url: &ObjectUrl, connector: StoreConnector) -> Result<OpenStore, Strin
     let value = |key| builder.get_config_value(&key);
     let is_anonymous = value(Key::SkipSignature).is_some_and(|skip| skip == "true");
     let credentials = if is_anonymous {
-        "nobody (GOOGLE_SKIP_SIGNATURE)"
+        "anonymous access (GOOGLE_SKIP_SIGNATURE)"
     } else if value(Key::BearerToken).is_some() {
         "the token of GOOGLE_BEARER_TOKEN"
     } else if value(Key::ServiceAccount).is_some() || value(Key::ServiceAccountKey).is_some() {
@@ -141,7 +141,7 @@ fn azure(url: &ObjectUrl, connector: StoreConnector) -> Result<OpenStore, String
     let has = |key| value(key).is_some();
     let is_anonymous = value(Key::SkipSignature).is_some_and(|skip| skip == "true");
     let credentials = if is_anonymous {
-        "nobody (AZURE_SKIP_SIGNATURE)"
+        "anonymous access (AZURE_SKIP_SIGNATURE)"
     } else if has(Key::Token) {
         "the token of AZURE_STORAGE_TOKEN"
     } else if has(Key::AccessKey) {
@@ -167,7 +167,7 @@ fn azure(url: &ObjectUrl, connector: StoreConnector) -> Result<OpenStore, String
     let store = builder.with_allow_http(true).with_retry(patience()).with_http_connector(connector).build();
     let store = store.map_err(|error| match root_cause(&error) {
         why if why.contains("Account must be") => {
-            "the account is not known: set AZURE_STORAGE_ACCOUNT_NAME, or name it as in \
+            "the storage account is missing: set AZURE_STORAGE_ACCOUNT_NAME, or give it in the URL, as in \
              abfss://container@account.dfs.core.windows.net/prefix"
                 .to_owned()
         }
@@ -195,7 +195,7 @@ fn no_credentials(kind: StoreKind, tried: Option<&str>) -> String {
         StoreKind::Azure => ("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_SKIP_SIGNATURE=true"),
     };
     let tried = tried.map(|tried| format!(" (tried last: {tried})")).unwrap_or_default();
-    format!("no credentials were found: set {keys}, or for what is public {public}{tried}")
+    format!("no credentials were found: set {keys}, or {public} for a public bucket{tried}")
 }
 
 /// Returns the innermost error of the crate, in one line. The outer errors contain addresses, perhaps with tokens.

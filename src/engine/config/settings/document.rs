@@ -51,8 +51,7 @@ impl SettingsClass {
                 "Shuffled, augmented, normalised batches from a directory of images or of tar shards."
             }
             Self::Loader(LoaderKind::Files) => {
-                "Files of any kind, or the records of `.tfrecord` shards, as bytes: the reader and the cache, without \
-                 images."
+                "Files of any kind, or the records of `.tfrecord` shards, as bytes that are not decoded."
             }
             Self::Object(object) => object.summary(),
         }
@@ -65,8 +64,8 @@ impl SettingsClass {
                 "The order and every crop depend on (dataset, selection, seed, epoch) alone."
             }
             Self::Loader(LoaderKind::Files) => {
-                "Batches have `files`, `sample_ids`, `mask`, and where all files lie in subdirectories `labels`, the \
-                 number of the sample's first one."
+                "Batches have `files`, `sample_ids` and `mask`. If all files are in subdirectories, batches also have \
+                 `labels`, the number of the sample's first subdirectory."
             }
             Self::Object(object) => object.story(),
         }
@@ -76,20 +75,22 @@ impl SettingsClass {
     fn raises(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::Loader(LoaderKind::Images) => &[
-                ("ConfigError", "A setting cannot work, or there is none of that name."),
+                ("ConfigError", "A setting has an invalid value, or no setting has this name."),
                 (
                     "DatasetError",
-                    "There is no dataset at `path`, or its index cannot be read; images lie both in class directories \
-                     and in shards beside them; a sample of a shard has two members of one kind, or a label that is no \
-                     class number.",
+                    "There is no dataset at `path`, or its index cannot be read; images are both in class directories \
+                     and in shards next to them; a sample of a shard has two members of one kind, or a label that is \
+                     not a class number.",
                 ),
-                ("UnavailableError", "The device is not there or cannot serve."),
+                ("UnavailableError", "The device does not exist or cannot be used."),
             ],
             Self::Loader(LoaderKind::Files) => &[
-                ("ConfigError", "A setting cannot work, or there is none of that name."),
+                ("ConfigError", "A setting has an invalid value, or no setting has this name."),
                 ("DatasetError", "There is no dataset at `path`, or its index cannot be read."),
             ],
-            Self::Object(_) => &[("ConfigError", "A setting cannot work, or there is none of that name.")],
+            Self::Object(_) => {
+                &[("ConfigError", "A setting has an invalid value, or no setting has this name.")]
+            }
         }
     }
 }
@@ -100,16 +101,16 @@ fn path_of(loader: LoaderKind) -> Parameter {
         LoaderKind::Images => {
             "`path/class/.../image.jpg` (classes as torchvision's ImageFolder sorts them), or a directory of \
              WebDataset-style `.tar` shards, or one such shard. Members of a shard that share a stem are a sample, \
-             wherever they lie in it: an image, known by its extension, and its class number in `.cls` or in `.json` \
-             (key `label` or `cls`). Either all samples have a class number or none has: then batches have no \
-             `labels`. Several datasets, in a list, are one: their samples follow one another, and classes of one name \
-             are one class. It may be a URL of http:// or https://, as a string: of a shard, of a list of shards \
-             (`.txt`), of a packed dataset, or of a directory with an index page."
+             wherever they are in the shard: an image, recognised by its extension, and its class number in `.cls` or \
+             in `.json` (key `label` or `cls`). Either all samples have a class number, or none has and batches have \
+             no `labels`. A list of several datasets is one dataset: their samples follow one another, and classes \
+             with the same name are one class. A URL of http:// or https:// is accepted as a string: of a shard, of a \
+             list of shards (`.txt`), of a packed dataset, or of a directory with an index page."
         }
         LoaderKind::Files => {
-            "A directory, whose files are the samples, in whatever directories below it; or a directory of \
-             `*.tfrecord*` shards, whose records are. Several of them, in a list, are one dataset. It may be a URL \
-             of http:// or https://, as a string."
+            "A directory: all files in it and below it are samples. Or a directory of `*.tfrecord*` shards: their \
+             records are samples. A list of several directories is one dataset. A URL of http:// or https:// is \
+             accepted as a string."
         }
     };
     Parameter {
@@ -155,8 +156,8 @@ fn parameters_of(loader: LoaderKind) -> Vec<Parameter> {
 }
 
 /// Description of the keyword `resources`.
-const RESOURCES: &str = "`threads`, `memory` and others of these settings in one object, a `foreload.Resources`, or in \
-    a dict; what it says cannot be said beside it. None: each by itself.";
+const RESOURCES: &str = "`threads`, `memory` and others of these settings in one object: a `foreload.Resources` or a \
+    dict. A setting in it must not also be given as a keyword. None: use the keywords.";
 
 fn member(object: SettingsObject, number: usize, setting: &Setting) -> Parameter {
     let positional = number < object.positional();
@@ -269,11 +270,10 @@ pub fn manual() -> String {
     lines.join("\n") + "\n"
 }
 
-const INTRODUCTION: &str = "Each setting of `foreload.ImageLoader` and `foreload.FileLoader`, and so of \
-    `ImageDataset` and `ImageSource`: its default in Python, its flag where the command line has one, what it may be, \
-    and what it means. A value that cannot work is a `ConfigError` that names the setting. Where a list is taken, \
-    so are tuples, arrays and tensors; where a number is taken, so is a NumPy scalar. This page is written by \
-    `make stub`.";
+const INTRODUCTION: &str = "The settings of `foreload.ImageLoader` and `foreload.FileLoader`, and so of `ImageDataset` \
+    and `ImageSource`: for each its default in Python, its flag if the command line has one, its possible values, and \
+    its meaning. An invalid value raises a `ConfigError` that names the setting. Tuples, arrays and tensors are \
+    accepted wherever a list is, and NumPy scalars wherever a number is. `make stub` writes this page.";
 
 fn facts(setting: &Setting) -> String {
     let loader = LoaderKind::Images;
@@ -300,8 +300,7 @@ fn section(
     doc: &str,
     objects: impl IntoIterator<Item = SettingsObject>,
 ) -> Vec<String> {
-    let example =
-        |object: SettingsObject| format!(" For instance `{}`. {}", object.example(), object.story());
+    let example = |object: SettingsObject| format!(" For example `{}`. {}", object.example(), object.story());
     let examples: String = objects.into_iter().map(example).collect();
     let mut lines = vec![String::new(), format!("### `{name}`"), String::new()];
     lines.extend(wrapped(facts, "", "", WIDTH));

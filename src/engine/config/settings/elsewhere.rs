@@ -6,63 +6,62 @@ use super::{LoaderKind, SettingsObject};
 const OTHER_KEYWORDS: &[(&[&str], &str)] = &[
     (
         &["num_workers", "workers"],
-        "threads decode, in this process: threads=N, by default the processors there are",
+        "use threads=N: threads of this process decode, by default one for each available processor",
     ),
     (&["num_threads"], "use threads=N"),
     (&["drop_last"], "use last_batch=\"drop\" for drop_last=True, last_batch=\"partial\" for False"),
     (
         &["transform", "augmentation", "augmentations", "preprocess"],
-        "use transforms=[...], a list of foreload.transforms, which have torchvision's names and parameters; \
-         foreload.torch.ImageDataset.from_torchvision(dataset, batch_size=N) takes over an ImageFolder with its own",
+        "use transforms=[...] with classes of foreload.transforms, which have torchvision's names and parameters; \
+         foreload.torch.ImageDataset.from_torchvision(dataset, batch_size=N) converts an ImageFolder with its \
+         transforms",
     ),
     (
         &["target_transform"],
-        "apply it to the labels of each batch, for instance with a table as a tensor, table[labels]",
+        "apply it to the labels of each batch, for example with a tensor as a lookup table: table[labels]",
     ),
     (
         &["pin_memory", "pin_memory_device"],
-        "leave it out: with device=\"cuda\" batches are on the GPU already, by way of page-locked memory",
+        "remove it: with device=\"cuda\" batches are already on the GPU, copied from page-locked memory",
     ),
     (
         &["prefetch_factor", "prefetch_queue_depth", "prefetch", "batches_ahead", "predownload"],
-        "leave it out: Foreload loads as far ahead as memory=\"...\" allows; queue_depth=N says how many reads are in \
-         flight, keep=N how many batches you keep",
+        "remove it: Foreload loads as far ahead as memory=\"...\" allows; queue_depth=N sets the number of reads in \
+         flight, keep=N the number of batches that you keep",
     ),
-    (
-        &["collate_fn"],
-        "leave it out: batches come whole; what is done to one is done to the batch that comes",
-    ),
+    (&["collate_fn"], "remove it: batches are already assembled; process each batch as it arrives"),
     (
         &["sampler", "batch_sampler"],
         "use indices=, classes=, files=, weights= or ratios= to choose samples, shuffle= for their order; rank= and \
-         world_size= share them out",
+         world_size= divide them among ranks",
     ),
-    (&["persistent_workers"], "leave it out: the threads live as long as the loader"),
-    (
-        &["worker_init_fn", "multiprocessing_context"],
-        "leave it out: there are threads and no worker processes",
-    ),
+    (&["persistent_workers"], "remove it: the threads live as long as the loader"),
+    (&["worker_init_fn", "multiprocessing_context"], "remove it: there are threads and no worker processes"),
     (&["generator"], "use seed=N: order and augmentation depend on it alone"),
-    (&["timeout"], "leave it out: a batch that cannot be made raises its reason"),
+    (&["timeout"], "remove it: a batch that cannot be made raises an exception with the reason"),
     (
         &["root", "data_dir", "data_path", "urls", "file_root", "dataset"],
-        "give the path first, without a name",
+        "pass the path as the first positional argument",
     ),
     (&["size", "crop_size", "img_size", "input_size", "resolution"], "use image_size=N or (height, width)"),
     (&["device_id"], "use device=\"cuda:N\""),
     (&["shard_id", "num_shards", "num_replicas"], "use rank= and world_size="),
     (
         &["random_shuffle", "shuffle_buffer", "buffer_size"],
-        "use shuffle=True: the whole epoch is shuffled, by no buffer; shuffle=\"blocks\" keeps neighbours near",
+        "use shuffle=True: it shuffles the whole epoch without a buffer; shuffle=\"blocks\" keeps neighbouring samples \
+         together",
     ),
     (&["batch"], "use batch_size=N"),
     (&["order"], "use shuffle=True or shuffle=False"),
-    (&["shuffle_block_size", "shuffle_algo"], "use shuffle=\"blocks\", which keeps neighbours near"),
+    (
+        &["shuffle_block_size", "shuffle_algo"],
+        "use shuffle=\"blocks\", which keeps neighbouring samples together",
+    ),
     (&["channels_last"], "use memory_format=\"nhwc\""),
     (&["os_cache", "local", "cache_limit"], "use cache=foreload.Directory(path, size)"),
     (
         &["tune"],
-        "leave it out: nothing is tuned while a job runs, because the defaults do as well; docs/defaults.md has them",
+        "remove it: nothing is tuned while a job runs, because the defaults perform as well; see docs/defaults.md",
     ),
     (&["on_bad_sample", "handler"], "use on_error=\"skip\", \"zero\" or \"raise\""),
 ];
@@ -72,21 +71,21 @@ fn answer(name: &str) -> Option<&'static str> {
     OTHER_KEYWORDS.iter().find(|(names, _)| names.contains(&name)).map(|(_, answer)| *answer)
 }
 
-/// Returns the message about a keyword that a loader does not have: "is no setting of ImageLoader: ...".
+/// Returns the message about a keyword that a loader does not have: "is not a setting of ImageLoader: ...".
 pub fn unknown(loader: LoaderKind, name: &str) -> String {
     let of = loader.name();
     if super::Setting::named(name).is_some() {
         return format!(
-            "is a setting of images, which a {of} has none of: leave it out, or make an ImageLoader"
+            "is a setting of images, which a {of} does not have: remove it, or use an ImageLoader"
         );
     }
     if let Some(answer) = answer(name) {
-        return format!("is no setting of {of}: {answer}");
+        return format!("is not a setting of {of}: {answer}");
     }
     let known = loader.settings().map(|setting| setting.name).chain(["resources", "path"]);
     match nearest(name, known) {
-        Some(near) => format!("is no setting of {of}; is {near} meant?"),
-        None => format!("is no setting of {of}; help(foreload.{of}) lists them"),
+        Some(near) => format!("is not a setting of {of}; did you mean {near}?"),
+        None => format!("is not a setting of {of}; help(foreload.{of}) lists its settings"),
     }
 }
 
@@ -95,13 +94,13 @@ impl SettingsObject {
     pub fn unknown(self, name: &str) -> String {
         let of = self.class();
         if let Some(answer) = answer(name).filter(|_| self == Self::Resources) {
-            return format!("is no setting of {of}: {answer}");
+            return format!("is not a setting of {of}: {answer}");
         }
         let known: Vec<_> =
             self.members().filter_map(|setting| setting.member).map(|member| member.name).collect();
         match nearest(name, known.iter().copied()) {
-            Some(near) => format!("is no setting of {of}; is {near} meant?"),
-            None => format!("is no setting of {of}, which has {}", known.join(", ")),
+            Some(near) => format!("is not a setting of {of}; did you mean {near}?"),
+            None => format!("is not a setting of {of}, which has {}", known.join(", ")),
         }
     }
 }
@@ -152,13 +151,13 @@ mod tests {
             ("threds", "threads"),
         ] {
             let said = unknown(LoaderKind::Images, name);
-            assert!(said.ends_with(&format!("is {meant} meant?")), "{name}: {said}");
+            assert!(said.ends_with(&format!("did you mean {meant}?")), "{name}: {said}");
         }
         assert!(unknown(LoaderKind::Images, "zzzzzzzz").contains("help(foreload.ImageLoader)"));
         assert!(unknown(LoaderKind::Files, "image_size").contains("ImageLoader"));
-        assert!(SettingsObject::Resources.unknown("thread").ends_with("is threads meant?"));
+        assert!(SettingsObject::Resources.unknown("thread").ends_with("did you mean threads?"));
         for said in [SettingsObject::Resources.unknown("tune"), unknown(LoaderKind::Images, "tune")] {
-            assert!(said.contains("leave it out"), "{said}");
+            assert!(said.contains("remove it"), "{said}");
         }
     }
 

@@ -28,7 +28,7 @@ impl GivenSettings {
     pub fn options(&self, loader: LoaderKind) -> Result<LoaderOptions> {
         let mut options = loader.usual();
         for (name, given) in &self.0 {
-            let unknown = || Error::Internal(format!("a setting {name} of another process"));
+            let unknown = || Error::Internal(format!("another process sent the unknown setting {name}"));
             Setting::named(name).ok_or_else(unknown)?.set(&mut options, given)?;
         }
         Ok(options)

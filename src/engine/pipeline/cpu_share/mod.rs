@@ -54,8 +54,8 @@ impl CpuShareLimiter {
         }
     }
 
-    /// Shares the processors with the node's other loaders, until [`CpuShareLimiter::leave`]. The reading thread calls this
-    /// in each turn of its loop; usually nothing is due.
+    /// Shares the processors with the node's other loaders, until [`CpuShareLimiter::leave`]. The reading thread calls
+    /// this in each turn of its loop; usually nothing is due.
     pub(super) fn keep(&mut self, now: Instant) {
         let is_due = |next: Option<Instant>| next.is_none_or(|next| now >= next);
         if !is_due(self.next_note) {

@@ -95,7 +95,9 @@ impl WriteCheck {
         }
         match self.counted.len() <= self.images {
             true => Ok(Some(first)),
-            false => Err(Error::Internal(format!("{} images to check", self.counted.len()))),
+            false => {
+                Err(Error::Internal(format!("{} images to check, more than a batch has", self.counted.len())))
+            }
         }
     }
 
@@ -167,5 +169,5 @@ impl Finding {
 }
 
 fn lost() -> Error {
-    Error::Internal("the counts of untouched lines got lost".into())
+    Error::Internal("the counts of unwritten lines are missing".into())
 }

@@ -124,7 +124,7 @@ impl LaneImage {
             Self::Decoded { planes, .. } => Some(PlanesLayout::staged(planes)),
             Self::Blank => None,
             Self::ForCpu { .. } | Self::Unread { .. } | Self::Replaced | Self::Nothing => {
-                return Err(Error::Internal("the CPU left an image".into()));
+                return Err(Error::Internal("an image has no planes and no data for a GPU decoder".into()));
             }
         })
     }

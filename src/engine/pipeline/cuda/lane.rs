@@ -299,7 +299,9 @@ impl<'a> GpuLane<'a> {
                 self.flight.wait()?;
                 self.intake.staging.reserve(work.images.len(), bytes)?;
                 if !self.intake.stage(&mut work)? {
-                    return Err(Error::Internal(format!("no page-locked {bytes} bytes for planes")));
+                    return Err(Error::Internal(format!(
+                        "no {bytes} bytes of page-locked memory for planes"
+                    )));
                 }
             }
             let (mut end, mut number) = (used, 0);

@@ -70,10 +70,10 @@ use timing::TimeOrigin;
 
 /// Shown for Foreload's own kernels where they decode nothing.
 const OWN_KERNELS_UNUSED: &str =
-    "not asked: the CPU decodes packed images, and nvJPEG or the CPU the JPEG in indexed ones";
+    "not used: the CPU decodes packed images, and nvJPEG or the CPU decodes the JPEG in indexed images";
 
 /// Shown for nvJPEG's backends where they decode nothing.
-const NVJPEG_UNUSED: &str = "not asked, with decoder=\"own\"";
+const NVJPEG_UNUSED: &str = "not used, because decoder=\"own\"";
 
 /// What all workers and lanes of a loader share for its GPU.
 pub(crate) struct GpuStage {

@@ -169,7 +169,9 @@ impl Preparer {
                 (Some(range), _) => ImageBytes::Within(range),
                 (None, Cow::Owned(bytes)) => ImageBytes::Apart(bytes),
                 (None, Cow::Borrowed(_)) => {
-                    return Err(Error::Internal("a member that is nowhere was read".into()));
+                    return Err(Error::Internal(
+                        "a member was read, but its place in the record is unknown".into(),
+                    ));
                 }
             }))
         })?;
@@ -292,7 +294,8 @@ impl Preparer {
     /// packed images.
     fn rebuilt(&mut self, run: &EpochRun, bytes: &[u8]) -> Result<PinnedSlice> {
         let file = self.originals.restore(run, StorageFormat::Packed, bytes)?;
-        pinned(&self.stage, file)?.ok_or_else(|| Error::Internal("a rebuilt file was left unread".into()))
+        pinned(&self.stage, file)?
+            .ok_or_else(|| Error::Internal("no page-locked memory for a rebuilt file".into()))
     }
 
     /// Returns the size of an image, unless it is too large.
@@ -344,12 +347,12 @@ impl Preparer {
 }
 
 /// Why the GPU does not decode an image that is padded before it is resized.
-const RESIZED_PADDING: &str = "the transforms pad this image before they resize it, for which the CPU decodes it; \
-                               cpu_decode=\"fallback\" lets it";
+const RESIZED_PADDING: &str = "the transforms pad this image before they resize it, and only the CPU can do that: set \
+                               cpu_decode=\"fallback\"";
 
 /// Why the GPU decodes only packed and indexed images.
-const NOT_PACKED: &str = "the image is neither packed nor indexed, and decoder=\"own\" decodes no others on the GPU; \
-                          cpu_decode=\"fallback\" lets the CPU decode it";
+const NOT_PACKED: &str = "the image is neither packed nor indexed, and decoder=\"own\" decodes no others on the GPU: \
+                          set cpu_decode=\"fallback\" to decode it on the CPU";
 
 /// Copies bytes that are stored apart from their sample to page-locked memory. `None` if no slot is free and the CPU
 /// may decode them. Then a lane reads them at their turn, so that they wait for no slot and take no memory.
@@ -385,8 +388,8 @@ pub(crate) fn undecodable(stage: &GpuStage, bytes: &[u8], id: ImageId) -> Error 
     let refused = stage.refused.why(id).filter(|_| is_ended(bytes));
     let unknown = || {
         DecodeError::Unsupported(
-            "the GPU's decoders do not know its kind, or it does not end with an end marker; \
-             cpu_decode=\"fallback\" lets the CPU look at it"
+            "the GPU's decoders do not support this kind of image, or the file has no end marker: set \
+             cpu_decode=\"fallback\" to decode it on the CPU"
                 .into(),
         )
     };

@@ -139,7 +139,8 @@ impl SharedGpu {
         let mut borrowed = BorrowedDecoder { decoder: idle, gpu: self.clone() };
         if borrowed.decoder.is_none() {
             let library = self.nvjpeg.as_ref();
-            let library = library.ok_or_else(|| Error::Internal("nvJPEG, which nobody asked for".into()))?;
+            let library =
+                library.ok_or_else(|| Error::Internal("nvJPEG is needed, but was not loaded".into()))?;
             borrowed.decoder = Some(NvJpegDecoder::new(library, &self.device, batch)?);
         }
         Ok(borrowed)
@@ -152,7 +153,9 @@ impl BorrowedDecoder {
     /// # Errors
     /// [`Error::Internal`] if it was given back.
     pub(crate) fn get(&mut self) -> Result<&mut NvJpegDecoder> {
-        self.decoder.as_mut().ok_or_else(|| Error::Internal("a decoder that was given back".into()))
+        self.decoder
+            .as_mut()
+            .ok_or_else(|| Error::Internal("a decoder was used after it was given back".into()))
     }
 
     /// Gives the decoder back. Its work must be done.

@@ -58,7 +58,7 @@ impl LaneStaging {
         let room = 2 * (bytes.next_power_of_two() + 2 * PAGE);
         self.tables = Registration::new(&self.device, &SlotPool::new(room)?)?;
         let slot = self.tables.slots().try_take(bytes);
-        slot.ok_or_else(|| Error::Internal(format!("no page-locked {bytes} bytes for a table")))
+        slot.ok_or_else(|| Error::Internal(format!("no {bytes} bytes of page-locked memory for a table")))
     }
 
     /// Makes the staging buffer of a table memory that the device can copy from.

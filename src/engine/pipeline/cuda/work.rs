@@ -172,11 +172,12 @@ impl<'a> LaneReceiver<'a> {
         let field = &self.context.config.fields.list[self.context.config.images.list()[image].field];
         // The bytes that were read of the sample contain nothing of this image.
         let bytes = field_bytes(run, field, draw.sample, &[])?;
-        let bytes =
-            bytes.ok_or_else(|| Error::Internal(format!("no {:?} where there was one", field.name)))?;
+        let bytes = bytes.ok_or_else(|| {
+            Error::Internal(format!("the member {:?} existed and is missing now", field.name))
+        })?;
         let (index, file) = (&self.context.index, self.context.index.extent(draw.sample).file);
         if index.shard_stamp(file) != stamp {
-            let message = "was written to while a sample was read".to_owned();
+            let message = "changed while a sample was read".to_owned();
             return Err(Error::DatasetChanged { path: index.path(file), message });
         }
         let views = drawn.map_or(ViewsFrom::Boxes(&[]), ViewsFrom::Header);
@@ -283,7 +284,8 @@ impl<'a> LaneReceiver<'a> {
             *tried_again = true;
             return false;
         }
-        let message = format!("JPEG: nvJPEG's {} reports success and does not write it", backend.name());
+        let message =
+            format!("JPEG: nvJPEG's {} reports success but does not write the image", backend.name());
         self.demote(work, number, DecodeError::Unsupported(message).into());
         false
     }
@@ -387,7 +389,7 @@ impl<'a> LaneReceiver<'a> {
 }
 
 /// The error of an image in which a kernel finds damaged rows, where the CPU may not decode it.
-const DAMAGED_ROWS: &str = "a row of MCUs is damaged; with cpu_decode=\"fallback\" the CPU says which";
+const DAMAGED_ROWS: &str = "a row of MCUs is damaged: set cpu_decode=\"fallback\" to see which one";
 
 fn no_room(pools: &DevicePools, needed: u64) -> Error {
     let remedy = match pools.cap_for(needed) {
@@ -395,7 +397,8 @@ fn no_room(pools: &DevicePools, needed: u64) -> Error {
         None => "decode with device=\"cpu\"".to_owned(),
     };
     let room = pools.arena;
-    let message =
-        format!("leaves {room} bytes for the images being decoded, this one needs {needed}; {remedy}");
+    let message = format!(
+        "leaves {room} bytes for images that are being decoded, but this one needs {needed}: {remedy}"
+    );
     Error::config("device_memory", message)
 }

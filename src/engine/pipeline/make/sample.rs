@@ -202,7 +202,7 @@ impl SampleMaker {
         let ImageField { field, leader, .. } = config.images.list()[image];
         let field = &config.fields.list[field];
         let FieldContent::Images { at, .. } = field.content else {
-            return Err(Error::Internal(format!("{:?} is no image", field.name)));
+            return Err(Error::Internal(format!("{:?} is not an image", field.name)));
         };
         let (read, parts) = record.in_parts();
         let Some(bytes) = field_bytes(run, field, draw.sample, read)? else {

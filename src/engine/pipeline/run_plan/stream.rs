@@ -44,7 +44,9 @@ impl RunPlan for StreamRunPlan {
     }
 
     fn substitute(&self, index: &DatasetIndex, position: u64, stream: &mut RandomStream) -> Result<u64> {
-        let gone = || Error::dataset(index.root(), "the batch of a sample that failed was stopped");
+        let gone = || {
+            Error::dataset(index.root(), "a failed sample cannot be replaced, because its batch was stopped")
+        };
         self.stream.substitute(position / self.global_batch, stream).ok_or_else(gone)
     }
 

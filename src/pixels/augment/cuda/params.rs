@@ -147,7 +147,7 @@ impl PlaneParams {
             && self.width <= self.stride
             // Kernels count the bytes of a plane in 32 bits.
             && u64::from(self.stride) * u64::from(self.height) <= u64::from(u32::MAX);
-        assert!(holds, "{self:?} does not hold {region:?}");
+        assert!(holds, "{self:?} does not contain {region:?}");
     }
 }
 

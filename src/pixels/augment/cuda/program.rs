@@ -86,7 +86,10 @@ impl Programs {
         }
         let sets = self.sets.used;
         if sets > view.most_sets {
-            return Err(Error::Internal(format!("{sets} sets of levels, {} expected", view.most_sets)));
+            return Err(Error::Internal(format!(
+                "an image's program uses {sets} level sets, at most {} expected",
+                view.most_sets
+            )));
         }
         self.spans.push([first, self.words.len() as u32, sets as u32]);
         Ok(())

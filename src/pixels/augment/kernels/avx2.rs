@@ -35,7 +35,7 @@ pub(super) fn to<T>(slice: &mut [T], n: usize) -> *mut T {
 #[inline(always)]
 pub(super) fn aligned<V>(slice: &mut [u8]) -> *mut V {
     let to: *mut V = to(slice, size_of::<V>()).cast();
-    assert!(to.is_aligned(), "vectors that are streamed are aligned");
+    assert!(to.is_aligned(), "non-temporal stores need an aligned address");
     to
 }
 

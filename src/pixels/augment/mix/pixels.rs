@@ -65,7 +65,7 @@ pub fn mix_images(drawn: &DrawnMix, output: &Output, images: &mut [&mut [u8]]) {
                 DType::F32 => for_each_pair(images, all, |own, other| blend_f32(weights, own, other)),
                 DType::Bf16 => for_each_pair(images, all, |own, other| blend_bf16(weights, own, other)),
                 DType::F16 => for_each_pair(images, all, |own, other| blend_f16(weights, own, other)),
-                DType::U8 => panic!("grey levels are not mixed"),
+                DType::U8 => panic!("uint8 images cannot be mixed"),
             }
         }
     }

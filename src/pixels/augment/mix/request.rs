@@ -13,7 +13,7 @@ parameter_types! {
 }
 
 transform! {
-    /// Blends each image with its partner: λ·image + (1 - λ)·partner, and their labels alike.
+    /// Blends each image with its partner, λ·image + (1 - λ)·partner, and their labels in the same way.
     ///
     /// λ is drawn for each global batch from Beta(alpha, alpha), as in Zhang et al., "mixup: Beyond Empirical Risk
     /// Minimization".
@@ -28,17 +28,17 @@ transform! {
 }
 
 transform! {
-    /// Pastes a rectangle of the partner into each image, and mixes their labels by the areas.
+    /// Pastes a rectangle of the partner into each image, and mixes their labels in proportion to the areas.
     ///
     /// λ and the rectangle are drawn for each global batch, λ from Beta(alpha, alpha). The sides of the rectangle are
-    /// √(1 - λ) of the image's, its centre is any pixel, and λ becomes the share of the image that is left; as in
-    /// torchvision, and in Yun et al., "CutMix: Regularization Strategy to Train Strong Classifiers with Localizable
-    /// Features".
+    /// √(1 - λ) of the image's, and its centre is any pixel. λ then becomes the share of the image that is left. This
+    /// follows torchvision, and Yun et al., "CutMix: Regularization Strategy to Train Strong Classifiers with
+    /// Localizable Features".
     #[derive(Serialize)]
     pub(in crate::augment) CutMix(Mix) {
         /// Both parameters of the Beta distribution, above 0.
         alpha: f64 = 1.0, checked_by("above_0");
-        /// The length of the soft labels, as of `MixUp`.
+        /// The length of the soft labels, as for `MixUp`.
         num_classes: Option<Number> = null;
     }
 }
@@ -108,7 +108,7 @@ impl Mixing {
     pub fn from_json(text: &str) -> Result<Self> {
         let list = json::settings(text).map_err(|wrong| refused(format!("is {wrong}")))?;
         let list: Vec<MixTransform> = serde_json::from_value(list).map_err(|error| {
-            refused(format!("{error}: it takes one of MixUp, CutMix, or RandomChoice of these"))
+            refused(format!("{error}: must be one of MixUp, CutMix, or RandomChoice of these"))
         })?;
         Self::new(&list)
     }
@@ -117,10 +117,10 @@ impl Mixing {
         let (transforms, weights) = match list {
             [MixTransform::RandomChoice { transforms, p }] => (&transforms[..], p.as_deref()),
             [_] => (list, None),
-            [] => return Err(refused("is empty: give one transform, or leave it out".into())),
+            [] => return Err(refused("is empty: give one transform, or omit mix=".into())),
             _ => {
-                let message = "has several transforms, but a batch is mixed once: RandomChoice([...]) takes one of \
-                               them for each batch";
+                let message = "has several transforms, but a batch is mixed once: use RandomChoice([...]) to draw one \
+                               of them for each batch";
                 return Err(refused(message.into()));
             }
         };
@@ -135,7 +135,7 @@ impl Mixing {
                 MixTransform::MixUp(mix) => (MixKind::MixUp, mix.alpha, &mix.num_classes),
                 MixTransform::CutMix(mix) => (MixKind::CutMix, mix.alpha, &mix.num_classes),
                 MixTransform::RandomChoice { .. } => {
-                    let message = "RandomChoice: holds a RandomChoice, must hold MixUp and CutMix alone";
+                    let message = "RandomChoice: contains a RandomChoice, must contain only MixUp and CutMix";
                     return Err(refused(message.into()));
                 }
             };
@@ -158,7 +158,7 @@ impl Mixing {
         if let Some(other) = lengths.iter().find(|length| **length != num_classes) {
             let shown = |length: &Option<u32>| length.map_or("None".to_owned(), |length| length.to_string());
             return Err(refused(format!(
-                "RandomChoice: num_classes: is {} and {}, must be the same for all",
+                "RandomChoice: num_classes: is {} and {}, must be the same for all transforms",
                 shown(&num_classes),
                 shown(other)
             )));
@@ -243,9 +243,9 @@ mod tests {
             ),
             (
                 r#"[{"RandomChoice": {"transforms": [{"RandomChoice": {"transforms": []}}]}}]"#,
-                "holds a RandomChoice",
+                "contains a RandomChoice",
             ),
-            ("{", "no JSON"),
+            ("{", "not JSON"),
         ] {
             let error = Mixing::from_json(list).unwrap_err().to_string();
             assert!(error.starts_with("config: mix: ") && error.contains(said), "{list}: {error}");

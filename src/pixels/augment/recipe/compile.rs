@@ -120,7 +120,7 @@ impl PixelSteps {
             return Err(format!("must come before {name}"));
         } else if self.dtype != DType::U8 && fill != [0; 3] {
             return Err(format!(
-                "fill: is {fill:?}, grey levels, which floats do not have: put it before ToDtype"
+                "fill: is {fill:?} in grey levels, but the values are floats here: put the transform before ToDtype"
             ));
         }
         Ok(())
@@ -129,7 +129,7 @@ impl PixelSteps {
     fn convert(&mut self, number: usize, dtype: DType, scale: bool) -> Result<(), String> {
         match (self.dtype, dtype) {
             (DType::U8, DType::U8) => {}
-            (_, DType::U8) => return Err("makes uint8 of floats again: leave out both conversions".into()),
+            (_, DType::U8) => return Err("converts floats back to uint8: remove both conversions".into()),
             (DType::U8, _) => {
                 self.floats_from = Some(number);
                 self.white = if scale { 1.0 } else { 255.0 };
@@ -145,7 +145,7 @@ impl PixelSteps {
         if self.dtype == DType::U8 {
             return Err("needs floats: put ToDtype(\"float32\") before it".into());
         } else if self.normalised.is_some() {
-            return Err("comes a second time: leave one out".into());
+            return Err("is in the list twice: remove one".into());
         }
         self.normalised = Some((number, mean, std));
         Ok(())

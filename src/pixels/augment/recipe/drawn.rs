@@ -145,8 +145,8 @@ impl CanvasAtlas {
         let rows: u64 = rows.sum();
         if u64::from(width) * rows > MAX_PIXELS {
             return Err(format!(
-                "the image would be resized with {width}×{rows} pixels of padding and views, more than {MAX_PIXELS}: \
-                 pad it less, or after the resize"
+                "the padded parts of all views would have {width}×{rows} pixels before the resize, more than \
+                 {MAX_PIXELS}: pad less, or pad after the resize"
             ));
         }
         let (mut parts, mut end) = (Vec::with_capacity(views.len()), y);

@@ -62,8 +62,8 @@ impl Side {
         } else if self.now > MAX_SIDE {
             let now = self.now;
             return Err(format!(
-                "would resample an image that was padded to {now} pixels, more than {MAX_SIDE} a side: pad it \
-                 less, or after the resize"
+                "would resize an image that was padded to {now} pixels, more than {MAX_SIDE} a side: pad less, or pad \
+                 after the resize"
             ));
         } else {
             self.canvas = Some((self.offset, self.now));
@@ -176,7 +176,7 @@ impl Fold {
             if added > most {
                 let now = side.now;
                 return Err(format!(
-                    "would pad {now} pixels by {added}, which padding_mode=\"{kind}\" does for at most {most}"
+                    "would pad a side of {now} pixels by {added}, but padding_mode=\"{kind}\" allows at most {most}"
                 ));
             }
         }

@@ -63,7 +63,7 @@ impl GeometryBuilder {
         match self.made.size.filter(|size| size.longest() > MAX_SIDE) {
             None => Ok(()),
             Some(ImageSize { width, height }) => {
-                Err(format!("makes images of {width}×{height} pixels, must be at most {MAX_SIDE} a side"))
+                Err(format!("makes images of {width}×{height} pixels, but sides must be at most {MAX_SIDE}"))
             }
         }
     }
@@ -81,13 +81,14 @@ impl GeometryBuilder {
         let by = self.by;
         if self.is_resampled {
             return Err(format!(
-                "cannot come after {by}: pixels are resampled once, and padded or cut after that; leave one out, or \
-                 put {by} after it"
+                "cannot come after {by}: an image is resized only once, and padded or cropped after that; remove one, \
+                 or put {by} after it"
             ));
         }
         if let (Some(by), Filter::Nearest | Filter::NearestExact) = (self.mirrored_by, filter) {
             return Err(format!(
-                "cannot come after {by}: the nearest pixels of a mirrored image are others; put {by} after it"
+                "cannot come after {by} with nearest interpolation, which takes other pixels of a mirrored image: put \
+                 {by} after it"
             ));
         }
         self.made.may_resize_padding = self.may_be_padded;
@@ -104,15 +105,15 @@ impl GeometryBuilder {
     pub(super) fn pad(&mut self, padding: Padding, fill: [u8; 3]) -> Result<(), String> {
         let (name, by, padded_by) = (self.name, self.by, self.made.padded_by);
         if self.grid == Grid::Cut {
-            return Err(format!("cannot pad what {by} has cut: put {name} before {by}"));
+            return Err(format!("cannot pad an image that {by} has cropped: put {name} before {by}"));
         }
         let is_first = padded_by.is_empty();
         if !is_first
             && (padding != Padding::Constant || (self.made.padding, self.made.fill) != (padding, fill))
         {
             return Err(format!(
-                "cannot pad again what {padded_by} has padded, unless both pad with the same constant fill: leave one \
-                 out"
+                "cannot pad an image that {padded_by} has padded, unless both use the same constant fill: remove one \
+                 of them"
             ));
         }
         (self.grid, self.by, self.may_be_padded) = (Grid::Padded, name, true);
@@ -230,8 +231,8 @@ impl Geometry {
         let drawn @ ImageSize { width, height } = fold.size();
         if drawn.longest() > MAX_SIDE {
             return Err(format!(
-                "the image becomes {width}×{height} pixels, more than {MAX_SIDE} a side; max_size= of Resize \
-                 bounds the longer side"
+                "the image becomes {width}×{height} pixels, more than {MAX_SIDE} a side: limit the longer side with \
+                 max_size= of Resize"
             ));
         }
         Ok(self.drawn(&fold, dropped))

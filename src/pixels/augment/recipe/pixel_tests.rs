@@ -243,7 +243,10 @@ fn a_list_without_operations_on_levels_keeps_the_direct_way() {
 fn an_image_that_is_too_small_for_a_filter_is_named() {
     let blur = recipe(r#"[{"GaussianBlur": {"kernel_size": [3, 23]}}]"#);
     let failure = blur.draw(&blur.keys(0, 0), 0, 0, (20, 11)).unwrap_err().to_string();
-    assert!(failure.contains("GaussianBlur cannot blur 20×11 pixels by a filter of 3×23"), "{failure}");
+    assert!(
+        failure.contains("GaussianBlur cannot blur an image of 20×11 pixels with a kernel of 3×23"),
+        "{failure}"
+    );
     assert!(blur.draw(&blur.keys(0, 0), 0, 0, (2, 12)).is_ok());
 }
 
@@ -251,7 +254,7 @@ fn an_image_that_is_too_small_for_a_filter_is_named() {
 const REFUSED: &[(&str, &str)] = &[
     (
         r#"[{"ColorJitter": {"brightness": -0.1}}]"#,
-        "step 1 of 1, ColorJitter: brightness: is -0.1, must be a number from 0 on, or two, 0 <= low <= high",
+        "step 1 of 1, ColorJitter: brightness: is -0.1, must be a number of at least 0, or two with 0 <= low <= high",
     ),
     (r#"[{"ColorJitter": {"contrast": [2, 1]}}]"#, "contrast: is (2, 1), must be"),
     (r#"[{"ColorJitter": {"hue": 0.6}}]"#, "hue: is 0.6, must be a number from 0 to 0.5"),
@@ -263,21 +266,21 @@ const REFUSED: &[(&str, &str)] = &[
     (r#"[{"RandomEqualize": {"p": 2}}]"#, "RandomEqualize: p: is 2, must be a probability"),
     (
         r#"[{"RandomAdjustSharpness": {"sharpness_factor": -1}}]"#,
-        "sharpness_factor: is -1, must be a number from 0",
+        "sharpness_factor: is -1, must be a number of at least 0",
     ),
     (r#"[{"GaussianBlur": {"kernel_size": 4}}]"#, "kernel_size: is 4, must be an odd number"),
     (r#"[{"GaussianBlur": {"kernel_size": 3, "sigma": 0}}]"#, "sigma: is (0, 0), must be above 0"),
     (
         r#"[{"CenterCrop": {"size": 10}}, {"GaussianBlur": {"kernel_size": 23}}]"#,
-        "step 2 of 2, GaussianBlur: cannot blur 10×10 pixels by a filter of 23×23",
+        "step 2 of 2, GaussianBlur: cannot blur an image of 10×10 pixels with a kernel of 23×23",
     ),
     (
         r#"[{"ToDtype": {"dtype": "float32"}}, {"ColorJitter": {}}]"#,
-        "step 2 of 2, ColorJitter: works on grey levels: put it before ToDtype",
+        "step 2 of 2, ColorJitter: works on uint8 grey levels: put it before ToDtype",
     ),
     (
         r#"[{"ToDtype": {"dtype": "float32"}}, {"RandomOrder": {"transforms": [{"RandomInvert": {}}]}}]"#,
-        "step 2 of 2, RandomOrder: has RandomInvert, which works on grey levels: put it before ToDtype",
+        "step 2 of 2, RandomOrder: contains RandomInvert, which works on uint8 grey levels: put it before ToDtype",
     ),
     (
         r#"[{"ColorJitter": {}}, {"RandomCrop": {"size": 9}}]"#,
@@ -285,7 +288,7 @@ const REFUSED: &[(&str, &str)] = &[
     ),
     (
         r#"[{"RandomApply": {"transforms": [{"Grayscale": {}}, {"RandomCrop": {"size": 9}}]}}]"#,
-        "RandomApply: transforms: step 2 of 2, RandomCrop: cannot be in RandomApply, which takes transforms \
+        "RandomApply: transforms: step 2 of 2, RandomCrop: cannot be in RandomApply, which takes only transforms \
          that change pixels, and flips: put it before the RandomApply",
     ),
     (
@@ -302,26 +305,26 @@ const REFUSED: &[(&str, &str)] = &[
     ),
     (
         r#"[{"RandomChoice": {"transforms": [{"Grayscale": {}}], "p": [0]}}]"#,
-        "p: is [0.0], must be weights from 0 on, not all 0",
+        "p: is [0.0], must be weights of at least 0, not all 0",
     ),
     (r#"[{"RandomErasing": {"scale": [0.5, 0.1]}}]"#, "scale: is (0.5, 0.1), must be 0 <= low <= high <= 1"),
     (
         r#"[{"RandomErasing": {"value": "noise"}}]"#,
-        "RandomErasing: must be a number, or three, or \"random\"",
+        "RandomErasing: must be one number, three numbers, \"random\"",
     ),
     (
         r#"[{"RandomErasing": {"value": "random"}}]"#,
-        "step 1 of 1, RandomErasing: writes normal numbers, which grey levels cannot be: put it after ToDtype",
+        "RandomErasing: writes normally distributed floats, but the values are uint8 here: put it after ToDtype",
     ),
     (
         r#"[{"RandomErasing": {"value": 0.5}}]"#,
-        "RandomErasing: value: is 0.5, must be a grey level from 0 to 255",
+        "RandomErasing: value: is 0.5, must be a whole grey level from 0 to 255",
     ),
     (
         r#"[{"RandomRotation": {"degrees": 9, "expand": true}}]"#,
-        "expand: is True, must be False: all images of a batch have one size",
+        "expand: is True, must be False: all images of a batch have the same size",
     ),
-    (r#"[{"RandomRotation": {"degrees": -9}}]"#, "degrees: is -9, must be a number of degrees from 0 on"),
+    (r#"[{"RandomRotation": {"degrees": -9}}]"#, "degrees: is -9, must be a number of degrees of at least 0"),
     (
         r#"[{"RandomRotation": {"degrees": 9, "interpolation": "nearest-exact"}}]"#,
         "interpolation: is \"nearest-exact\", must be one of nearest, bilinear, bicubic",
@@ -329,7 +332,7 @@ const REFUSED: &[(&str, &str)] = &[
     (r#"[{"RandomRotation": {"degrees": 9, "fill": 300}}]"#, "fill: is 300, must be from 0 to 255"),
     (
         r#"[{"RandomAffine": {"degrees": 0, "translate": [0.5, 2]}}]"#,
-        "translate: is [0.5, 2.0], must be two shares",
+        "translate: is [0.5, 2.0], must be two fractions",
     ),
     (r#"[{"RandomAffine": {"degrees": 0, "scale": [0, 2]}}]"#, "scale: is (0, 2), must be 0 < low <= high"),
     (r#"[{"RandomAffine": {"degrees": 0, "shear": [1, 2, 3]}}]"#, "RandomAffine: must be a number, or two"),

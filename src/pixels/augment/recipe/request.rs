@@ -54,7 +54,7 @@ impl Transforms {
             return Ok(Self::views(vec![views]));
         }
         let Value::Array(list) = value else {
-            return Err(refused("must be a list of transforms, or Views"));
+            return Err(refused("must be a list of transforms, a Views, or a list of Views"));
         };
         let views = list.iter().map(of_views).collect::<Result<Vec<_>>>()?;
         let count = views.iter().flatten().count();
@@ -63,7 +63,7 @@ impl Transforms {
         }
         if count < list.len() {
             return Err(refused(
-                "has Views beside other transforms: put those into the Views, each list its own",
+                "mixes Views with other transforms: put these transforms into the list of each Views",
             ));
         }
         Ok(Self::views(views.into_iter().flatten().collect()))
@@ -75,7 +75,7 @@ impl Transforms {
         if self.views.iter().any(|views| views.n == 0) || all == 0 {
             return Err(refused("Views: n: is 0, must be at least 1"));
         } else if all > u64::from(MAX_VIEWS) {
-            return Err(refused(&format!("Views: n: is {all} in all, must be at most {MAX_VIEWS}")));
+            return Err(refused(&format!("Views: n: is {all} in total, must be at most {MAX_VIEWS}")));
         }
         for (group, views) in self.views.iter().enumerate() {
             for (number, transform) in views.transforms.iter().enumerate() {

@@ -311,7 +311,7 @@ fn values_have_the_scale_that_the_list_says() {
 
 /// Lists that are refused, and the words of the message that say where and what to do.
 const REFUSED: &[(&str, &str)] = &[
-    ("{", "no JSON"),
+    ("{", "not JSON"),
     ("3", "must be a list of transforms"),
     (r#"["Grey"]"#, "step 1 of 1, a transform: unknown variant `Grey`, expected one of `RandomResizedCrop`"),
     (r#"[{"Resize": {"size": 9, "antialias": true}}]"#, "step 1 of 1, Resize: unknown field `antialias`"),
@@ -331,9 +331,9 @@ const REFUSED: &[(&str, &str)] = &[
     ),
     (r#"[{"RandomResizedCrop": {"size": 9, "ratio": [2, 1]}}]"#, "ratio: is (2, 1), must be"),
     (r#"[{"RandomHorizontalFlip": {"p": 1.5}}]"#, "RandomHorizontalFlip: p: is 1.5, must be a probability"),
-    (r#"[{"Resize": {"size": null}}]"#, "size: is None, must be a length, or come with max_size"),
-    (r#"[{"Resize": {"size": 9, "max_size": 9}}]"#, "max_size: is 9, must be more than the shorter side's 9"),
-    (r#"[{"Resize": {"size": [9, 9], "max_size": 10}}]"#, "max_size: is 10, but size gives both sides"),
+    (r#"[{"Resize": {"size": null}}]"#, "size: is None: give a length, or set max_size"),
+    (r#"[{"Resize": {"size": 9, "max_size": 9}}]"#, "max_size: is 9, must be more than size, 9"),
+    (r#"[{"Resize": {"size": [9, 9], "max_size": 10}}]"#, "max_size: is 10, but size already sets both"),
     (
         r#"[{"RandomResize": {"min_size": 9, "max_size": 9}}]"#,
         "RandomResize: max_size: is 9, must be more than min_size, 9",
@@ -344,7 +344,7 @@ const REFUSED: &[(&str, &str)] = &[
     ),
     (
         r#"[{"RandomShortestSize": {"min_size": []}}]"#,
-        "RandomShortestSize: min_size: is empty, must hold a length",
+        "RandomShortestSize: min_size: is empty, must have at least one length",
     ),
     (
         r#"[{"RandomShortestSize": {"min_size": [9, 0]}}]"#,
@@ -356,7 +356,7 @@ const REFUSED: &[(&str, &str)] = &[
     ),
     (
         r#"[{"ScaleJitter": {"target_size": [9, 9]}}, {"RandomResize": {"min_size": 8, "max_size": 9}}]"#,
-        "RandomResize: cannot come after ScaleJitter: pixels are resampled once",
+        "RandomResize: cannot come after ScaleJitter: an image is resized only once",
     ),
     (
         r#"[{"RandomZoomOut": {"side_range": [0.5, 2]}}]"#,
@@ -365,7 +365,7 @@ const REFUSED: &[(&str, &str)] = &[
     (r#"[{"RandomZoomOut": {"p": 2}}]"#, "RandomZoomOut: p: is 2, must be a probability"),
     (
         r#"[{"RandomIoUCrop": {"min_scale": 0.5, "max_scale": 1.5}}]"#,
-        "RandomIoUCrop: min_scale: is 0.5 with max_scale=1.5, must be 0 < min_scale <= max_scale <= 1",
+        "RandomIoUCrop: min_scale: is 0.5 (max_scale=1.5), must be 0 < min_scale <= max_scale <= 1",
     ),
     (
         r#"[{"RandomIoUCrop": {"min_aspect_ratio": 3}}]"#,
@@ -373,7 +373,7 @@ const REFUSED: &[(&str, &str)] = &[
     ),
     (
         r#"[{"RandomIoUCrop": {"sampler_options": []}}]"#,
-        "sampler_options: is [], must be overlaps, at least one",
+        "sampler_options: is [], must be a list of at least one finite overlap",
     ),
     (r#"[{"RandomIoUCrop": {"trials": 0}}]"#, "RandomIoUCrop: trials: is 0, must be from 1 to 1000"),
     (
@@ -382,41 +382,41 @@ const REFUSED: &[(&str, &str)] = &[
     ),
     (
         r#"[{"Pad": {"padding": 1}}, {"Resize": {"size": 9}}, {"Pad": {"padding": 1, "fill": 3}}]"#,
-        "step 3 of 3, Pad: cannot pad again what Pad has padded, unless both pad with the same constant fill",
+        "step 3 of 3, Pad: cannot pad an image that Pad has padded, unless both use the same constant fill",
     ),
     (r#"[{"Pad": {"padding": 70000}}]"#, "padding: is 70000, must be at most"),
     (r#"[{"Pad": {"padding": 1, "fill": 300}}]"#, "Pad: must be one or three grey levels"),
     (
         r#"[{"RandomResizedCrop": {"size": 9}}, {"Resize": {"size": 9}}]"#,
-        "step 2 of 2, Resize: cannot come after RandomResizedCrop: pixels are resampled once",
+        "step 2 of 2, Resize: cannot come after RandomResizedCrop: an image is resized only once",
     ),
     (
         r#"[{"Resize": {"size": 9}}, {"RandomCrop": {"size": 8}}, {"Resize": {"size": 224}}]"#,
-        "Resize: cannot come after RandomCrop: pixels are resampled once",
+        "Resize: cannot come after RandomCrop: an image is resized only once",
     ),
     (
         r#"[{"Resize": {"size": 9}}, {"CenterCrop": {"size": 8}}, {"Pad": {"padding": 1}}]"#,
-        "step 3 of 3, Pad: cannot pad what CenterCrop has cut: put Pad before CenterCrop",
+        "step 3 of 3, Pad: cannot pad an image that CenterCrop has cropped: put Pad before CenterCrop",
     ),
     (
         r#"[{"Pad": {"padding": 1}}, {"Pad": {"padding": 1, "fill": 7}}]"#,
-        "step 2 of 2, Pad: cannot pad again what Pad has padded",
+        "step 2 of 2, Pad: cannot pad an image that Pad has padded",
     ),
     (
         r#"[{"Pad": {"padding": 1, "padding_mode": "edge"}}, {"Pad": {"padding": 1, "padding_mode": "edge"}}]"#,
-        "cannot pad again",
+        "cannot pad an image that Pad has padded",
     ),
     (
         r#"[{"RandomHorizontalFlip": {}}, {"Resize": {"size": 9, "interpolation": "nearest"}}]"#,
-        "Resize: cannot come after RandomHorizontalFlip: the nearest pixels",
+        "Resize: cannot come after RandomHorizontalFlip with nearest interpolation",
     ),
     (
         r#"[{"RandomVerticalFlip": {}}, {"RandomResizedCrop": {"size": 9, "interpolation": "nearest-exact"}}]"#,
-        "RandomResizedCrop: cannot come after RandomVerticalFlip: the nearest pixels",
+        "RandomResizedCrop: cannot come after RandomVerticalFlip with nearest interpolation",
     ),
     (
         r#"[{"Resize": {"size": [8, 8]}}, {"RandomCrop": {"size": 9}}]"#,
-        "RandomCrop: size: is 9 rows and 9 columns, but there the image has 8 and 8",
+        "RandomCrop: size: is 9 rows and 9 columns, but the image has 8 and 8 at this step",
     ),
     (
         r#"[{"ToDtype": {"dtype": "float32"}}, {"Normalize": {"mean": [0,0,0], "std": [1,1,1]}},
@@ -425,12 +425,12 @@ const REFUSED: &[(&str, &str)] = &[
     ),
     (
         r#"[{"ToDtype": {"dtype": "float32"}}, {"Pad": {"padding": 1, "fill": 5}}]"#,
-        "step 2 of 2, Pad: fill: is [5, 5, 5], grey levels, which floats do not have: put it before ToDtype",
+        "step 2 of 2, Pad: fill: is [5, 5, 5] in grey levels, but the values are floats here: put the transform",
     ),
     (r#"[{"Normalize": {"mean": [0,0,0], "std": [1,1,1]}}]"#, "Normalize: needs floats: put ToDtype"),
     (
         r#"[{"ToDtype": {"dtype": "float32"}}, {"ToDtype": {"dtype": "uint8"}}]"#,
-        "ToDtype: makes uint8 of floats again",
+        "ToDtype: converts floats back to uint8",
     ),
     (
         r#"[{"ToDtype": {"dtype": "float32"}}, {"Normalize": {"mean": [0,0,0], "std": [1,0,1]}}]"#,
@@ -443,14 +443,14 @@ const REFUSED: &[(&str, &str)] = &[
     ),
     (
         r#"[{"ToDtype": {"dtype": "float32"}}, {"Grayscale": {}}]"#,
-        "step 2 of 2, Grayscale: works on grey levels: put it before ToDtype",
+        "step 2 of 2, Grayscale: works on uint8 grey levels: put it before ToDtype",
     ),
     (r#"{"Views": {"n": 0, "transforms": []}}"#, "Views: n: is 0, must be at least 1"),
-    (r#"{"Views": {"n": 65, "transforms": []}}"#, "Views: n: is 65 in all, must be at most 64"),
+    (r#"{"Views": {"n": 65, "transforms": []}}"#, "Views: n: is 65 in total, must be at most 64"),
     (r#"{"Views": {"n": 2}}"#, "Views: must have n, a whole number, and transforms, a list"),
     (
         r#"[{"Views": {"n": 2, "transforms": []}}, {"CenterCrop": {"size": 9}}]"#,
-        "has Views beside other transforms",
+        "mixes Views with other transforms",
     ),
     (
         r#"[{"Views": {"n": 2, "transforms": []}}, {"Views": {"n": 1, "transforms": [{"CenterCrop": {"size": 0}}]}}]"#,
@@ -475,14 +475,14 @@ fn an_image_that_a_transform_cannot_take_is_named() {
     };
     let small = failure(r#"[{"RandomCrop": {"size": 32}}]"#, (20, 40));
     assert!(
-        small.contains("transforms: RandomCrop cannot take 32×32 pixels of 20×40; pad_if_needed=True"),
+        small.contains("RandomCrop cannot crop 32×32 pixels from an image of 20×40: set pad_if_needed=True"),
         "{small}"
     );
     let reflected = failure(r#"[{"Pad": {"padding": 9, "padding_mode": "reflect"}}]"#, (9, 40));
-    assert!(reflected.contains("Pad would pad 9 pixels by 9"), "{reflected}");
+    assert!(reflected.contains("Pad would pad a side of 9 pixels by 9"), "{reflected}");
     let mixed = failure(r#"[{"Pad": {"padding": 1, "fill": 9}}, {"CenterCrop": {"size": 32}}]"#, (20, 40));
     assert!(
-        mixed.contains("CenterCrop would pad 22×42 pixels with black, where Pad pads otherwise"),
+        mixed.contains("CenterCrop would pad 22×42 pixels with black, but Pad pads differently"),
         "{mixed}"
     );
     let long = failure(r#"[{"Resize": {"size": 300}}]"#, (2, 400));

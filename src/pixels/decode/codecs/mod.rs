@@ -228,7 +228,7 @@ mod tests {
             r#"not a JPEG, PNG or WebP image: starts with "<!DOCTYPE html>""#
         );
         let pointer = message(b"version https://git-lfs.github.com/spec/v1\noid sha256:0123\n");
-        assert!(pointer.starts_with("not a JPEG, PNG or WebP image: is a pointer of Git LFS"), "{pointer}");
+        assert!(pointer.starts_with("not a JPEG, PNG or WebP image: is a Git LFS pointer"), "{pointer}");
         assert!(pointer.contains("git lfs pull"));
         assert_eq!(message(b""), "not a JPEG, PNG or WebP image: is empty");
         assert_eq!(message(&[0, 1]), "not a JPEG, PNG or WebP image: starts with bytes [00, 01]");

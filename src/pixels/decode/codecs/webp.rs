@@ -81,11 +81,12 @@ impl<'a> Picture<'a> {
         let promised = number::<4>(bytes, 4) as usize;
         // Content of odd length is followed by a padding byte.
         let Some(content) = bytes.get(HEADER..).and_then(|content| content.get(..promised)) else {
-            let message = format!("truncated: {} bytes of {}", bytes.len(), promised.saturating_add(HEADER));
+            let whole = promised.saturating_add(HEADER);
+            let message = format!("truncated: has {} of {whole} bytes", bytes.len());
             return Err(corrupt(&message));
         };
         let mut chunks = Chunks { bytes: content, at: 4 };
-        let first = chunks.next().ok_or_else(|| corrupt("it holds no image"))??;
+        let first = chunks.next().ok_or_else(|| corrupt("it contains no image"))??;
         match first.name {
             b"VP8X" => Self::extended(content, first.content, chunks),
             _ => Self::alone(coded(std::iter::once(Ok(first)), content)?),
@@ -118,7 +119,7 @@ impl<'a> Picture<'a> {
             let size = (1 + number::<3>(frame, 6), 1 + number::<3>(frame, 9));
             let picture = Self { canvas, at, ..Self::alone(coded(inner, frame)?)? };
             if picture.size != size {
-                return Err(corrupt("its first frame is not of the size that is said"));
+                return Err(corrupt("its first frame has another size than its frame header says"));
             }
             picture
         };
@@ -126,7 +127,7 @@ impl<'a> Picture<'a> {
         let inside =
             ends(picture.at.0, picture.size.0, canvas.0) && ends(picture.at.1, picture.size.1, canvas.1);
         if !inside || picture.canvas != canvas {
-            return Err(corrupt("its image is not of the size that its header says"));
+            return Err(corrupt("its image has another size than its header says"));
         }
         Ok(picture)
     }
@@ -189,7 +190,7 @@ impl<'a> Iterator for Chunks<'a> {
         let length = number::<4>(rest, 4) as usize;
         if rest.len() < HEADER || rest.len() - HEADER < length {
             self.at = self.bytes.len();
-            return Some(Err(corrupt("a chunk is longer than what holds it")));
+            return Some(Err(corrupt("a chunk is longer than the chunk or file that contains it")));
         }
         let begin = self.at;
         let content = begin + HEADER..begin + HEADER + length;
@@ -209,7 +210,7 @@ fn coded<'a>(
             return Ok(&bytes[chunk.whole]);
         }
     }
-    Err(corrupt("it holds no image"))
+    Err(corrupt("it contains no image"))
 }
 
 /// Reads the width and height of a chunk's coded image.
@@ -223,7 +224,7 @@ fn coded_size(chunk: &[u8]) -> Result<(u32, u32), DecodeError> {
     };
     let least = if chunk.starts_with(b"VP8L") { 5 } else { 10 };
     if content.len() < least || size.0 == 0 || size.1 == 0 {
-        return Err(corrupt("its image has no size"));
+        return Err(corrupt("its image header is truncated or states a size of 0"));
     }
     Ok(size)
 }

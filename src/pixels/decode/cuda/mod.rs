@@ -25,8 +25,8 @@ pub use tables::{CudaKernel, CudaLaunch, ImageAddresses, LaunchTables};
 
 /// The kernels that decode images: their names in metrics and messages, and their abilities.
 pub const CUDA_DECODERS: [(&str, &str); 2] = [
-    ("cuda_packed", "regions of packed images, with the CPU's samples"),
-    ("cuda_indexed", "regions of indexed images, with the CPU's samples"),
+    ("cuda_packed", "regions of packed images, with the same samples as the CPU"),
+    ("cuda_indexed", "regions of indexed images, with the same samples as the CPU"),
 ];
 
 impl CudaPlan {

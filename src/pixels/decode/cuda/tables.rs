@@ -64,8 +64,8 @@ pub struct CudaLaunch {
 /// The places of an image, as device addresses.
 #[derive(Debug, Clone, Copy)]
 pub struct ImageAddresses {
-    /// [The bytes that are needed](CudaPlan::bytes), in page-locked memory. Aligned groups of 16 bytes that contain some
-    /// of them must be readable as a whole.
+    /// [The bytes that are needed](CudaPlan::bytes), in page-locked memory. Aligned groups of 16 bytes that contain
+    /// some of them must be readable as a whole.
     pub from: u64,
     /// The destination of the gathered bytes: device memory of [`LaunchTables::room`] bytes, at a multiple of 16.
     pub bytes: u64,

@@ -56,9 +56,9 @@ impl Spec {
     /// [`DecodeError::Corrupt`] if a symbol is not a size of a DC difference.
     pub(super) fn check_dc(&self) -> Result<&Self, DecodeError> {
         match self.symbols.iter().find(|&&symbol| symbol > 15) {
-            Some(symbol) => Err(DecodeError::Corrupt(format!(
-                "DC Huffman table has symbol {symbol}, at most 15 is legal"
-            ))),
+            Some(symbol) => {
+                Err(DecodeError::Corrupt(format!("DC Huffman table has symbol {symbol}, the maximum is 15")))
+            }
             None => Ok(self),
         }
     }

@@ -107,7 +107,7 @@ impl<'a> Walker<'a> {
             None => return Err(self.truncated()),
         };
         if length < 2 {
-            return Err(corrupt(marker, self.at - 2, "has an impossible length"));
+            return Err(corrupt(marker, self.at - 2, "has an invalid length"));
         }
         let payload = self.bytes.get(self.at + 2..self.at + length).ok_or_else(|| self.truncated())?;
         self.at += length;
@@ -115,7 +115,8 @@ impl<'a> Walker<'a> {
     }
 
     fn truncated(&self) -> DecodeError {
-        DecodeError::Corrupt(format!("truncated: its {} bytes end inside the headers", self.bytes.len()))
+        let length = self.bytes.len();
+        DecodeError::Corrupt(format!("truncated: the file ends inside its headers, after {length} bytes"))
     }
 }
 
@@ -150,14 +151,14 @@ impl ScanHeader {
                 0xCC => drop(walker.payload(marker)?),
                 0xC0..=0xCF => {
                     if frame.is_some() {
-                        return Err(corrupt(marker, at, "is a second one"));
+                        return Err(corrupt(marker, at, "is a second frame header"));
                     }
                     frame = Some(
                         read_frame(marker, walker.payload(marker)?).map_err(|e| corrupt(marker, at, e))?,
                     );
                 }
                 0xDA => {
-                    let frame = frame.ok_or_else(|| corrupt(marker, at, "stands before the frame header"))?;
+                    let frame = frame.ok_or_else(|| corrupt(marker, at, "comes before the frame header"))?;
                     let (scan, progression) =
                         read_scan(walker.payload(marker)?, &frame).map_err(|e| corrupt(marker, at, e))?;
                     let color_space = color_space(&frame, jfif, adobe);
@@ -213,7 +214,7 @@ impl CodingTables {
                 .ok()
                 .map(|interval| self.restart_interval = u32::from(u16::from_be_bytes(interval))),
         };
-        done.ok_or_else(|| corrupt(marker, at, "does not hold what it should"))
+        done.ok_or_else(|| corrupt(marker, at, "has invalid contents"))
     }
 
     /// The DC code of a component in a scan.
@@ -275,7 +276,7 @@ pub(super) fn check_end(bytes: &[u8], at: usize) -> Result<(), DecodeError> {
 /// The error for a truncated file.
 pub(super) fn truncated(bytes: &[u8]) -> DecodeError {
     let length = bytes.len();
-    DecodeError::Corrupt(format!("truncated: its {length} bytes end without an end-of-image marker"))
+    DecodeError::Corrupt(format!("truncated: no end-of-image marker in {length} bytes"))
 }
 
 fn read_huffman(mut payload: &[u8], dc: &mut [Option<Spec>; 4], ac: &mut [Option<Spec>; 4]) -> Option<()> {
@@ -313,7 +314,7 @@ fn read_frame(marker: u8, payload: &[u8]) -> Result<Frame, &'static str> {
     };
     let (height, width) = (u32::from(u16::from_be_bytes([h1, h0])), u32::from(u16::from_be_bytes([w1, w0])));
     if width == 0 || height == 0 {
-        return Err("says the image is empty");
+        return Err("states an empty image");
     }
     if count == 0 || rest.len() != 3 * usize::from(count) {
         return Err("has the wrong length for its number of components");
@@ -328,7 +329,7 @@ fn read_frame(marker: u8, payload: &[u8]) -> Result<Frame, &'static str> {
         })
         .collect();
     if components.iter().any(|c| !(1..=4).contains(&c.h) || !(1..=4).contains(&c.v)) {
-        return Err("has impossible sampling factors");
+        return Err("has invalid sampling factors");
     }
     Ok(Frame { marker, precision, width, height, components })
 }
@@ -351,13 +352,13 @@ pub(super) fn read_scan(
             .ok_or("names a component that the frame does not have")?;
         let (dc, ac) = (usize::from(pair[1] >> 4), usize::from(pair[1] & 15));
         if dc > 3 || ac > 3 {
-            return Err("names an impossible Huffman table");
+            return Err("names an invalid Huffman table");
         }
         scan.push(ScanComponent { component, dc, ac });
     }
     let blocks = scan.iter().map(|part| &frame.components[part.component]).map(|part| part.h * part.v);
     if scan.len() > 1 && blocks.sum::<u32>() > MAX_BLOCKS {
-        return Err("has more blocks in an MCU than there may be");
+        return Err("has more than 10 blocks in an MCU");
     }
     let [.., first, last, bits] = *rest else { return Err("is too short") };
     Ok((scan, Progression { first, last, high: bits >> 4, low: bits & 15 }))

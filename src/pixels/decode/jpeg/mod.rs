@@ -285,7 +285,7 @@ fn unstuff(
         DataEnd::Marker(at) => at,
         DataEnd::StrayRestart(marker, at) => {
             return Err(DecodeError::Corrupt(format!(
-                "restart marker FF{marker:02X} out of turn at byte {at}"
+                "restart marker FF{marker:02X} out of order at byte {at}"
             )));
         }
     };
@@ -297,7 +297,7 @@ fn unstuff(
         // A truncated file lacks them too; then truncation is the better error.
         check_end(bytes, end)?;
         return Err(DecodeError::Corrupt(format!(
-            "{found} restart intervals where the header means {expected}"
+            "{found} restart intervals, but the header requires {expected}"
         )));
     }
     Ok(end)
@@ -308,11 +308,11 @@ fn damage(bytes: &[u8], start: usize, failure: ScanFailure, (columns, rows): (u3
     let ScanFailure { fault, mcu, byte } = failure;
     let at = FileOffsets::new(bytes, start).of(byte);
     let what = match fault {
-        ScanFault::BadCode => "no Huffman code",
+        ScanFault::BadCode => "an invalid Huffman code",
         ScanFault::BlockOverrun => "a block of more than 64 coefficients",
         ScanFault::OutOfRange => "a coefficient out of range",
         ScanFault::OutOfData => "the entropy-coded data ends too early",
-        ScanFault::LeftOver => "more entropy-coded data than its restart interval can hold",
+        ScanFault::LeftOver => "extra entropy-coded data at the end of a restart interval",
     };
     let mcus = u64::from(columns) * u64::from(rows);
     DecodeError::Corrupt(format!("{what}, near byte {at}, in MCU {mcu} of {mcus}"))
@@ -321,7 +321,7 @@ fn damage(bytes: &[u8], start: usize, failure: ScanFailure, (columns, rows): (u3
 /// Makes the error for an image that ends before the component `missing` was coded.
 fn incomplete(missing: Option<usize>) -> DecodeError {
     let component = missing.unwrap_or(0);
-    DecodeError::Corrupt(format!("the image ends before its component {component} was coded"))
+    DecodeError::Corrupt(format!("the image ends without a scan of component {component}"))
 }
 
 /// Refuses files that are too short for the image size in their header, which would otherwise cause a large allocation.
@@ -351,11 +351,11 @@ fn check_supported(header: &ScanHeader) -> Result<(), DecodeError> {
         marker => return unsupported(format!("JPEG with frame marker FF{marker:02X}")),
     }
     if frame.precision != 8 {
-        return unsupported(format!("JPEG of {} bits a sample", frame.precision));
+        return unsupported(format!("JPEG with {} bits per sample", frame.precision));
     }
     let count = frame.components.len();
     if !matches!(count, 1 | 3 | 4) {
-        return unsupported(format!("JPEG of {count} components"));
+        return unsupported(format!("JPEG with {count} components"));
     }
     Ok(())
 }
@@ -418,8 +418,8 @@ impl RegionLayout {
         for &FrameComponent { h, v, table: quantisation, .. } in &frame.components {
             if !h_max.is_multiple_of(h) || !v_max.is_multiple_of(v) {
                 return Err(DecodeError::Unsupported(format!(
-                    "JPEG of sampling factors {h}×{v} among {h_max}×{v_max}, which libjpeg does not decode \
-                     either: encode the image anew"
+                    "JPEG with sampling factors {h}×{v} and {h_max}×{v_max}, which libjpeg does not support either: \
+                     encode the image again"
                 )));
             }
             let (step_x, step_y) = (h_max / h, v_max / v);

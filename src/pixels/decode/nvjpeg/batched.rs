@@ -177,7 +177,7 @@ impl Caller {
                     self.images.push(target(request));
                 }
                 Ok(false) => {
-                    let kind = format!("JPEG, for nvJPEG's {}", backend.name());
+                    let kind = format!("JPEG that nvJPEG's backend {} does not support", backend.name());
                     *outcome = Err(DecodeError::Unsupported(kind).into());
                 }
                 Err(error) => *outcome = Err(refusal(error)),

@@ -90,7 +90,7 @@ impl NvJpegDecoder {
     pub fn recycle(&mut self) -> Result<()> {
         let Some(backends) = &mut self.backends else { return Ok(()) };
         if !backends.is_idle()? {
-            return Err(Error::Internal("a decoder was given back while it worked".into()));
+            return Err(Error::Internal("a decoder was returned while it had work in flight".into()));
         }
         backends.streams.clear();
         self.memory.recycle();
@@ -273,7 +273,7 @@ fn is_final(error: nvjpeg_sys::Error) -> bool {
 }
 
 fn dropped() -> Error {
-    Error::Internal("a decoder that was dropped".into())
+    Error::Internal("the decoder was dropped".into())
 }
 
 /// The reason why a backend could not be made, and what is missing if that can be determined.
@@ -284,8 +284,8 @@ fn explain(backend: NvJpegBackend, error: nvjpeg_sys::Error) -> String {
         return reason;
     }
     format!(
-        "{reason}; the engine is driven by libnvcuvid.so.1, which is not there: a container needs \
-         NVIDIA_DRIVER_CAPABILITIES with `video`"
+        "{reason}; the decoding engine needs libnvcuvid.so.1, which is missing: in a container, add `video` to \
+         NVIDIA_DRIVER_CAPABILITIES"
     )
 }
 
@@ -293,7 +293,7 @@ fn explain(backend: NvJpegBackend, error: nvjpeg_sys::Error) -> String {
 fn check(request: &Request<'_>) -> ImageOutcome {
     let refuse = |what: &str| Err(DecodeError::Unsupported(what.into()).into());
     if !request.bytes.ends_with(&[0xFF, 0xD9]) {
-        return refuse("JPEG that does not end with its end-of-image marker");
+        return refuse("JPEG without an end-of-image marker at its end");
     }
     for (layout, target) in request.layout.used().iter().zip(&request.planes) {
         if target.ptr == 0 || target.stride < layout.width {

@@ -239,7 +239,7 @@ impl Abilities {
             let separator = if text.is_empty() { "" } else { "; " };
             let _ = write!(text, "{separator}{}: {}", sampling.name(), what(any));
             if even > any {
-                let _ = write!(text, ", {} of even size", what(even));
+                let _ = write!(text, ", {} with even width and height", what(even));
             }
             if let Some(reason) = &self.notes[backend as usize][sampling as usize] {
                 let _ = write!(text, " ({reason})");

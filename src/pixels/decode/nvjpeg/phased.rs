@@ -81,7 +81,8 @@ impl PerImageDecoder {
             match page.decode([&self.by_cpu, &self.by_gpu], stream, request) {
                 Ok(true) => {}
                 Ok(false) => {
-                    *outcome = Err(DecodeError::Unsupported("JPEG, for nvJPEG's cuda".into()).into())
+                    let kind = "JPEG that nvJPEG's backend cuda does not support";
+                    *outcome = Err(DecodeError::Unsupported(kind.into()).into())
                 }
                 Err(error) => {
                     // Wait until the work that was queued for the image is done; an error of the GPU itself shows here.

@@ -124,7 +124,7 @@ impl BackendProbe {
         header: &JpegHeader,
         regions: &[Region],
     ) -> Result<TrialResult> {
-        let unlaid = || Error::Internal("an image for trials without a layout".into());
+        let unlaid = || Error::Internal("a trial image has no plane layout".into());
         let layout = |region: &Region| PlanesLayout::of(header, *region).ok_or_else(unlaid);
         let layouts: Vec<PlanesLayout> = regions.iter().map(layout).collect::<Result<_>>()?;
         let count = match backend {
@@ -166,7 +166,9 @@ impl BackendProbe {
         Ok(wrong.map_or(Ok(()), |index| {
             let Region { x, y, width, height } = layout(index).decoded;
             let (w, h) = (header.width, header.height);
-            Err(format!("wrong samples, {width}×{height} at ({x}, {y}) of {w}×{h}, image {index} of {count}"))
+            Err(format!(
+                "wrong samples in a region of {width}×{height} at ({x}, {y}) of {w}×{h}, image {index} of {count}"
+            ))
         }))
     }
 }

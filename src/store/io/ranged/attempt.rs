@@ -37,7 +37,7 @@ pub(super) enum RangeFailure {
 impl From<HttpFailure> for RangeFailure {
     fn from(failure: HttpFailure) -> Self {
         match failure {
-            failure if failure.is_gone() => Self::Changed(format!("is gone: {failure}")),
+            failure if failure.is_gone() => Self::Changed(format!("is no longer on the server: {failure}")),
             failure if failure.may_succeed_later() => Self::Passing(failure),
             failure => Self::GaveUp(GaveUp { failure, tries: 1 }),
         }
@@ -129,10 +129,10 @@ impl Wanted {
             (Some(_), StatusCode::RANGE_NOT_SATISFIABLE) => {
                 Err(RangeFailure::Moved("ends before a sample that was indexed in it".to_owned()))
             }
-            (_, status) if status.is_success() => Err(HttpFailure::Final(format!(
-                "the server answers {status}, which has no bytes of the file"
-            ))
-            .into()),
+            (_, status) if status.is_success() => {
+                Err(HttpFailure::Final(format!("the server answers {status}, without the file's bytes"))
+                    .into())
+            }
             _ => Err(failure().into()),
         }
     }
@@ -179,7 +179,7 @@ impl RangedShared {
                         "is longer than the {length} bytes it was when indexed"
                     )),
                     Some(_) => {
-                        HttpFailure::Broken("the server sends more bytes than it says".to_owned()).into()
+                        HttpFailure::Broken("the server sends more bytes than it announced".to_owned()).into()
                     }
                 });
             };

@@ -167,7 +167,7 @@ struct OpenRequest {
 
 impl Drop for OpenRequest {
     fn drop(&mut self) {
-        let died = || Error::Internal("the request of a sample died".to_owned());
+        let died = || Error::Internal("the task of a request ended without an answer".to_owned());
         let answer = self.answer.take();
         let answer = answer.unwrap_or_else(|| Completion::failed(self.token, died(), None));
         self.shared.arrived().push(answer);
@@ -204,7 +204,7 @@ impl RangedShared {
     async fn read(self: &Arc<Self>, extent: Extent, room: &mut [u8]) -> Result<Option<FileVersion>> {
         let file = self.files.remote(extent.file);
         let path = || self.files.path(extent.file);
-        let file = file.ok_or_else(|| Error::Internal(format!("{} is on no server", path().display())))?;
+        let file = file.ok_or_else(|| Error::Internal(format!("{} is not on a server", path().display())))?;
         let mut moves = 0;
         loop {
             let stamp = self.files.stamp(extent.file);
@@ -220,9 +220,9 @@ impl RangedShared {
                     let files = self.files.clone();
                     // This may parse the shard again, which makes further requests and waits for them.
                     let accepted = tokio::task::spawn_blocking(move || files.accept(extent.file, difference));
-                    accepted
-                        .await
-                        .map_err(|_| Error::Internal("a check of a changed file died".to_owned()))??;
+                    accepted.await.map_err(|_| {
+                        Error::Internal("the check of a changed file ended without a result".to_owned())
+                    })??;
                 }
                 Err(failure) => return Err(failure.into_error(&path(), extent)),
             }

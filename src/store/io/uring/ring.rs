@@ -110,7 +110,7 @@ impl Ring {
         let _ = submitter.register_iowq_max_workers(&mut [files.clamp(8, 64); 2]);
         let unregistered = match register {
             true => register_arena(&ring, slots).err().map(|error| refusal(&error)),
-            false => Some("not asked to".to_owned()),
+            false => Some("registration is turned off".to_owned()),
         };
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let base = slots.as_raw().0 as usize;

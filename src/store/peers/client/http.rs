@@ -24,8 +24,8 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 const MIN_PUSH: usize = 4096;
 
 /// The warning when the thread has died.
-const DIED: &str = "the thread that reads from other nodes has died: from now on what they keep comes from the source; \
-                    this is a defect in Foreload, please report it";
+const DIED: &str = "the thread that reads from other nodes panicked: from now on, their samples are read from the \
+                    source. This is a bug in Foreload: please report it";
 
 /// Another node, as it announced itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -161,7 +161,7 @@ impl HttpTransfer {
         if options.connections == 0 || options.depth == 0 {
             return Err(Error::config(
                 "peers",
-                "allows no connection or no read at a time; each must be at least 1",
+                "the number of connections and the number of reads in flight must be at least 1",
             ));
         }
         let links: Arc<[_]> = peers.iter().map(|peer| Arc::new(PeerLink::new(peer, options))).collect();

@@ -280,14 +280,14 @@ impl PeerLink {
         let (what, remedy) = match miss {
             Miss::Refused => (
                 "refuses this node's requests",
-                "give all nodes the same token, dataset and start of the job",
+                "check that all nodes belong to the same start of the job and have the same dataset",
             ),
-            Miss::Wrong => ("answers with wrong bytes", "look at its memory and at what lies between"),
-            Miss::Timeout => ("is too slow", "look at its load and at the network between"),
-            _ => ("cannot be reached", "see whether it runs, and whether a firewall lies between"),
+            Miss::Wrong => ("answers with wrong bytes", "check its memory and the network between the nodes"),
+            Miss::Timeout => ("is too slow", "check its load and the network between the nodes"),
+            _ => ("cannot be reached", "check that it runs, and that no firewall blocks it"),
         };
         format!(
-            "the peer {} {what}: its samples come from the source, and it is tried again from time to time; {remedy}. \
+            "the peer {} {what}: its samples are read from the source, and it is retried from time to time; {remedy}. \
              stats() counts this for each peer.",
             self.address
         )

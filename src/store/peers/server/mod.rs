@@ -31,8 +31,8 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
 /// The warning when the server's thread has died.
-const DIED: &str = "the thread that serves other nodes has died: from now on they read from the source what this one \
-                    keeps; this is a defect in Foreload, please report it";
+const DIED: &str = "the thread that serves other nodes panicked: from now on, they read this node's samples from the \
+                    source. This is a bug in Foreload: please report it";
 
 /// The settings of a server.
 #[derive(Debug)]
@@ -110,10 +110,10 @@ impl Server {
         let refused = |error: std::io::Error| {
             let remedy = match error.kind() {
                 ErrorKind::AddrInUse => {
-                    "another loader or another job listens there: give each loader a port of its own, or the address \
-                     without a port, for any that is free"
+                    "another loader or job uses this port: give each loader its own port, or give the address without \
+                     a port to use any free one"
                 }
-                _ => "give an address of this machine",
+                _ => "use an address of this machine",
             };
             Error::config("peers", format!("listen: cannot listen on {}: {error}; {remedy}", options.listen))
         };

@@ -48,13 +48,13 @@ impl Cache {
             };
             let convertible = self.tier(place).parts().convertible;
             let decision = match convertible.is_none_or(|tier| tier.leave_spare(decision.may_evict)) {
-                false if decision.may_evict => FormatDecision::as_is("the cache is too small to convert any"),
+                false if decision.may_evict => FormatDecision::as_is("the cache is too small to convert"),
                 _ => decision,
             };
             if decision.form.is_none() && !matches!(choice, FormChoice::Auto | FormChoice::AsIs) {
                 let (name, form, why) = (self.tier(place).name(), choice.name(), decision.why);
                 self.index.notices().warn_once(("form", name.as_str()), || {
-                    format!("copies in {name} stay as they are, not {form}: {why}")
+                    format!("copies in {name} are not converted to {form}: {why}")
                 });
             }
             decision
@@ -108,8 +108,8 @@ impl Cache {
     /// Warns that copies are not converted any more, because the thread has panicked.
     pub(in crate::tier) fn note_dead_converter(&self) {
         self.index.notices().warn_once("dead converter", || {
-            "copies in the cache are not brought to another form any more: a defect in Foreload; please report it, and \
-             use form=\"as-is\" until it is mended"
+            "cached copies are no longer converted, because a thread panicked. This is a bug in Foreload: please \
+             report it, and use form=\"as-is\" until it is fixed"
                 .to_owned()
         });
     }

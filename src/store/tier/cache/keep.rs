@@ -112,8 +112,8 @@ impl Cache {
         whole.is_some() || once_before.is_some_and(any_takes) && self.responsible_tier(sample).is_none()
     }
 
-    /// Returns the header summary (`header_summary`) of a sample's packed copy at `location`, if it is known and no tier needs
-    /// the whole copy.
+    /// Returns the header summary (`header_summary`) of a sample's packed copy at `location`, if it is known and no
+    /// tier needs the whole copy.
     pub(in crate::tier) fn header_summary(
         &self,
         sample: u64,

@@ -189,7 +189,8 @@ fn directory(
         Err(error) => {
             let why = || {
                 format!(
-                    "the cache's directory is not used: {error}; what no other tier has is read from the dataset"
+                    "the cache directory cannot be used: {error}. Samples that no other tier has are read from the \
+                     dataset"
                 )
             };
             index.notices().warn_once(("no cache", name.as_str()), why);

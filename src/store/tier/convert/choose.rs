@@ -81,7 +81,7 @@ impl FormatFacts {
             return FormatDecision::as_is(why);
         }
         if !self.stays {
-            return FormatDecision::as_is("copies leave after their next use");
+            return FormatDecision::as_is("copies are evicted after their next use");
         }
         if asked.is_some() {
             return FormatDecision { form: asked, may_evict: true, why: "as form= says" };
@@ -91,13 +91,13 @@ impl FormatFacts {
         if fits(PACKED) {
             beside(
                 ConvertedFormat::Packed,
-                "there is room, and batches take half to two thirds of the CPU time",
+                "packed copies fit, and batches from them take half to two thirds of the CPU time",
             )
         } else if fits(INDEXED) {
-            beside(ConvertedFormat::Indexed, "there is no room for packed copies")
+            beside(ConvertedFormat::Indexed, "packed copies do not fit")
         } else {
             FormatDecision::as_is(
-                "each packed copy would leave room for fewer, and reads from the dataset matter",
+                "packed copies are larger: fewer would fit, and more samples would be read from the dataset",
             )
         }
     }

@@ -53,9 +53,9 @@ pub fn form_of_record(index: &DatasetIndex, sample: u64, bytes: &[u8]) -> Storag
     }
 }
 
-/// Returns the header summary (`header_summary`) that a segment keeps with a copy, so that parts of the copy can be read: that
-/// of an image that was packed for the cache. An image that is packed in the dataset has a copy of the sample's own
-/// length, and its header summary is in the index.
+/// Returns the header summary (`header_summary`) that a segment keeps with a copy, so that parts of the copy can be
+/// read: that of an image that was packed for the cache. An image that is packed in the dataset has a copy of the
+/// sample's own length, and its header summary is in the index.
 pub(super) fn summary_to_keep(
     index: &DatasetIndex,
     sample: u64,

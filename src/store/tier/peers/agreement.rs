@@ -26,13 +26,13 @@ fn same_settings(own: u32, hellos: &[CacheMessage]) -> Result<()> {
     let there = &hellos[rank].settings;
     let differing = std::iter::zip(there, here).filter(|(there, here)| there != here);
     let differences: Vec<String> = differing
-        .map(|((name, there), (_, here))| format!("{name} is {there} there and {here} here"))
+        .map(|((name, there), (_, here))| format!("{name} is {there} on rank {rank}, {here} on rank {own}"))
         .collect();
     refuse(format!(
-        "rank {rank} has other settings than rank {own}, so that they would not train on the same: {}; give all ranks \
-         the same settings and one dataset, indexed anew where its files or labels have changed, and where ranks have \
-         several loaders, begin these in the same order everywhere",
-        differences.join(", ")
+        "rank {rank} and rank {own} have different settings: {}. Give all ranks the same settings and the same \
+         dataset. If its files or labels have changed, index it again. If ranks have several loaders, start them in \
+         the same order on all ranks",
+        differences.join("; ")
     ))
 }
 
@@ -42,8 +42,8 @@ fn same_tiers(nodes: &[Vec<u32>], hellos: &[CacheMessage]) -> Result<()> {
         let first = &hellos[ranks[0] as usize].tiers;
         let Some(rank) = ranks.iter().find(|&&rank| hellos[rank as usize].tiers != *first) else { continue };
         return refuse(format!(
-            "rank {rank} has {} for its cache, and rank {} of the same node has {}: give all ranks of a node the same \
-             directory and sizes, for they keep samples together",
+            "rank {rank} has {} for its cache, but rank {} of the same node has {}: give all ranks of a node the same \
+             directory and sizes, because they share the cache",
             hellos[*rank as usize].tiers.join(", "),
             ranks[0],
             first.join(", ")
@@ -60,8 +60,8 @@ fn own_directories(nodes: &[Vec<u32>], hellos: &[CacheMessage]) -> Result<()> {
             let owner = *owners.entry(directory).or_insert(node);
             if owner != node {
                 return refuse(format!(
-                    "rank {} and rank {} have one cache directory, but networks of their own, as pods on one machine \
-                     do: give each a directory of its own",
+                    "rank {} and rank {} have the same cache directory, but separate networks, like pods on one \
+                     machine: give each node its own directory",
                     nodes[owner][0], ranks[0]
                 ));
             }

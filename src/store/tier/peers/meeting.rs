@@ -205,7 +205,7 @@ impl PeerNetwork {
             files: some_files(index),
             no_forms: no_forms.is_some(),
         };
-        let (hellos, met) = gather::<CacheMessage>(options, "what nodes keep", &own, place)?;
+        let (hellos, met) = gather::<CacheMessage>(options, "cache capacities", &own, place)?;
         if met.nodes.len() < 2 {
             return Ok(None);
         }
@@ -232,7 +232,7 @@ impl PeerNetwork {
             true => start(options, &met, &token, &own_reads_wait, connections, index),
             false => (None, EndpointMessage::default()),
         };
-        let (endpoints, _) = gather::<EndpointMessage>(options, "where nodes listen", &endpoint, place)?;
+        let (endpoints, _) = gather::<EndpointMessage>(options, "server addresses", &endpoint, place)?;
         let names = names(met.nodes.iter().map(|ranks| &hellos[ranks[0] as usize].host[..]));
         let mut nodes = Vec::new();
         for (ranks, name) in met.nodes.iter().zip(names) {
@@ -258,7 +258,8 @@ impl PeerNetwork {
             false => 0,
         };
         // All nodes decide alike, from the same messages.
-        let cannot = NoForms { why: "another node cannot, or gains nothing by it", is_impossible: true };
+        let why = "another node cannot convert copies, or does not benefit";
+        let cannot = NoForms { why, is_impossible: true };
         let no_forms = no_forms.or_else(|| hellos.iter().any(|hello| hello.no_forms).then_some(cannot));
         let most: u64 = (0..index.len()).map(|sample| bytes_of(sample, Some(ConvertedFormat::Packed))).sum();
         let form = FormatFacts {
@@ -271,7 +272,7 @@ impl PeerNetwork {
         };
         let form = match form.decide() {
             FormatDecision { form: Some(ConvertedFormat::Indexed), .. } if choice == FormChoice::Auto => {
-                FormatDecision::as_is("the nodes have no room for packed copies")
+                FormatDecision::as_is("packed copies do not fit into the caches of the nodes")
             }
             decision => FormatDecision { may_evict: false, ..decision },
         };
@@ -298,12 +299,12 @@ impl PeerNetwork {
     /// # Errors
     /// Those of [`RankMeeting::meet`]; [`Error::Config`] if ranks have computed different owner nodes.
     pub(in crate::tier) fn wait_for_all(&self, options: &PeersOptions, place: RankPlace) -> Result<()> {
-        let (computed, _) = gather::<u64>(options, "all nodes serve", &self.homes.digest(), place)?;
+        let (computed, _) = gather::<u64>(options, "servers ready", &self.homes.digest(), place)?;
         match computed.iter().position(|homes| *homes != self.homes.digest()) {
             None => Ok(()),
             Some(rank) => {
                 let message = format!(
-                    "rank {rank} and rank {} do not agree on which node keeps what: give all ranks the same version of \
+                    "rank {rank} and rank {} assign samples to different nodes: give all ranks the same version of \
                      Foreload, and the same indices=, classes=, files= and weights=",
                     place.rank
                 );
@@ -367,20 +368,20 @@ pub fn gather<Document: Serialize + DeserializeOwned>(
     let met = options.meeting.meet(purpose, &written, place.rank, place.world_size)?;
     let odd = |rank: usize, what: &str| {
         let message = format!(
-            "rank {rank} said {what} in the exchange for {purpose:?}: is it of another version of Foreload?"
+            "rank {rank} sent {what} in the exchange for {purpose:?}: give all ranks the same version of Foreload"
         );
         Error::config("peers", message)
     };
     if met.payloads.len() != place.world_size as usize {
-        return Err(odd(met.payloads.len(), "nothing"));
+        return Err(odd(met.payloads.len(), "no message"));
     }
     let mut all: Vec<u32> = met.nodes.iter().flatten().copied().collect();
     all.sort_unstable();
     if !all.into_iter().eq(0..place.world_size) {
-        return Err(Error::Internal("the nodes of a meeting do not have all its ranks".into()));
+        return Err(Error::Internal("the nodes of a meeting do not have all of its ranks".into()));
     }
     let read = |(rank, payload): (usize, &Vec<u8>)| {
-        serde_json::from_slice(payload).map_err(|_| odd(rank, "what cannot be read"))
+        serde_json::from_slice(payload).map_err(|_| odd(rank, "an invalid message"))
     };
     let documents = met.payloads.iter().enumerate().map(read).collect::<Result<_>>()?;
     Ok((documents, met))
@@ -412,9 +413,8 @@ fn some_files(index: &DatasetIndex) -> Vec<Option<u64>> {
 /// Warns that nodes see different files.
 fn warn_of_different_files(index: &DatasetIndex) {
     index.notices().warn_once(("peers", "files"), || {
-        "the nodes see the dataset's files with different times or inode numbers, as if each had a copy of its own: \
-         what one node keeps is not what another one would read, so that peers are of little use; put the dataset on a \
-         file system that all share, or leave peers= out"
+        "the nodes see different times or inode numbers of the dataset's files, as if each node had its own copy: they \
+         can hardly use each other's caches. Put the dataset on a shared file system, or remove peers="
             .to_owned()
     });
 }

@@ -290,9 +290,9 @@ impl OtherNodes {
         if stale > MANY_STALE && 2 * stale > reads {
             self.0.index.notices().warn_once(("peers", "stale"), || {
                 format!(
-                    "{stale} of {reads} samples that other nodes keep are of other versions than this node sees, and \
-                     were read from the source: where the files did not change, the nodes see them with different \
-                     times or inode numbers; put the dataset on a file system that all share, or leave peers= out"
+                    "{stale} of {reads} samples on other nodes are of other file versions than this node sees, and \
+                     were read from the source. If the files did not change, the nodes see different times or inode \
+                     numbers: put the dataset on a shared file system, or remove peers="
                 )
             });
         }

@@ -41,11 +41,11 @@ impl PeersReader {
 
     fn missed(&self, miss: Miss, peer: usize) -> Error {
         let node = &self.shared.network.nodes[peer].name;
-        let failed = |why| Error::io("read", format!("a sample that {node} may keep"), why);
+        let failed = |why| Error::io("read", format!("a sample of node {node}"), why);
         match miss {
             Miss::Absent | Miss::Stale => failed(std::io::ErrorKind::NotFound.into()),
             Miss::Unconfirmed => failed(std::io::Error::other(Unconfirmed)),
-            _ => Error::Unavailable(format!("a sample from {node}: {}", miss.name())),
+            _ => Error::Unavailable(format!("a sample of node {node} could not be read: {}", miss.name())),
         }
     }
 }

@@ -63,9 +63,9 @@ impl SocketBudget {
         let allowed = allow_open_files(wanted);
         let warning = (allowed < wanted).then(|| {
             format!(
-                "this process may have {allowed} files open, but in a job of this size it may need {wanted}, most of \
-                 them for connections to other nodes: samples for which there is none come from the source; raise the \
-                 hard limit (`ulimit -Hn`, LimitNOFILE= of a service, or the container's)"
+                "the limit of open files is {allowed}, but this process may need {wanted} in a job of this size, \
+                 mostly for connections to other nodes: samples without a connection are read from the source. Raise \
+                 the hard limit (`ulimit -Hn`, LimitNOFILE= of a service, or the container's)"
             )
         });
         let connections = (2 * self.serving + CONNECTIONS_BESIDE).min(allowed / 2) as usize;
@@ -97,7 +97,7 @@ mod tests {
         let ReservedSockets { promise, connections, warning } =
             SocketBudget { asking: 1 << 40, serving: 1 << 40 }.provide();
         assert!(connections > 0 && connections < 1 << 40, "{connections}");
-        assert!(warning.is_some_and(|warning| warning.contains("raise the hard limit")));
+        assert!(warning.is_some_and(|warning| warning.contains("Raise the hard limit")));
         // While that loader exists, others count its sockets, too.
         let second = || SocketBudget { asking: 1, serving: 1 }.provide();
         assert!(second().warning.is_some());

@@ -96,21 +96,24 @@ impl Ram {
         let smallest = block_bytes.next_multiple_of(HUGE_PAGE);
         if capacity < smallest {
             let message = format!(
-                "is {capacity} bytes for this process, must be at least {smallest}: huge pages for the largest sample, \
-                 which has {}",
+                "is {capacity} bytes for this process, must be at least {smallest}, to hold the largest sample ({} \
+                 bytes) in huge pages",
                 index.largest()
             );
             return Err(Error::config("cache_ram", message));
         }
         let (limit, available) = (memory_limit(), available_memory());
         if of_node > limit {
-            let message = format!("is {of_node} bytes, must be at most {limit}, the memory that is here");
+            let message = format!(
+                "is {of_node} bytes, must be at most {limit}, the memory of this machine or container"
+            );
             return Err(Error::config("cache_ram", message));
         }
         // Other ranks may have filled their parts already. If the system does not report the free memory, it is 0 here.
         if available > 0 && capacity > available {
             let message = format!(
-                "is {capacity} bytes for this process, but {available} are free here: lower it, or ask for more memory"
+                "is {capacity} bytes for this process, but only {available} are free: lower it, or request more memory \
+                 for the job"
             );
             return Err(Error::config("cache_ram", message));
         }
@@ -252,7 +255,7 @@ impl RamShared {
             }
             Err(_) => {
                 filling.refused = true;
-                let failure = format!("the system has no memory for another {bytes} bytes of {}", self.name);
+                let failure = format!("the system has no memory for {bytes} more bytes of {}", self.name);
                 self.counters.failed(failure);
             }
         }
@@ -291,7 +294,9 @@ impl RamShared {
     fn note_damage(&self, segment: SegmentIndex, sample: u64) {
         count(&self.counters.damaged_segments, 1);
         let name = self.name;
-        self.counters.note(format!("{name}: sample {sample} has other bytes than were kept: faulty memory?"));
+        self.counters.note(format!(
+            "{name}: the copy of sample {sample} has a wrong checksum: test this machine's memory"
+        ));
         self.give_back(segment);
     }
 

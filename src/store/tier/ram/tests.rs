@@ -163,7 +163,7 @@ fn it_must_fit_in_the_memory_that_is_free() {
         "{small}"
     );
     let large = refusal(1 << 60).expect("no machine has it");
-    assert!(large.contains("the memory that is here"), "{large}");
+    assert!(large.contains("the memory of this machine or container"), "{large}");
     assert_eq!(refusal(4 * MIB), None);
 }
 

@@ -142,11 +142,11 @@ impl Store {
                 return Err(Unconverted::Given);
             }
         };
-        let is_own_process = |row: &SegmentRow| {
+        let is_here = |row: &SegmentRow| {
             let place = shared.catalog().locate(row.sample).map(|(place, _)| (place.segment, place.offset));
             place == Some((segment_index, row.offset))
         };
-        let rows: Vec<SegmentRow> = footer.rows.into_iter().filter(is_own_process).collect();
+        let rows: Vec<SegmentRow> = footer.rows.into_iter().filter(is_here).collect();
         let file = match File::open(&path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(Unconverted::Given),
             opened => opened.map_err(|error| Error::io("open", &path, error))?,

@@ -1,5 +1,5 @@
-//! The header summaries (`header_summaries`) of the images that were packed for the cache, by segment. Each takes 36 bytes of
-//! memory while its segment can be read.
+//! The header summaries (`header_summaries`) of the images that were packed for the cache, by segment. Each takes 36
+//! bytes of memory while its segment can be read.
 
 use super::super::catalog::{SegmentIndex, SegmentRow};
 use base::parts::RawHeaderSummary;

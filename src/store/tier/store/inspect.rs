@@ -135,7 +135,8 @@ fn clear_locked(directory: &Path, lock: &RangeLocks, which: Option<&str>) -> Res
     let held = contents(directory)?;
     if held.format > VERSION {
         let message = format!(
-            "{} has format {}, newer than this program's {VERSION}: empty it with the program that filled it",
+            "{} has cache format {}, newer than this program's {VERSION}: empty it with the version of Foreload that \
+             filled it",
             directory.display(),
             held.format
         );
@@ -193,18 +194,19 @@ fn choose(held: &CacheContents, which: &str) -> Result<Vec<CachedDataset>> {
     let names =
         |datasets: &[CachedDataset]| datasets.iter().map(CachedDataset::name).collect::<Vec<_>>().join(", ");
     match &found[..] {
-        [] if held.datasets.is_empty() => Err(bad(format!("is {which:?}, and the cache is empty"))),
+        [] if held.datasets.is_empty() => Err(bad(format!("is {which:?}, but the cache is empty"))),
         [] => {
             let here = names(&held.datasets);
             Err(bad(format!(
-                "is {which:?}, the cache has {here}: give a path or the beginning of a fingerprint, {SHORTEST} \
-                 characters at least"
+                "is {which:?}, but the cache has {here}: give the path of a dataset, or at least the first {SHORTEST} \
+                 characters of its fingerprint"
             )))
         }
         // One dataset may have several directories, for its earlier states.
-        [first, rest @ ..] if rest.iter().any(|other| other.name() != first.name()) => {
-            Err(bad(format!("is {which:?}, which is the beginning of {}: give more of one", names(&found))))
-        }
+        [first, rest @ ..] if rest.iter().any(|other| other.name() != first.name()) => Err(bad(format!(
+            "is {which:?}, which matches several datasets ({}): give more characters",
+            names(&found)
+        ))),
         _ => Ok(found),
     }
 }
@@ -224,14 +226,14 @@ fn format(lock: &File, directory: &Path) -> Result<u32> {
         LockState::Ours { .. } => Ok(VERSION),
         LockState::OtherVersion(version) => Ok(version),
         LockState::New | LockState::Foreign => {
-            Err(Error::config("cache_dir", format!("{} is no cache of Foreload", directory.display())))
+            Err(Error::config("cache_dir", format!("{} is not a cache of Foreload", directory.display())))
         }
     }
 }
 
 fn refusal(directory: &Path, error: io::Error) -> Error {
     if error.kind() == io::ErrorKind::NotFound {
-        let message = format!("{} is no cache of Foreload: it has no file `lock`", directory.display());
+        let message = format!("{} is not a cache of Foreload: it has no file `lock`", directory.display());
         return Error::config("cache_dir", message);
     }
     Error::io("read", directory.join("lock"), error)

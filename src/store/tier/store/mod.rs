@@ -81,7 +81,7 @@ pub struct StoreOptions {
     pub verify: Verify,
     /// Writes that fail on purpose, for tests.
     pub faults: Option<WriteFaults>,
-    /// The name of the store in logs.
+    /// The name of the tier in statistics and logs.
     pub name: TierName,
     /// The log of writes.
     pub trace: Trace,
@@ -138,7 +138,8 @@ impl Store {
         Self::check(options, index)?;
         let counters = Arc::new(CopyCounters::default());
         let directory = CacheDirectory::open(&options.directory, options.quota, index, counters.clone())?;
-        let shared = Arc::new(StoreShared::new(index.clone(), directory, counters, options.verify));
+        let shared =
+            Arc::new(StoreShared::new(index.clone(), options.name, directory, counters, options.verify));
         shared.refresh()?;
         let segment_bytes = options.segment_bytes.unwrap_or((options.quota / 64).clamp(1 << 20, 64 << 20));
         let segment_bytes = segment_bytes.min(LARGEST_SEGMENT);
@@ -152,8 +153,8 @@ impl Store {
             writer.run();
         };
         let writer = std::thread::Builder::new().name("foreload-cache".to_owned()).spawn(run);
-        let writer =
-            writer.map_err(|error| Error::Unavailable(format!("no thread could be started: {error}")))?;
+        let writer = writer
+            .map_err(|error| Error::Unavailable(format!("cannot start a thread of the cache: {error}")))?;
         let buffers = Mutex::new(WriteBuffers::new(options.write_buffers, empty, commands.clone()));
         Ok(Arc::new(Self { shared, buffers, commands, writer: Some(writer), ended, segment_bytes }))
     }
@@ -300,9 +301,9 @@ impl Store {
         }
         count(&counters.damaged_segments, 1);
         let path = self.shared.directory.segment_path(segment.number);
-        let what =
-            if why == CopyFault::Checksum { "has other bytes than were written" } else { "cannot be read" };
-        self.shared.note_damage(format!("{}: sample {sample} {what}; it is removed", path.display()));
+        let what = if why == CopyFault::Checksum { "has a wrong checksum" } else { "cannot be read" };
+        self.shared
+            .note_damage(format!("{}: sample {sample} {what}; the segment is removed", path.display()));
         let _ = self.commands.send(WriterCommand::Remove(segment.number));
     }
 
@@ -367,8 +368,8 @@ impl Drop for WriterEnd {
     fn drop(&mut self) {
         self.shared.set_state(StoreState::Off);
         if std::thread::panicking() {
-            let defect =
-                "the cache's writer died, nothing more is kept: a defect in Foreload; please report it";
+            let defect = "the cache's writer thread panicked, and nothing more is cached: this is a bug in Foreload; \
+                 please report it";
             self.shared.failed(defect.to_owned());
         }
     }
@@ -399,7 +400,8 @@ fn check_quota(quota: u64, index: &DatasetIndex) -> Result<()> {
     let smallest = pages(u64::from(largest) + footer_bytes(1)) * PAGE;
     if quota < smallest {
         let message = format!(
-            "is {quota} bytes, must be at least {smallest}: a segment with the largest sample, which has {largest}"
+            "is {quota} bytes, must be at least {smallest}, to hold a segment with the largest sample ({largest} \
+             bytes)"
         );
         return Err(Error::config("cache_size", message));
     }

@@ -7,10 +7,10 @@
 //! trailer, 64 bytes  the dataset's key and the group u64 are added to it
 //! ```
 //!
-//! The header summary (`header_summary`) is that of an image that was packed for the cache; for other copies it is zeros.
-//! Segments are not synced to the drive before they are published: after a power cut parts of them may be missing.
-//! Checksums detect that: those of table and trailer when a segment is loaded, and that of a sample, or those of its
-//! rows, when it is read.
+//! The header summary (`header_summary`) is that of an image that was packed for the cache; for other copies it is
+//! zeros. Segments are not synced to the drive before they are published: after a power cut parts of them may be
+//! missing. Checksums detect that: those of table and trailer when a segment is loaded, and that of a sample, or those
+//! of its rows, when it is read.
 
 use super::super::catalog::SegmentRow;
 use super::super::convert::most_bytes;
@@ -103,7 +103,7 @@ impl Footer {
         let footer = FORMAT.read(file, size, number)?;
         let SegmentTrailer { more, payload, .. } = footer.trailer;
         if more[..16] != key.0 {
-            return Err(SegmentError::Damaged("it is another dataset's"));
+            return Err(SegmentError::Damaged("it belongs to another dataset"));
         }
         let rows = footer.rows().iter().map(|row| decode(row, payload, index));
         Ok(Self { group: u64_at(&more, 16), rows: rows.collect::<Result<_, _>>()? })
@@ -123,14 +123,14 @@ fn decode(bytes: &[u8; ROW], payload: u64, index: &DatasetIndex) -> Result<Segme
     let (sample, version) = (u64_at(bytes, 0), FileVersion(u64_at(bytes, 8)));
     let form_at = |at: usize| FORMS.get(usize::from(u16::from_le_bytes([bytes[at], bytes[at + 1]])));
     let (Some(&form), Some(&tried)) = (form_at(28), form_at(30)) else {
-        return Err(SegmentError::Damaged("its samples are of an unknown form"));
+        return Err(SegmentError::Damaged("its samples have an unknown storage format"));
     };
     let (offset, length, crc) = (u32_at(bytes, 16), u32_at(bytes, 20), u32_at(bytes, 24));
-    let header_summary = *bytes.last_chunk().expect("a row ends with its outline");
+    let header_summary = *bytes.last_chunk().expect("a row ends with its header summary");
     let row = SegmentRow { sample, version, offset, length, crc, form, tried, header_summary };
     let inside = u64::from(row.offset) + u64::from(row.length) <= payload;
     if !inside || sample >= index.len() || !is_of(index, &row) {
-        return Err(SegmentError::Damaged("its table is not of this dataset"));
+        return Err(SegmentError::Damaged("its table does not match this dataset"));
     }
     Ok(row)
 }

@@ -22,8 +22,8 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 /// The same at the start, when training waits. A process that holds the lock longer is probably stopped, and the cache
 /// is then only read.
 pub(super) const LOCK_LIMIT_AT_START: Duration = Duration::from_secs(3);
-const TAG: &str = "Signature: 8a477f597d28d172789f06886806bc55\n# Samples that Foreload keeps on a fast drive: may be \
-    deleted when nobody uses it.\n";
+const TAG: &str = "Signature: 8a477f597d28d172789f06886806bc55\n# Samples cached by Foreload. This directory may be \
+    deleted while no job uses it.\n";
 
 /// Locks the directory. It polls, because a blocking call would have no time limit.
 pub(super) fn wait_for(lock: &RangeLocks, path: &Path, patience: Duration) -> Result<()> {
@@ -34,7 +34,7 @@ pub(super) fn wait_for(lock: &RangeLocks, path: &Path, patience: Duration) -> Re
             Ok(true) => return Ok(()),
             Ok(false) if start.elapsed() > patience => {
                 let message = format!(
-                    "has been locked by another process for {} s; is one stopped?",
+                    "has been locked by another process for {} s: if that process is stopped, resume or end it",
                     patience.as_secs()
                 );
                 return Err(unusable(path, &message));
@@ -53,7 +53,7 @@ pub(super) fn cannot_serve(path: &Path, what: &str, error: &io::Error) -> Error 
     let file_system =
         Storage::of(path).map_or_else(|_| "a file system".to_owned(), |found| found.file_system);
     let message = format!(
-        "is on {file_system}, which refuses {what}: {error}; choose a directory on a local drive (ext4, xfs)"
+        "is on {file_system}, which does not support {what}: {error}; choose a directory on a local drive (ext4, xfs)"
     );
     unusable(path, &message)
 }
@@ -70,7 +70,7 @@ pub(super) fn refuse_inside(directory: &Path, index: &DatasetIndex) -> Result<()
         let dataset = root.canonicalize().map_err(|error| Error::io("open dataset", &root, error))?;
         if existing.as_ref().is_some_and(|path| path.starts_with(&dataset)) {
             let message = format!(
-                "is {}, inside the dataset {}, which Foreload never writes to: choose another",
+                "is {}, inside the dataset {}, to which Foreload never writes: choose another directory",
                 directory.display(),
                 dataset.display()
             );
@@ -111,13 +111,13 @@ pub(super) fn check_format(lock: &File, directory: &Path) -> Result<()> {
         LockState::Ours { .. } => Ok(()),
         LockState::OtherVersion(version) => {
             let message = format!(
-                "has format {version}, this program's is {VERSION}: choose another directory, or empty this one with \
-                 `foreload cache clear`"
+                "has cache format {version}, but this version of Foreload uses {VERSION}: choose another directory, or \
+                 empty this one with `foreload cache clear`"
             );
             Err(unusable(directory, &message))
         }
         LockState::New | LockState::Foreign => {
-            Err(unusable(&path, "is not Foreload's: give the cache a directory of its own"))
+            Err(unusable(&path, "is not a lock file of Foreload: give the cache an empty directory"))
         }
     }
 }
@@ -138,7 +138,7 @@ pub(super) fn enter_dataset(own: &Path) -> Result<RangeLocks> {
             return Err(Error::io("create a file in", own, error));
         }
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-            return Err(cannot_serve(own, "nameless files (O_TMPFILE) and naming them", &error));
+            return Err(cannot_serve(own, "unnamed files (O_TMPFILE) and linking them", &error));
         }
         _ => {}
     }
@@ -146,7 +146,7 @@ pub(super) fn enter_dataset(own: &Path) -> Result<RangeLocks> {
     file.set_modified(SystemTime::now()).map_err(|error| Error::io("touch", &path, error))?;
     let marker = RangeLocks::new(file);
     let shared = marker.try_lock(0..1, LockKind::Shared).map_err(|error| Error::io("lock", &path, error))?;
-    debug_assert!(shared, "nobody locks it but with the directory's lock held");
+    debug_assert!(shared, "only the owner of the directory's lock locks this file");
     Ok(marker)
 }
 

@@ -14,6 +14,7 @@ use crate::io::Files;
 use crate::segments::footer::SegmentError;
 use base::error::Result;
 use base::parts::RawHeaderSummary;
+use base::tier_name::TierName;
 use data::dataset::{DatasetIndex, Extent, FileId, FileVersion, Stamp};
 use std::collections::HashMap;
 use std::fs::File;
@@ -37,6 +38,8 @@ pub(super) enum StoreState {
 
 pub(super) struct StoreShared {
     pub index: Arc<DatasetIndex>,
+    /// The name of the tier in statistics.
+    name: TierName,
     pub directory: Arc<CacheDirectory>,
     pub counters: Arc<CopyCounters>,
     pub verify: Verify,
@@ -45,8 +48,8 @@ pub(super) struct StoreShared {
     /// Set when the store is dropped and the drive does not respond: nothing more is written.
     pub abandoned: AtomicBool,
     catalog: RwLock<Catalog>,
-    /// The header summaries (`header_summaries`) of the catalog's segments. Those of a segment are entered while the catalog is
-    /// locked, so that they cannot be forgotten before.
+    /// The header summaries (`header_summaries`) of the catalog's segments. Those of a segment are entered while the
+    /// catalog is locked, so that they cannot be forgotten before.
     header_summaries: StoreSummaries,
     /// The number of segments that were forgotten.
     forgotten: AtomicU64,
@@ -58,6 +61,7 @@ pub(super) struct StoreShared {
 impl StoreShared {
     pub(super) fn new(
         index: Arc<DatasetIndex>,
+        name: TierName,
         directory: CacheDirectory,
         counters: Arc<CopyCounters>,
         verify: Verify,
@@ -72,6 +76,7 @@ impl StoreShared {
             catalog: RwLock::new(Catalog::new(index.len())),
             header_summaries: StoreSummaries::default(),
             index,
+            name,
             directory: Arc::new(directory),
             counters,
             verify,
@@ -199,7 +204,9 @@ impl StoreShared {
     /// Counts a failure that stops nothing, keeps its message, and warns once.
     pub(super) fn failed(&self, error: String) {
         self.index.notices().warn_once("cache errors", || {
-            format!("the cache: {error}; training goes on, and what the cache lacks is read from the dataset")
+            format!(
+                "cache error: {error}. Training continues, and samples that are not cached are read from the dataset"
+            )
         });
         self.counters.failed(error);
     }
@@ -207,7 +214,9 @@ impl StoreShared {
     /// Keeps the message about a damaged segment, and warns once.
     pub(super) fn note_damage(&self, what: String) {
         self.index.notices().warn_once("damaged copies", || {
-            format!("cache segment {what}, and its samples are read from the dataset (check the drive if it goes on)")
+            format!(
+                "cache segment {what}. Its samples are read from the dataset. If this happens again, check the drive"
+            )
         });
         self.counters.note(format!("cache segment {what}"));
     }
@@ -217,10 +226,10 @@ impl StoreShared {
         count(&self.counters.stale, samples);
         self.index.notices().warn_once("stale copies", || {
             let path = self.index.path(self.index.extent(sample).file);
-            let path = path.display();
+            let (path, name) = (path.display(), self.name);
             format!(
-                "the cache holds copies of files that have changed since, e.g. {path}: such samples are read from the \
-                 dataset and kept anew (stats()[\"cache\"][\"stale\"] counts them)"
+                "cached copies are out of date, because files have changed since, e.g. {path}: these samples are read \
+                 from the dataset and cached again (stats()[\"cache\"][\"tiers\"][\"{name}\"][\"stale\"] counts them)"
             )
         });
     }

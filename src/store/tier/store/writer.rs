@@ -306,7 +306,7 @@ impl SegmentWriter {
         shared.index.notices().warn_once("files change", || {
             let path = shared.index.path(file(first));
             format!(
-                "the dataset changes while it is read, e.g. {}: such samples are not cached",
+                "files of the dataset change during training, e.g. {}: their samples are not cached",
                 path.display()
             )
         });
@@ -364,12 +364,12 @@ impl SegmentWriter {
     /// Stops taking samples for a while.
     fn pause(&mut self, error: &Error) {
         let shared = &self.shared;
-        shared.counters.failed(format!("{error}; filling the cache pauses"));
+        shared.counters.failed(format!("{error}; nothing is cached for a while"));
         shared.index.notices().warn_once("cache writes", || {
             let seconds = PAUSE.as_secs();
             format!(
-                "the cache could not be written ({error}): nothing is added to it for {seconds} s at a time, training \
-                 goes on from the dataset; give {} room and rights",
+                "writing to the cache failed: {error}. Nothing is cached for {seconds} s at a time, and training \
+                 continues from the dataset. Free space on the drive of {}, or allow writing to it",
                 shared.directory.own().display()
             )
         });

@@ -78,14 +78,14 @@ impl FolderSource {
             return Err(wrong("members must have 1 to 64 names, such as [\"jpg\", \"cls\"]".into()));
         }
         if options.done.as_ref().is_some_and(|done| done.is_empty()) {
-            return Err(wrong("done is empty, must be an end of names such as \".done\"".into()));
+            return Err(wrong("done is empty, must be a suffix of names such as \".done\"".into()));
         }
         if let FolderAfter::Move(to) = &options.after
             && std::path::absolute(to)
                 .is_ok_and(|to| std::path::absolute(&options.root).is_ok_and(|root| to.starts_with(root)))
         {
             return Err(wrong(format!(
-                "after moves files to {}, which is inside: choose another",
+                "after moves files to {}, which is inside the watched directory: choose one outside",
                 to.display()
             )));
         }
@@ -101,7 +101,7 @@ impl FolderSource {
         }
         let Some(path) = path.to_str() else {
             self.notices.warn_once("names of files", || {
-                format!("{}: is no UTF-8, and left out, as all such names", path.display())
+                format!("{}: the name is not UTF-8; files with such names are skipped", path.display())
             });
             return;
         };
@@ -157,7 +157,7 @@ impl FolderSource {
                 return Ok(record);
             }
         }
-        Err("it is written to while it is read: give files their names when they are complete, by a rename"
+        Err("it changed while it was read: write files under another name, and rename them when complete"
             .to_owned())
     }
 
@@ -174,19 +174,19 @@ impl FolderSource {
                 }
                 // With a marker, the existing files are all files of the sample.
                 Ok(None) if self.options.done.is_some() => {}
-                Ok(None) => return Err(format!("{} has gone before it was read", path.display())),
+                Ok(None) => return Err(format!("{} was removed before it was read", path.display())),
                 Err(error) => return Err(error),
             }
         }
         if members.is_empty() {
-            return Err("its marker is there, but none of its files".to_owned());
+            return Err("its marker exists, but none of its files".to_owned());
         }
         let mut class_text = String::new();
         if let Some(classes) = &self.options.classes {
             let directory = Path::new(key).parent().and_then(Path::file_name).and_then(|name| name.to_str());
             let class = directory.and_then(|name| classes.iter().position(|class| class == name));
             let class = class.ok_or_else(|| {
-                format!("it lies in {:?}, which is none of the classes", directory.unwrap_or_default())
+                format!("its directory {:?} is not one of the classes", directory.unwrap_or_default())
             })?;
             class_text = class.to_string();
             members.push(("cls".to_owned(), class_text.len()));
@@ -217,7 +217,7 @@ impl FolderSource {
             match outcome {
                 // The file was released before, perhaps by a former run.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-                outcome => outcome.map_err(|error| Error::io("let go of", &path, error))?,
+                outcome => outcome.map_err(|error| Error::io("delete or move", &path, error))?,
             }
         }
         Ok(())
@@ -239,7 +239,10 @@ impl StreamSource for FolderSource {
         let watch = Watch::new(root, *watch, *poll)?;
         if !watch.is_told() {
             self.notices.inform_once("polled folder", || {
-                format!("{}: is listed every {poll:?}, because changes are not told there", root.display())
+                format!(
+                    "{} is listed every {poll:?}, because its file system does not report changes",
+                    root.display()
+                )
             });
         }
         self.watch = Some(watch);
@@ -317,10 +320,10 @@ fn open_member(path: &Path, most: u64) -> Result<Option<MemberFile>, String> {
     };
     let before = file.metadata().map_err(wrong)?;
     if !before.is_file() {
-        return Err(format!("{}: is no file", path.display()));
+        return Err(format!("{}: is not a file", path.display()));
     }
     if before.len() > most {
-        return Err(format!("{} has {} bytes, and max_bytes allows {most}", path.display(), before.len()));
+        return Err(format!("{} has {} bytes, but max_bytes is {most}", path.display(), before.len()));
     }
     Ok(Some(MemberFile { path: path.to_owned(), file, before }))
 }

@@ -80,7 +80,7 @@ impl Watch {
         let events = match told.then(|| inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)) {
             Some(Ok(fd)) => Some(Events { fd, directories: HashMap::new() }),
             Some(Err(error)) if choice == WatchChoice::Inotify => {
-                return Err(Error::Unavailable(format!("inotify is refused: {error}; use watch=\"poll\"")));
+                return Err(Error::Unavailable(format!("inotify failed: {error}; use watch=\"poll\"")));
             }
             _ => None,
         };

@@ -84,7 +84,7 @@ impl OrderedReader {
     fn entry(&self, key: Option<&str>) -> Result<Option<EntryId>> {
         let no_id = |key: &str| {
             Error::Unavailable(format!(
-                "{}: the state's position {key:?} is no id of an entry; the state is that of another source of this \
+                "{}: the state's position {key:?} is not an entry id: the state belongs to another source with this \
                  name",
                 self.what
             ))
@@ -237,22 +237,19 @@ impl OrderedReader {
         }
         let (what, given) = match last < after {
             true => (
+                format!("the server's last entry is {last}: entries were lost, or the stream was recreated"),
                 format!(
-                    "the last that the server knows of is {last}: it lost some, or the stream was made anew"
-                ),
-                format!(
-                    "entries that are added with ids up to {after} will not be given; to read a new stream from its \
+                    "new entries with ids up to {after} are skipped; to read a recreated stream from its \
                          beginning, start without the state"
                 ),
             ),
             false => (
-                "the stream was made anew since".to_owned(),
-                "what it had behind that and was not read is lost, and how much that was is not known"
-                    .to_owned(),
+                "the stream was recreated since".to_owned(),
+                "unread entries of the former stream are lost, and their number is unknown".to_owned(),
             ),
         };
         self.notices
-            .warn_at_once(format!("{}: entries up to {after} were read, and {what}; {given}", self.what));
+            .warn_at_once(format!("{}: entries up to {after} were read, but {what}; {given}", self.what));
     }
 
     fn miss(&mut self, lost: u64) {
@@ -268,11 +265,15 @@ impl OrderedReader {
         }
         let behind = self.after.unwrap_or_default();
         let many = lost.map_or_else(
-            || format!("the stream no longer has {behind}, up to which it was read: entries behind it may be gone too"),
-            |lost| format!("{lost} entries behind {behind} were trimmed or deleted before they were read"),
+            || {
+                format!(
+                    "the stream no longer has {behind}, the last entry read: later ones may be missing too"
+                )
+            },
+            |lost| format!("{lost} entries after {behind} were trimmed or deleted before they were read"),
         );
         self.notices.warn_at_once(format!(
-            "{}: {many}; keep a longer stream (MAXLEN of XADD and XTRIM), or read it faster; later ones are only \
+            "{}: {many}; keep a longer stream (MAXLEN of XADD and XTRIM), or read it faster; further losses are only \
              counted",
             self.what,
         ));

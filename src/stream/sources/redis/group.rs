@@ -113,8 +113,8 @@ impl GroupReader {
             self.joined = false;
             if !std::mem::replace(&mut self.told_gone, true) {
                 self.notices.warn_at_once(format!(
-                    "{}: the stream or the group is gone, and is made anew; what it had and was not read is lost; let \
-                     the server keep its data (appendonly yes)",
+                    "{}: the stream or the group no longer exists, and is created again; its unread entries are lost; \
+                     make the server persistent (appendonly yes)",
                     self.what
                 ));
             }
@@ -212,8 +212,8 @@ impl GroupReader {
             let ids = self.pending_of(link, name, "-")?;
             if !std::mem::replace(&mut self.told_dead, true) {
                 self.notices.warn_at_once(format!(
-                    "{}: consumer {name:?} has been silent for {} s, and its {pending} pending entries are taken over; \
-                     if it only stood still, raise claim_after=, which is {} s; of later ones nothing is said",
+                    "{}: consumer {name:?} was silent for {} s, so its {pending} pending entries are taken over; if it \
+                     was only stalled, raise claim_after= (now {} s); further takeovers are not reported",
                     self.what,
                     idle / 1000,
                     self.claim_after.as_secs_f64(),

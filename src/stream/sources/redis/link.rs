@@ -71,7 +71,7 @@ impl From<RedisError> for RedisFailure {
             }
             _ if error.is_timeout() => Self::Lost("the server did not answer in time".to_owned()),
             ErrorKind::Io => Self::Lost(error.to_string()),
-            _ => Self::Lost(format!("the server's answer makes no sense: {}", error.category())),
+            _ => Self::Lost(format!("the server's answer is invalid: {}", error.category())),
         }
     }
 }
@@ -143,7 +143,7 @@ impl RedisLink {
 
     /// The error for an answer with an unexpected structure.
     pub(super) fn not_understood(&self) -> RedisFailure {
-        RedisFailure::Lost("the server's answer is not what a stream's is".to_owned())
+        RedisFailure::Lost("the server's answer does not have the structure of a stream's".to_owned())
     }
 
     /// Drops the connection. After a pause the next command makes another one.
@@ -158,8 +158,8 @@ impl RedisLink {
         self.next_try = Instant::now() + self.pauses.after_failure();
         if !std::mem::replace(&mut self.told, true) {
             self.notices.warn_at_once(format!(
-                "{}: {}; it is tried again, after pauses of up to five seconds, and nothing is lost meanwhile that the \
-                 server keeps; of later breaks nothing is said",
+                "{}: {}; reconnecting, with pauses of up to five seconds; entries that the server keeps are not lost; \
+                 further disconnects are not reported",
                 self.what,
                 trouble.said()
             ));
@@ -171,16 +171,16 @@ impl RedisLink {
     pub(super) fn failed(&self, trouble: &RedisFailure) -> Error {
         let remedy = match trouble {
             RedisFailure::Lost(_) => {
-                "is a server running there, and is it reached from here? For TLS the URL begins with rediss://"
+                "check that a server runs there and can be reached from here; for TLS the URL begins with rediss://"
             }
             RedisFailure::Refused(code, _) => match code.as_str() {
-                "WRONGPASS" | "NOAUTH" => "give username= and password=, or write them into the URL",
+                "WRONGPASS" | "NOAUTH" => "pass username= and password=, or write them into the URL",
                 "NOPERM" => {
                     "allow the user XREAD, XRANGE, XINFO and, with a group, XGROUP, XREADGROUP, XPENDING, XCLAIM, XACK"
                 }
-                "WRONGTYPE" => "the key is not a stream; give stream= the key that producers XADD to",
+                "WRONGTYPE" => "the key is not a stream; set stream= to the key that producers XADD to",
                 "MOVED" | "ASK" | "CLUSTERDOWN" | "CROSSSLOT" => {
-                    "it is a node of a cluster; give the URL of the node that has this stream"
+                    "it is a node of a cluster; pass the URL of the node that has this stream"
                 }
                 _ => "streams need Redis 5.0 or newer, groups 6.2",
             },

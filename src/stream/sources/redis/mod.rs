@@ -226,8 +226,8 @@ impl StreamSource for RedisSource {
         })?;
         let Some(entry) = found.first() else {
             return Err(Error::Unavailable(format!(
-                "{}: the entry {key} is gone: it was trimmed or deleted; a journal is replayed while the stream still \
-                 has what it names",
+                "{}: the entry {key} no longer exists (trimmed or deleted): replay a journal while its entries are \
+                 still in the stream",
                 self.what
             )));
         };

@@ -85,16 +85,16 @@ impl RedisOptions {
         }
         if self.trim && (self.group.is_some() || self.share.world_size > 1) {
             return refused(
-                "trim: others read the stream too, and would lose entries; leave it out, and let the server or the \
+                "trim: other readers of the stream would lose entries; remove it, and let the server or the \
                  producers trim the stream"
                     .to_owned(),
             );
         }
         if self.group.as_deref() == Some("") || self.consumer.as_deref() == Some("") {
-            return refused("group and consumer: are empty, must have names or be None".to_owned());
+            return refused("group and consumer: must be names or None, not empty".to_owned());
         }
         if self.consumer.is_some() && self.group.is_none() {
-            return refused("consumer: is of use with a group alone; give group= too".to_owned());
+            return refused("consumer: only applies with group=: set group=, or remove consumer=".to_owned());
         }
         // The signs of life need this long.
         if self.claim_after < Duration::from_millis(500) {
@@ -111,8 +111,8 @@ impl RedisOptions {
         // The parser's own message about a URL is not shown, because it may contain a password.
         let Ok(info) = self.url.as_str().into_connection_info() else {
             return refused(
-                "url: is no address of a server, must be such as redis://host:6379/0, rediss://host:6379 or \
-                 unix:///path; in a password, characters such as @ and / are written %40 and %2F"
+                "url: is not a server's address, must be like redis://host:6379/0, rediss://host:6379 or unix:///path; \
+                 in a password, characters such as @ and / are written %40 and %2F"
                     .to_owned(),
             );
         };
@@ -120,7 +120,7 @@ impl RedisOptions {
         match info.addr() {
             ConnectionAddr::TcpTls { insecure: true, .. } => {
                 return refused(
-                    "url: #insecure is not supported; let SSL_CERT_FILE name the PEM file of the certificate to trust"
+                    "url: #insecure is not supported; set SSL_CERT_FILE to the PEM file of the certificate to trust"
                         .to_owned(),
                 );
             }

@@ -54,14 +54,14 @@ impl StreamEntry {
         };
         let bytes = self.len();
         if bytes > max_bytes {
-            return Err(format!("it has {bytes} bytes, max_bytes is {max_bytes}"));
+            return Err(format!("it has {bytes} bytes, but max_bytes is {max_bytes}"));
         }
         let mut members = Vec::with_capacity(fields.len() / 2);
         for pair in fields.chunks(2) {
-            let [name, value] = pair else { return Err("its fields and values are no pairs".to_owned()) };
+            let [name, value] = pair else { return Err("its fields and values are not in pairs".to_owned()) };
             let name = text_bytes(name).and_then(|name| std::str::from_utf8(name).ok());
-            let name = name.ok_or("a field's name is no text in UTF-8")?;
-            members.push((name, text_bytes(value).ok_or("a field's value is no bytes")?));
+            let name = name.ok_or("a field's name is not text in UTF-8")?;
+            members.push((name, text_bytes(value).ok_or("a field's value is not bytes")?));
         }
         Record::new(stream, key, &members)
     }
@@ -201,8 +201,8 @@ mod tests {
         let good = entry(&[b"jpg", b"pixels", b"cls", b"3"]);
         assert_eq!((good.id, good.len()), (EntryId(1, 1), 13));
         assert_eq!(good.record("s", "1-1", 13).unwrap().label, Some(3));
-        assert!(good.record("s", "1-1", 12).unwrap_err().contains("13 bytes, max_bytes is 12"));
-        assert!(entry(&[b"jpg"]).record("s", "1-1", 99).unwrap_err().contains("no pairs"));
+        assert!(good.record("s", "1-1", 12).unwrap_err().contains("13 bytes, but max_bytes is 12"));
+        assert!(entry(&[b"jpg"]).record("s", "1-1", 99).unwrap_err().contains("not in pairs"));
         assert!(entry(&[b"\xff", b"x"]).record("s", "1-1", 99).unwrap_err().contains("UTF-8"));
         let deleted = Value::Array(vec![Value::Array(vec![bulk(b"1-1"), Value::Nil]), Value::Nil]);
         let deleted = entries(deleted).unwrap();

@@ -26,22 +26,22 @@ impl<'a> MessageParts<'a> {
             (_, true) => &frames[1..],
             (_, false) => {
                 return Err(format!(
-                    "it has {} frames, must have names and values by turns: \"jpg\", its bytes, \"cls\", \"3\"",
+                    "it has {} frames; names and values must alternate: \"jpg\", its bytes, \"cls\", \"3\"",
                     frames.len()
                 ));
             }
         };
         let mut parts = Self { sequence: None, key: None, members: Vec::with_capacity(frames.len() / 2) };
         for pair in frames.chunks_exact(2) {
-            let name = std::str::from_utf8(pair[0]).map_err(|_| "a member's name is no text in UTF-8")?;
+            let name = std::str::from_utf8(pair[0]).map_err(|_| "a member's name is not text in UTF-8")?;
             let text = || std::str::from_utf8(pair[1]).ok();
             match name {
                 SEQUENCE => {
                     let number = text().and_then(|text| text.trim().parse().ok());
                     parts.sequence =
-                        Some(number.ok_or_else(|| format!("its {SEQUENCE} is no decimal number"))?);
+                        Some(number.ok_or_else(|| format!("its {SEQUENCE} is not a decimal number"))?);
                 }
-                KEY => parts.key = Some(text().ok_or_else(|| format!("its {KEY} is no text in UTF-8"))?),
+                KEY => parts.key = Some(text().ok_or_else(|| format!("its {KEY} is not text in UTF-8"))?),
                 _ => parts.members.push((name, pair[1])),
             }
         }

@@ -78,17 +78,17 @@ impl ZeroMqOptions {
             return refused("name must not be empty, and max_bytes must be at least 1".to_owned());
         }
         if self.endpoints.is_empty() {
-            return refused("endpoints: there is none, must be such as \"tcp://127.0.0.1:5555\"".to_owned());
+            return refused("endpoints: is empty, must have one such as \"tcp://127.0.0.1:5555\"".to_owned());
         }
         for endpoint in &self.endpoints {
             if let Err(error) = endpoint.parse::<zeromq::Endpoint>() {
                 return refused(format!(
-                    "endpoint {endpoint:?}: {error}; must be such as tcp://host:5555 or ipc:///path"
+                    "endpoint {endpoint:?}: {error}; must be like tcp://host:5555 or ipc:///path"
                 ));
             }
         }
         if self.kind == ZeroMqKind::Pull && !self.topics.is_empty() {
-            return refused("topics: are for SUB; PULL receives whatever is pushed to it".to_owned());
+            return refused("topics: only apply to SUB; PULL receives all messages".to_owned());
         }
         self.share.check().or_else(refused)
     }
@@ -235,10 +235,10 @@ impl ZeroMqSource {
         let record = match parts {
             Err(what) => Err(what),
             Ok(_) if bytes > self.options.max_bytes => {
-                Err(format!("it has {bytes} bytes, max_bytes is {}", self.options.max_bytes))
+                Err(format!("it has {bytes} bytes, but max_bytes is {}", self.options.max_bytes))
             }
             Ok(_) if divided && sequence.is_none() && stated.is_none() => {
-                Err(format!("it has no {SEQUENCE}, by which ranks divide what is published"))
+                Err(format!("it has no {SEQUENCE}, which ranks need to divide the messages"))
             }
             Ok(parts) => Record::new(&self.options.name, &key, &parts.members),
         };
@@ -250,9 +250,9 @@ impl ZeroMqSource {
         let Some(number) = sequence else {
             if sub && !std::mem::replace(&mut self.told.unnumbered, true) {
                 self.notices.warn_at_once(format!(
-                    "{}: messages have no {SEQUENCE}, and PUB drops them without a word when a subscriber is slow or \
-                     away: what is lost is neither counted nor said; have the publisher add a frame \"{SEQUENCE}\" \
-                     with the message's number, or use PUSH and PULL",
+                    "{}: messages have no {SEQUENCE}, so messages that PUB drops for a slow or absent subscriber \
+                     cannot be counted or reported; let the publisher add a frame \"{SEQUENCE}\" with the message's \
+                     number, or use PUSH and PULL",
                     self.what
                 ));
             }
@@ -264,8 +264,8 @@ impl ZeroMqSource {
         if number <= last {
             if !std::mem::replace(&mut self.told.backwards, true) {
                 self.notices.warn_at_once(format!(
-                    "{}: {SEQUENCE} was {last} and is {number}: the publisher was started anew, or there are several; \
-                     samples with the same number count as one; let the publisher go on with its numbers, or add a \
+                    "{}: {SEQUENCE} went from {last} to {number}: the publisher was restarted, or there are several; \
+                     samples with the same number count as one; let the publisher continue its numbers, or add a \
                      frame \"__key__\"",
                     self.what
                 ));
@@ -275,8 +275,8 @@ impl ZeroMqSource {
         let (share, missing) = (self.options.share, number - last - 1);
         if missing > 0 && !std::mem::replace(&mut self.told.missing, true) {
             self.notices.warn_at_once(format!(
-                "{}: {missing} messages behind number {last} were lost; read faster, or raise the publisher's \
-                 high-water mark (SNDHWM); later ones are only counted",
+                "{}: {missing} messages after number {last} were lost; read faster, or raise the publisher's \
+                 high-water mark (SNDHWM); further losses are only counted",
                 self.what
             ));
         }
@@ -300,7 +300,7 @@ impl ZeroMqSource {
         let before = into.len();
         while into.len() < wanted {
             if link.follow_events() {
-                self.warn_disconnected("the other side is gone");
+                self.warn_disconnected("the peer has disconnected");
             }
             if let Some(unreached) = link.connect().await {
                 self.warn_disconnected(&unreached);
@@ -325,7 +325,7 @@ impl ZeroMqSource {
     fn warn_disconnected(&mut self, what: &str) {
         if !std::mem::replace(&mut self.told.broken, true) {
             self.notices.warn_at_once(format!(
-                "{}: {what}; it is tried again, after pauses of up to five seconds; of later breaks nothing is said",
+                "{}: {what}; reconnecting, with pauses of up to five seconds; further disconnects are not reported",
                 self.what
             ));
         }
@@ -381,7 +381,7 @@ impl ZeroMqLink {
                 self.endpoints[number].peer = peer.or_else(|| Some(String::new()));
             } else {
                 endpoint.next_try = Instant::now() + endpoint.pauses.after_failure();
-                unreached = Some(format!("nobody answers at {}", endpoint.address));
+                unreached = Some(format!("no answer from {}", endpoint.address));
             }
         }
         unreached
@@ -444,9 +444,7 @@ impl StreamSource for ZeroMqSource {
             Ok::<_, ZmqError>((socket, next_event, bound))
         });
         let (socket, next_event, bound) = opened.map_err(|error| {
-            self.failed(&format!(
-                "{error}; give an address of this machine that is free, or connect with bind=False"
-            ))
+            self.failed(&format!("{error}; pass a free address of this machine, or connect with bind=False"))
         })?;
         let endpoint = |address: &String| ConnectedAddress {
             address: address.clone(),
@@ -471,7 +469,7 @@ impl StreamSource for ZeroMqSource {
     fn receive(&mut self, most: usize, patience: Duration, into: &mut Vec<Arrival>) -> Result<Received> {
         let deadline = Instant::now() + patience;
         let Some(OpenSocket { mut link, runtime }) = self.open.take() else {
-            return Err(self.failed("it is not open"));
+            return Err(self.failed("the socket is not open"));
         };
         runtime.block_on(self.receive_from(&mut link, into.len() + most, deadline, into));
         self.open = Some(OpenSocket { link, runtime });
@@ -484,8 +482,8 @@ impl StreamSource for ZeroMqSource {
 
     fn fetch(&mut self, key: &str) -> Result<Record> {
         Err(self.failed(&format!(
-            "sample {key:?} cannot be got again: ZeroMQ keeps nothing; replay a journal with a source that does, such \
-             as a folder or Redis"
+            "sample {key:?} cannot be read again, because ZeroMQ stores no messages: replay a journal with a folder \
+             or Redis as the source"
         )))
     }
 

@@ -45,19 +45,19 @@ impl MdsEncoding {
             "str_int" => Self::WholeText,
             "str_float" => Self::FloatText,
             "pkl" => refused(
-                "is encoded as \"pkl\", and unpickling may run any program, so it is never done: write it with another \
-                 encoding"
+                "is encoded as \"pkl\", which is not read, because unpickling may run arbitrary code: write it with \
+                 another encoding"
                     .to_owned(),
             ),
             "pil" => refused(
-                "is encoded as \"pil\", the bare pixels of an image: write it with the encoding \"jpeg\" or \"png\""
+                "is encoded as \"pil\", the raw pixels of an image: write it with the encoding \"jpeg\" or \"png\""
                     .to_owned(),
             ),
             _ if name.starts_with("ndarray") => refused(format!(
-                "is encoded as {name:?}, and arrays of that encoding are not read: write .npy files with the encoding \
-                 \"bytes\""
+                "is encoded as {name:?}, and arrays of this encoding are not supported: write .npy files with the \
+                 encoding \"bytes\""
             )),
-            _ => refused(format!("is encoded as {name:?}, which is not read")),
+            _ => refused(format!("is encoded as {name:?}, which is not supported")),
         }
     }
 

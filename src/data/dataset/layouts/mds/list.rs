@@ -58,7 +58,7 @@ impl MdsList {
             Ok(formats) => formats,
             // Other programs use files with this name, too.
             Err(error) if text.windows(5).any(|part| part == b"\"mds\"") => {
-                return Err(format!("is no list of MDS shards: {error}"));
+                return Err(format!("is not a valid list of MDS shards: {error}"));
             }
             Err(_) => return Ok(None),
         };
@@ -67,17 +67,17 @@ impl MdsList {
         }
         for MdsFormat { format, version } in &shards {
             if format.as_deref() != Some("mds") {
-                let format = format.as_deref().unwrap_or("an unknown one");
+                let format = format.as_deref().unwrap_or("unknown");
                 return Err(format!(
-                    "lists shards in the format {format:?}: of MosaicML Streaming's only \"mds\" is read"
+                    "lists shards in the format {format:?}: of MosaicML Streaming's formats, only \"mds\" is read"
                 ));
             }
             if *version != Some(2) {
-                return Err("lists MDS shards of another version than 2, which is read".to_owned());
+                return Err("lists MDS shards of another version than 2: only version 2 is read".to_owned());
             }
         }
-        let list: Self =
-            serde_json::from_slice(text).map_err(|error| format!("is no list of MDS shards: {error}"))?;
+        let list: Self = serde_json::from_slice(text)
+            .map_err(|error| format!("is not a valid list of MDS shards: {error}"))?;
         let mut names = HashSet::new();
         for (number, shard) in list.shards.iter().enumerate() {
             shard.check().map_err(|message| format!("is damaged: shard {number} {message}"))?;
@@ -104,14 +104,14 @@ impl MdsShard {
     /// # Errors
     /// The reason why it cannot be read, as a phrase.
     pub(super) fn codec(&self) -> Result<BlockCodec, String> {
-        let compression = self.compression.as_deref().unwrap_or("an algorithm that is not said");
+        let compression = self.compression.as_deref().unwrap_or("an unnamed algorithm");
         match compression.split(':').next().unwrap_or_default() {
             "zstd" => Ok(BlockCodec::Zstd),
             "gz" => Ok(BlockCodec::Gzip),
             "snappy" => Ok(BlockCodec::Snappy),
             _ => Err(format!(
-                "is compressed with {compression}, which cannot be read: unpack it to {}, or write the dataset with \
-                 zstd, gz or snappy",
+                "is compressed with {compression}, which is not supported: decompress it to {}, or write the dataset \
+                 with zstd, gz or snappy",
                 self.raw_data.basename
             )),
         }
@@ -122,13 +122,13 @@ impl MdsShard {
             let name = file.basename.as_str();
             if !is_name_below(name) {
                 return Err(format!(
-                    "is called {name:?}, which is no name of a file beside index.json or below"
+                    "is called {name:?}, which is not the path of a file next to index.json or below it"
                 ));
             }
         }
         let columns = self.column_names.len();
         if columns != self.column_encodings.len() || columns != self.column_sizes.len() {
-            return Err("has not one encoding and one size for each column".to_owned());
+            return Err("does not have one encoding and one size for each column".to_owned());
         }
         let mut names = HashSet::new();
         match self.column_names.iter().find(|name| !names.insert(name.as_str())) {

@@ -136,7 +136,7 @@ impl MdsParser {
         let (shard, is_packed) = self.shards.get(name).ok_or_else(unknown)?;
         let Some(zip) = shard.zip_data.as_ref().filter(|_| *is_packed) else { return Ok((shard, None)) };
         if bytes.size() != zip.bytes {
-            return Err(wrong(format!("has {} bytes, and {INDEX} says {}", bytes.size(), zip.bytes)));
+            return Err(wrong(format!("has {} bytes, but {INDEX} says {}", bytes.size(), zip.bytes)));
         }
         let codec = shard.codec().map_err(wrong)?;
         Ok((shard, Some(UnpackedShard::of(bytes, codec, Some(shard.raw_data.bytes))?)))
@@ -171,7 +171,8 @@ impl ShardParser for MdsParser {
             }
         }
         let named = || unknown.iter().copied().collect::<Vec<_>>().join(", ");
-        let told = || format!("checksums by {} in {INDEX} were not compared", named());
+        let told =
+            || format!("checksums of unsupported algorithms ({}) in {INDEX} were not compared", named());
         Ok((!unknown.is_empty()).then(told))
     }
 }
@@ -194,7 +195,7 @@ fn check_hashes<'a>(
             }
         };
         if !own.eq_ignore_ascii_case(stated) {
-            let message = format!("has another {algorithm} than {INDEX} says: it is damaged");
+            let message = format!("has another {algorithm} checksum than {INDEX} says: it is damaged");
             return Err(Malformed { offset: 0, message });
         }
     }

@@ -38,36 +38,38 @@ pub(super) fn table<S: ReadAt + ?Sized>(source: &S, shard: &MdsShard) -> Result<
     let fail = |offset: u64, message: String| Err(Malformed { offset, message });
     let (size, samples) = (source.size(), shard.samples);
     if size != shard.raw_data.bytes {
-        return fail(0, format!("has {size} bytes, and index.json says {}", shard.raw_data.bytes));
+        return fail(0, format!("has {size} bytes, but index.json says {}", shard.raw_data.bytes));
     }
     let mut bytes = Window::new(source);
     let found = u64::from(u32_at(&mut bytes, 0)?);
     if found != samples {
-        return fail(0, format!("has {found} samples, and index.json says {samples}"));
+        return fail(0, format!("has {found} samples, but index.json says {samples}"));
     }
     let data = 4 + 4 * (samples + 1);
     // Every column takes at least one byte of each sample, or four for a size. This limits what is allocated.
     let least =
         samples.checked_mul(shard.column_names.len() as u64).and_then(|least| least.checked_add(data));
     if least.is_none_or(|least| least > size) {
-        return fail(0, format!("has {size} bytes, which is too little for {samples} samples"));
+        return fail(0, format!("has {size} bytes, which are too few for {samples} samples"));
     }
     let mut columns = shard.columns()?;
     let mut offsets = Offsets { bytes: Window::new(source), next: 0, left: samples + 1, read: Vec::new() };
     let mut start = offsets.next()?;
     if start < data {
-        return fail(4, format!("has its first sample at byte {start}, within its offsets"));
+        return fail(4, format!("has its first sample at byte {start}, inside its table of offsets"));
     }
     for number in 0..samples {
         let end = offsets.next()?;
         if end < start || end > size {
-            return fail(start, format!("sample {number} ends at byte {end}, where it cannot"));
+            let message =
+                format!("sample {number} ends at byte {end}, before its start or after the end of the shard");
+            return fail(start, message);
         }
         sample(&mut bytes, &mut columns, number, start..end)?;
         start = end;
     }
     if start != size {
-        return fail(start, format!("has {} bytes behind its last sample", size - start));
+        return fail(start, format!("has {} bytes after its last sample", size - start));
     }
     let columns = columns.into_iter().map(MdsColumn::finish).collect();
     Ok(ShardTable { samples, columns, ..ShardTable::default() })
@@ -120,7 +122,7 @@ impl MdsShard {
             let known = MdsEncoding::of(encoding);
             if known.size().is_some_and(|own| size != Some(own)) {
                 let message = format!(
-                    "the column {name:?} of {encoding:?} has values of another size, index.json says"
+                    "index.json says that the column {name:?} has values of another size than its encoding {encoding:?}"
                 );
                 return Err(Malformed { offset: 0, message });
             }
@@ -194,7 +196,7 @@ impl MdsColumn {
                     MdsEncoding::Unsigned(_) => i64::try_from(unsigned(&number)).ok(),
                     _ => text().and_then(|text| text.parse().ok()),
                 };
-                refused = whole.is_none().then_some("a whole number that int64 holds");
+                refused = whole.is_none().then_some("an integer in the range of int64");
                 cells.push(whole);
             }
             (TableCells::Floats(cells), encoding) => {
@@ -208,7 +210,7 @@ impl MdsColumn {
             _ => {}
         }
         if let Some(what) = refused {
-            self.cells = TableCells::Refused(format!("has no value in sample {sample} that is {what}"));
+            self.cells = TableCells::Refused(format!("has a value in sample {sample} that is not {what}"));
         }
         Ok(())
     }

@@ -25,7 +25,7 @@ pub(super) enum FeatureValue {
 
 pub(super) const BYTES: &str = "bytes";
 pub(super) const FLOATS: &str = "floats";
-pub(super) const INTEGERS: &str = "whole numbers";
+pub(super) const INTEGERS: &str = "integers";
 
 /// The list of a feature while it is read. Several lists of one type are joined. A list of another type replaces them.
 pub(super) struct FeatureList {

@@ -90,7 +90,7 @@ impl Form<BTreeMap<u64, (u32, u32)>> for SizesByEpoch {
     }
 
     fn may_be(&self) -> String {
-        format!("a dict of epochs from 1 on, each with {}", self.0.may_be())
+        format!("a dict that maps epochs, from 1, to {}", self.0.may_be())
     }
 
     fn annotation(&self) -> String {
@@ -190,7 +190,7 @@ impl Form<[f32; 3]> for Channels {
 /// Returns the error for one wrong item of a list, with its index. A message with a whole list of a million numbers
 /// would help less.
 fn has<T>(number: usize, item: &Given) -> Result<T, String> {
-    Err(format!("has {item} at place {number}"))
+    Err(format!("has {item} at index {number}"))
 }
 
 /// Reads a list item by item.
@@ -221,7 +221,7 @@ impl Form<Vec<u64>> for Indices {
     }
 
     fn may_be(&self) -> String {
-        "numbers of samples, from 0 on".into()
+        "sample numbers, starting at 0".into()
     }
 
     fn annotation(&self) -> String {
@@ -299,7 +299,7 @@ impl Form<Vec<ClassRef>> for ClassList {
     }
 
     fn may_be(&self) -> String {
-        "a list of names or numbers of classes".into()
+        "a list of class names or class numbers".into()
     }
 
     fn annotation(&self) -> String {
@@ -333,12 +333,12 @@ impl Form<Vec<String>> for ClassNameList {
             })?,
         };
         if names.is_empty() {
-            return Err("names no class".into());
+            return Err("has no class names".into());
         }
         let mut places = HashMap::new();
         for (place, name) in names.iter().enumerate() {
             if let Some(first) = places.insert(name, place) {
-                return Err(format!("has {name:?} at places {first} and {place}"));
+                return Err(format!("has {name:?} at the indices {first} and {place}"));
             }
         }
         Ok(names)
@@ -349,8 +349,8 @@ impl Form<Vec<String>> for ClassNameList {
     }
 
     fn may_be(&self) -> String {
-        "a list of all class names by number, each once, a file with one on each line, or what has such a list as \
-         `classes`"
+        "a list of all class names in the order of their numbers, without duplicates, a file with one name per line, \
+         or an object with such a list as `classes`"
             .into()
     }
 
@@ -407,8 +407,7 @@ impl Form<Weights> for WeightsValue {
     }
 
     fn may_be(&self) -> String {
-        "\"balanced\", a dict of classes and their finite numbers, or one finite number for each sample"
-            .into()
+        "\"balanced\", a dict from classes to finite weights, or one finite weight for each sample".into()
     }
 
     fn annotation(&self) -> String {

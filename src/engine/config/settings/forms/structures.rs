@@ -61,7 +61,7 @@ fn of_class(class: &str, parameters: Value) -> Result<Value, String> {
     let mut kinds = FieldKind::NAMES.iter();
     let Some((name, kind)) = kinds.find(|(name, _)| class_name(name) == class) else {
         let classes: Vec<String> = FieldKind::NAMES.iter().map(|(kind, _)| class_name(kind)).collect();
-        return Err(format!("{class:?} is none of {}", classes.join(", ")));
+        return Err(format!("{class:?} is not one of {}", classes.join(", ")));
     };
     let Value::Object(mut document) = parameters else {
         return Err(format!("{class} needs parameters, {{\"name\": ...}}"));
@@ -69,7 +69,7 @@ fn of_class(class: &str, parameters: Value) -> Result<Value, String> {
     let more = FieldOptions::parameters(*kind).iter().copied();
     let known: Vec<&str> = ["name", "optional"].into_iter().chain(more).collect();
     if let Some(other) = document.keys().find(|key| !known.contains(&key.as_str())) {
-        return Err(format!("{class} has no {other:?}, it has {}", known.join(", ")));
+        return Err(format!("{class} has no parameter {other:?}, only {}", known.join(", ")));
     }
     document.insert("kind".into(), (*name).into());
     Ok(Value::Object(document))
@@ -122,7 +122,7 @@ impl Form<Vec<FieldOptions>> for FieldList {
     }
 
     fn may_be(&self) -> String {
-        "names of fields, or objects of foreload.fields, each once".into()
+        "field names or objects of foreload.fields, without duplicates".into()
     }
 
     fn annotation(&self) -> String {
@@ -172,7 +172,7 @@ impl Form<ImageTransforms> for TransformList {
     }
 
     fn may_be(&self) -> String {
-        "a list of foreload.transforms, or Views, or a dict with such for each image field".into()
+        "a list of foreload.transforms, or Views, or a dict with one of these for each image field".into()
     }
 
     fn annotation(&self) -> String {
@@ -205,7 +205,7 @@ impl Form<Mixing> for MixList {
     }
 
     fn may_be(&self) -> String {
-        "a list of one of foreload.transforms.MixUp, CutMix, or RandomChoice of these".into()
+        "a list with one of foreload.transforms.MixUp, CutMix, or a RandomChoice of these".into()
     }
 
     fn annotation(&self) -> String {
@@ -252,7 +252,8 @@ impl Form<Labels> for LabelSource {
     }
 
     fn may_be(&self) -> String {
-        "the path or URL of a table, or for each sample a number or truth value, or a list of as many of them"
+        "the path or URL of a table, or for each sample a number or truth value, or for each sample a list of these, \
+         all of one length"
             .into()
     }
 

@@ -44,13 +44,11 @@ impl Form<CacheChoice> for TierList {
             let class = object.class();
             match before.replace(object).filter(|before| *before >= object) {
                 Some(same) if same == object => {
-                    return Err(format!("has two of foreload.{class} and may have one"));
+                    return Err(format!("has foreload.{class} twice"));
                 }
                 Some(slower) => {
                     let slower = slower.class();
-                    return Err(format!(
-                        "has foreload.{slower} before foreload.{class}, and not from the fastest to the slowest"
-                    ));
+                    return Err(format!("has foreload.{slower} before the faster foreload.{class}"));
                 }
                 None => {}
             }
@@ -85,7 +83,7 @@ impl Form<CacheChoice> for TierList {
         let usual = SettingsObject::usual("cache").map_or("", SettingsObject::class);
         let classes: Vec<_> = tiers.iter().map(|tier| tier.class()).collect();
         let (each, classes) = (each.join(", "), classes.join(", "));
-        format!("{each}, a dict of the arguments of a {usual}, a list [{classes}], or None")
+        format!("{each}, a dict with the arguments of a {usual}, a list [{classes}], or None")
     }
 
     fn annotation(&self) -> String {

@@ -304,7 +304,7 @@ impl Form<PathBuf> for OwnDirectory {
     }
 
     fn may_be(&self) -> String {
-        "the path of a directory of this machine".into()
+        "the path of a directory on this machine".into()
     }
 
     fn annotation(&self) -> String {

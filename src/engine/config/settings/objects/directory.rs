@@ -15,8 +15,8 @@ pub(super) static ROW: ObjectRow = ObjectRow {
     positional: 2,
     members: MEMBERS,
     summary: "A cache in a directory on local NVMe, for `cache=` of a loader.",
-    story: "What is there is used again by the next run, and other loaders, ranks, jobs and datasets may share it. The \
-            dataset itself is never touched.",
+    story: "The next run uses the copies again, and other loaders, ranks, jobs and datasets may share the directory. \
+            The dataset itself is never changed.",
     example: "cache=foreload.Directory(\"/nvme/foreload\", \"800GB\")",
 };
 
@@ -27,28 +27,28 @@ settings! {
     /// The members of `foreload.Directory`.
     MEMBERS;
 
-    /// A directory on local NVMe, made where it is missing.
+    /// The directory, on local NVMe. It is created if it does not exist.
     path: Option<PathBuf> = None, Maybe(OwnDirectory), Cache, Nothing.only_in(Directory, "cache_dir").flag("cache");
 
-    /// Bytes the directory may take, or a text such as `"800GB"`.
+    /// The bytes that the directory may take, or a text such as `"800GB"`.
     size: Option<u64> = None, Maybe(ByteCount), Cache, Nothing.only_in(Directory, "cache_size");
 
-    /// How the cache is filled. `use`: with what is read anyway. `ahead`: also by whole shards in large sequential
-    /// reads beside training, in the order of their next use (where all ranks share one cache). `auto`: by rates
-    /// measured at the start.
+    /// How the cache is filled. `use`: with the samples that training reads. `ahead`: also with whole shards, in large
+    /// sequential reads during training, in the order of their next use (if all ranks share one cache). `auto`: chosen
+    /// by rates that are measured at the start.
     fill: FillChoice = FillChoice::Auto, OneOf::names(),
         Cache, Nothing.only_in(Directory, "cache_fill").flag_alias("fill");
 
-    /// Bytes per second that filling ahead may take of the dataset's storage, of all ranks that share the cache
-    /// together, or a text such as `"500MB"`. None: whatever the reads that training waits for leave.
+    /// The bytes per second that filling ahead may read from the dataset's storage, for all ranks that share the cache
+    /// together, or a text such as `"500MB"`. None: the bandwidth that is left by reads that training waits for.
     stage_bandwidth: Option<u64> = None, Maybe(ByteCount), Cache, Nothing.only_in(Directory, "stage_bandwidth");
 
-    /// The form in which copies are kept. `packed`: JPEGs without their entropy coder, which take half to two thirds of
-    /// the CPU time for the same pixels and 1.2 times the room. `indexed`: JPEGs with an index of their rows, 1.01
-    /// times. `as-is`: as they are read. `auto`: packed where there is room for all samples in that form, else indexed
-    /// where there is room for that. Samples are kept as they are read and brought to the form during training, by a
-    /// thread of low priority; what is no JPEG, is one of more than about 15 megapixels, or has several members, stays
-    /// as it is.
+    /// The storage format of copies. `packed`: JPEGs without their entropy coding, which take half to two thirds of the
+    /// CPU time for the same pixels, and 1.2 times the space. `indexed`: JPEGs with an index of their rows, 1.01 times
+    /// the space. `as-is`: as they are read. `auto`: packed if there is room for all samples in that format, else
+    /// indexed if there is room for that. Samples are kept as they are read, and a thread of low priority converts them
+    /// during training. Samples that are not JPEGs, have more than about 15 megapixels, or have several members stay as
+    /// they are.
     form: FormChoice = FormChoice::Auto, OneOf::names(), Cache, Nothing.only_in(Directory, "cache_form");
 }
 
@@ -60,11 +60,15 @@ impl DirectoryChoice {
     pub(super) fn tier(&self) -> Result<Option<TierOptions>> {
         match (&self.path, self.size) {
             (None, None) => Ok(None),
-            (None, Some(_)) => {
-                Err(Error::config("cache_dir", "is not given, but its size is: where shall the cache be?"))
-            }
+            (None, Some(_)) => Err(Error::config(
+                "cache_dir",
+                "is not given, but a size is: pass cache=foreload.Directory(path, size)",
+            )),
             (Some(path), None) => {
-                let message = format!("is not given: how many bytes may {} take?", path.display());
+                let message = format!(
+                    "is not given: set how many bytes {} may take, such as size=\"800GB\"",
+                    path.display()
+                );
                 Err(Error::config("cache_size", message))
             }
             (Some(path), Some(size)) => Ok(Some(TierOptions::Directory {

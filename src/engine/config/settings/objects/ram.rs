@@ -13,8 +13,8 @@ pub(super) static ROW: ObjectRow = ObjectRow {
     positional: 1,
     members: MEMBERS,
     summary: "A cache in memory, for `cache=` of a loader.",
-    story: "Memory suits datasets on slow storage, alone or before a `Directory`: each sample is kept once, so that \
-            their sizes add up. It is gone with the process. Each rank keeps what it reads itself.",
+    story: "Memory suits datasets on slow storage, alone or in front of a `Directory`. Each sample is kept once, so \
+            the sizes add up. The copies end with the process. Each rank keeps the samples that it reads itself.",
     example: "cache=[foreload.Ram(\"20GB\"), foreload.Directory(\"/nvme/foreload\", \"800GB\")]",
 };
 
@@ -25,11 +25,12 @@ settings! {
     /// The members of `foreload.Ram`.
     MEMBERS;
 
-    /// Bytes of this node's memory that copies may take, or a text such as `"20GB"`. Each of the node's ranks has an
-    /// equal part, beside `memory`, and takes it as it fills. It must be free when the first epoch begins.
+    /// The bytes of this node's memory that copies may take, or a text such as `"20GB"`. Each of the node's ranks has
+    /// an equal part, in addition to `memory`, and allocates it as it fills. It must be free when the first epoch
+    /// begins.
     size: Option<u64> = None, Maybe(ByteCount), Cache, Nothing.only_in(Ram, "cache_ram");
 
-    /// The form in which copies are kept in memory, as in a directory.
+    /// The storage format of copies in memory, as for a `Directory`.
     form: FormChoice = FormChoice::Auto, OneOf::names(), Cache, Nothing.only_in(Ram, "cache_ram_form");
 }
 

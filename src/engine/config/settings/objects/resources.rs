@@ -8,9 +8,9 @@ pub(super) static ROW: ObjectRow = ObjectRow {
     is_usual: true,
     positional: 0,
     members: SETTINGS,
-    summary: "What of the machine a loader takes, for `resources=` of a loader.",
-    story: "The same settings are keywords of the loaders; each may be said in one place only. What is not given is \
-            chosen.",
+    summary: "The threads, memory and reads of a loader, for `resources=` of a loader.",
+    story: "The same settings are keywords of the loaders; each may be given in one place only. Settings that are not \
+            given are chosen for you.",
     example: "resources=foreload.Resources(threads=8, memory=\"4GB\")",
 };
 

@@ -8,11 +8,12 @@ use crate::augment::recipe::distributions::shuffle;
 use base::rng::RandomStream;
 
 transform! {
-    /// Converts to grey: .2989 R + .587 G + .114 B, truncated, as torchvision does with uint8 tensors.
+    /// Converts to grey: .2989 R + .587 G + .114 B, truncated, as torchvision does for uint8 tensors.
     ///
-    /// It comes after the geometry and before `ToDtype`.
+    /// It must be after the geometry and before `ToDtype`.
     pub Grayscale {
-        /// 3, unlike torchvision's default of 1: images keep R, G and B, which become equal.
+        /// The number of channels. It must be 3, unlike torchvision's default of 1: images keep R, G and B, which
+        /// become equal.
         num_output_channels: u32 = 3;
     }
 }
@@ -22,7 +23,7 @@ impl PixelTransform for Grayscale {
         match self.num_output_channels {
             3 => Ok(()),
             n => {
-                let message = format!("is {n}, must be 3: images have R, G and B, here all the same");
+                let message = format!("is {n}, must be 3: the output keeps R, G and B, which become equal");
                 Err(BadParameter::new("num_output_channels", message))
             }
         }
@@ -41,7 +42,7 @@ impl PixelTransform for Grayscale {
 transform! {
     /// Converts to grey at random, as `Grayscale` does.
     pub RandomGrayscale {
-        /// The probability of grey.
+        /// The probability that an image is converted.
         p: f64 = 0.1;
     }
 }
@@ -57,26 +58,28 @@ impl PixelTransform for RandomGrayscale {
 }
 
 transform! {
-    /// Changes brightness, contrast, saturation and hue by random factors, in an order that is random, too.
+    /// Changes brightness, contrast, saturation and hue by random factors, in random order.
     ///
-    /// What is None does not change. A factor with equal bounds is fixed: `ColorJitter(brightness=(1.5, 1.5))`.
+    /// A parameter that is None changes nothing. A factor with equal bounds is fixed: `ColorJitter(brightness=(1.5,
+    /// 1.5))`.
     pub ColorJitter {
-        /// How far the factor may go from 1, but not below 0; or its bounds, from 0 on.
+        /// The largest distance of the factor from 1, but the factor is never below 0; or its bounds, at least 0.
         brightness: Option<Spread> = null;
-        /// The same, of contrast.
+        /// The same for the contrast.
         contrast: Option<Spread> = null;
-        /// The same, of saturation.
+        /// The same for the saturation.
         saturation: Option<Spread> = null;
-        /// How far the hue may turn, as a share of a full turn from 0 to 0.5; or its bounds, from -0.5 to 0.5.
+        /// The largest change of the hue, as a fraction of a full rotation from 0 to 0.5; or its bounds, from -0.5 to
+        /// 0.5.
         hue: Option<Spread> = null;
     }
 }
 
 /// The valid factors of brightness, contrast and saturation, in the words of an error.
-const FACTORS: &str = "a number from 0 on, or two, 0 <= low <= high";
+const FACTORS: &str = "a number of at least 0, or two with 0 <= low <= high";
 
 /// The valid rotations of the hue, in the words of an error.
-const TURNS: &str = "a number from 0 to 0.5, or two, -0.5 <= low <= high <= 0.5";
+const TURNS: &str = "a number from 0 to 0.5, or two with -0.5 <= low <= high <= 0.5";
 
 impl ColorJitter {
     /// Returns the bounds of the factors of brightness, contrast, saturation and hue; `None` for those that do not
@@ -151,14 +154,14 @@ transform! {
     ///
     /// Contrast changes before saturation and hue, or after them, each with probability 1/2.
     pub RandomPhotometricDistort {
-        /// The bounds of the factor of brightness, from 0 on.
+        /// The bounds of the factor of brightness, at least 0.
         brightness: [f64; 2] = [0.875, 1.125], must("two numbers, the least and the largest factor");
         /// The bounds of the factor of contrast.
         contrast: [f64; 2] = [0.5, 1.5], must("two numbers, the least and the largest factor");
         /// The bounds of the factor of saturation.
         saturation: [f64; 2] = [0.5, 1.5], must("two numbers, the least and the largest factor");
-        /// The bounds of the turn of the hue, as a share of a full turn, from -0.5 to 0.5.
-        hue: [f64; 2] = [-0.05, 0.05], must("two numbers, the least and the largest turn");
+        /// The bounds of the change of the hue, as a fraction of a full rotation, from -0.5 to 0.5.
+        hue: [f64; 2] = [-0.05, 0.05], must("two numbers, the least and the largest rotation");
         /// The probability of each change.
         p: f64 = 0.5;
     }

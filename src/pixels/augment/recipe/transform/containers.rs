@@ -8,7 +8,7 @@ use crate::augment::recipe::distributions::shuffle;
 transform! {
     /// Applies all transforms of a list, or none of them, at random.
     pub RandomApply(Container) {
-        /// Transforms that change pixels, flips, and other lists of such.
+        /// Transforms that change pixels, flips, and other containers.
         transforms: Vec<Transform>;
         /// The probability that they are applied.
         p: f64 = 0.5;
@@ -36,10 +36,10 @@ impl PixelTransform for RandomApply {
 transform! {
     /// Applies one transform of a list.
     pub RandomChoice(Choice) {
-        /// Transforms that change pixels, flips, and other lists of such; or for `mix=` of a loader `MixUp` and
-        /// `CutMix`, of which one is drawn for each batch.
+        /// Transforms that change pixels, flips, and other containers. For `mix=` of a loader: `MixUp` and `CutMix`, of
+        /// which one is drawn for each batch.
         transforms: Vec<Transform>, typed("Sequence[Transform] | Sequence[Mix]");
-        /// The weight of each, which need not add up to 1. None: all are equally likely.
+        /// The weight of each transform. Weights need not add up to 1. None: all are equally likely.
         p: Option<Vec<f64>> = null, must("a list of weights, one for each transform");
     }
 }
@@ -74,7 +74,7 @@ impl PixelTransform for RandomChoice {
 transform! {
     /// Applies all transforms of a list in random order.
     pub RandomOrder(Container) {
-        /// Transforms that change pixels, flips, and other lists of such.
+        /// Transforms that change pixels, flips, and other containers.
         transforms: Vec<Transform>;
     }
 }
@@ -105,8 +105,8 @@ fn check_within(container: &'static str, transforms: &[Transform]) -> Result<(),
         };
         if transform.pixels().is_none() && !transform.mirrors() {
             return wrong(format!(
-                "cannot be in {container}, which takes transforms that change pixels, and flips: put it before the \
-                 {container}"
+                "cannot be in {container}, which takes only transforms that change pixels, and flips: put it before \
+                 the {container}"
             ));
         }
         if let Err(BadParameter { parameter, message }) = transform.check() {
@@ -120,7 +120,7 @@ fn check_within(container: &'static str, transforms: &[Transform]) -> Result<(),
 pub(super) fn check_children_places(transforms: &[Transform], place: PixelPlace) -> Result<(), String> {
     let pixels = transforms.iter().filter_map(|transform| Some((transform.name(), transform.pixels()?)));
     for (name, transform) in pixels {
-        transform.suits(place).map_err(|why| format!("has {name}, which {why}"))?;
+        transform.suits(place).map_err(|why| format!("contains {name}, which {why}"))?;
     }
     Ok(())
 }

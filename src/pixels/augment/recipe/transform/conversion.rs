@@ -7,9 +7,9 @@ use crate::augment::DType;
 transform! {
     /// Converts the images' element type.
     pub ToDtype {
-        /// `float32`, `float16`, `bfloat16` or `uint8`, as a text or as NumPy's or torch's type.
+        /// The element type: `float32`, `float16`, `bfloat16` or `uint8`, as a text, or as a type of NumPy or torch.
         pub dtype: DType;
-        /// True: floats have values of 0..1, unlike torchvision's default. False: they have values of 0..255, also for
+        /// Whether floats are scaled to 0..1, unlike torchvision's default. False: they have values of 0..255, also for
         /// `Normalize`.
         pub scale: bool = true;
     }

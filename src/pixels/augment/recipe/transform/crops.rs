@@ -36,7 +36,8 @@ impl GeometryTransform for CenterCrop {
         if w < width || h < height {
             if let Some(by) = draw.non_black_padding() {
                 return Err(format!(
-                    "would pad {w}×{h} pixels with black, where {by} pads otherwise: enlarge the image before"
+                    "would pad {w}×{h} pixels with black, but {by} pads differently: resize the image to a larger size \
+                     before"
                 ));
             }
             let (left, right) = centre_padding(width.saturating_sub(w));
@@ -50,21 +51,21 @@ impl GeometryTransform for CenterCrop {
 }
 
 transform! {
-    /// Pads an image, and crops a part of it at a random place.
+    /// Pads an image, and crops it at a random place.
     ///
-    /// The sample of an image that is smaller than the crop fails, unless `pad_if_needed` is set.
+    /// An image that is smaller than the crop fails its sample, unless `pad_if_needed` is set.
     pub RandomCrop {
         /// The output's size in pixels: the side of a square, or (height, width).
         size: Sides;
         /// The pixels added before the crop: on all sides; or (left and right, top and bottom); or (left, top, right,
         /// bottom).
         padding: Option<Margins> = null;
-        /// Whether a smaller image is padded on both sides by what it lacks.
+        /// Whether a smaller image is padded by the number of missing pixels, on both sides.
         pad_if_needed: bool = false;
-        /// The grey level of added pixels, or the levels of R, G and B; for `constant`.
+        /// The value of added pixels, 0 to 255, or the values of R, G and B. It is for `constant`.
         fill: FillLevels = 0;
-        /// `constant`; `edge`, the nearest pixel; `reflect`, mirrored without repeating the outermost pixel;
-        /// `symmetric`, mirrored with it.
+        /// How added pixels are filled: `constant`, with `fill`; `edge`, with the nearest pixel; `reflect`, mirrored
+        /// without repeating the outermost pixel; or `symmetric`, mirrored with it.
         padding_mode: Padding = "constant";
     }
 }
@@ -96,8 +97,8 @@ impl GeometryTransform for RandomCrop {
             let (h, w) = (h + top + bottom, w + left + right);
             if h < height || w < width {
                 return Err(format!(
-                    "size: is {height} rows and {width} columns, but there the image has {h} and {w}: resize it to \
-                     more before, or say pad_if_needed=True"
+                    "size: is {height} rows and {width} columns, but the image has {h} and {w} at this step: resize it \
+                     to a larger size before, or set pad_if_needed=True"
                 ));
             }
         }
@@ -118,8 +119,8 @@ impl GeometryTransform for RandomCrop {
         let ImageSize { width: w, height: h } = fold.size();
         if w < width || h < height {
             return Err(format!(
-                "cannot take {width}×{height} pixels of {w}×{h}; pad_if_needed=True pads what is smaller, a Resize \
-                 before it enlarges"
+                "cannot crop {width}×{height} pixels from an image of {w}×{h}: set pad_if_needed=True to pad smaller \
+                 images, or put a Resize before it"
             ));
         }
         let (left, top) = random_place(stream, (w - width, h - height));

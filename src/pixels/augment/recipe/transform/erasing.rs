@@ -14,27 +14,28 @@ const TRIES: usize = 10;
 
 // Zhong et al., "Random Erasing Data Augmentation", 2017.
 transform! {
-    /// Overwrites a random rectangle, at random. An image gets none if ten attempts do not fit into it.
+    /// Overwrites a random rectangle, at random. Nothing is erased if ten attempts at a rectangle do not fit into the
+    /// image.
     ///
-    /// It may stand anywhere after the geometry, and `value` is on the scale of the values there: grey levels before
-    /// `ToDtype`, floats after it, normalised ones after `Normalize`.
+    /// It may be anywhere after the geometry. `value` is on the scale of the values at that place: 0 to 255 before
+    /// `ToDtype`, floats after it, normalised floats after `Normalize`.
     pub RandomErasing {
-        /// The probability of a rectangle.
+        /// The probability that a rectangle is erased.
         p: f64 = 0.5;
-        /// The bounds of its share of the image's area, which is uniform between them.
-        scale: [f64; 2] = [0.02, 0.33], must("two numbers, the least and the largest share of the area");
-        /// The bounds of its height / width, which is log-uniform between them.
+        /// The bounds of the rectangle's area, as a fraction of the image's area; uniform between them.
+        scale: [f64; 2] = [0.02, 0.33], must("two numbers, the least and the largest area fraction");
+        /// The bounds of the rectangle's height / width; log-uniform between them.
         ratio: (f64, f64) = [0.3, 3.3], must("two numbers, the least and the largest height / width");
-        /// What is written: a number; three, for R, G and B; `random`, a standard normal number for each value, which
-        /// timm calls `pixel` (either is taken); or `color`, one for each channel of the rectangle, timm's `rand`.
-        /// Normal numbers are for floats.
+        /// The values that are written: a number, or three for R, G and B. `random`, or timm's name `pixel`, draws a
+        /// standard normal number for each value. `color`, timm's `rand`, draws one for each channel of the rectangle.
+        /// Normal numbers need floats.
         value: ErasingValue = 0.0;
     }
 }
 
 /// The new values, on the scale of the values at the transform's place.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
-#[serde(untagged, expecting = "must be a number, or three, or \"random\", \"pixel\" or \"color\"")]
+#[serde(untagged, expecting = "must be one number, three numbers, \"random\", \"pixel\" or \"color\"")]
 enum ErasingValue {
     /// One value for all channels.
     One(f64),
@@ -77,11 +78,14 @@ impl PixelTransform for RandomErasing {
             return Ok(());
         }
         let Some(values) = self.value.channels() else {
-            return Err("writes normal numbers, which grey levels cannot be: put it after ToDtype".into());
+            let message =
+                "writes normally distributed floats, but the values are uint8 here: put it after ToDtype";
+            return Err(message.into());
         };
         match values.into_iter().find(|value| !(0.0..=255.0).contains(value) || value.fract() != 0.0) {
             Some(value) => Err(format!(
-                "value: is {value}, must be a grey level from 0 to 255, or come after ToDtype, on the scale of floats"
+                "value: is {value}, must be a whole grey level from 0 to 255; for another value, put RandomErasing \
+                 after ToDtype"
             )),
             None => Ok(()),
         }

@@ -8,19 +8,19 @@ use crate::augment::ops::PixelOp;
 use serde::Deserialize;
 
 transform! {
-    /// Blurs by a Gaussian filter of random width. Beyond its borders the image is mirrored.
+    /// Blurs with a Gaussian filter of random width. The image is mirrored at its borders.
     pub GaussianBlur {
-        /// The number of pixels along x and y that the filter covers, odd; or (along x, along y). An image must be
-        /// larger than half of it.
+        /// The odd number of pixels that the filter covers along x and y, or (along x, along y). The sides of an image
+        /// must be larger than half of it.
         kernel_size: KernelSize;
-        /// The standard deviation in pixels; or its bounds, between which it is uniform.
+        /// The standard deviation in pixels, or its bounds (uniform between them).
         sigma: Spread = [0.1, 2.0];
     }
 }
 
 /// The size of a filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(untagged, expecting = "must be an odd number of pixels, or two, along x and y")]
+#[serde(untagged, expecting = "must be an odd number of pixels, or two (along x and y)")]
 enum KernelSize {
     /// The same along x and y.
     One(u32),
@@ -47,7 +47,8 @@ impl GaussianBlur {
             return Ok(());
         }
         Err(format!(
-            "cannot blur {width}×{height} pixels by a filter of {x}×{y}: kernel_size must be less than twice as long"
+            "cannot blur an image of {width}×{height} pixels with a kernel of {x}×{y}: kernel_size must be less than \
+             twice the image's side"
         ))
     }
 }
@@ -63,7 +64,7 @@ impl PixelTransform for GaussianBlur {
 
     fn suits(&self, PixelPlace { is_float, size }: PixelPlace) -> Result<(), String> {
         if is_float {
-            return Err("works on grey levels: put it before ToDtype".into());
+            return Err("works on uint8 grey levels: put it before ToDtype".into());
         }
         size.map_or(Ok(()), |size| self.fits(size))
     }
@@ -85,16 +86,16 @@ impl PixelTransform for GaussianBlur {
 transform! {
     /// Sharpens or smooths at random.
     pub RandomAdjustSharpness {
-        /// From 0 on: 0 smooths, 1 changes nothing, 2 sharpens.
+        /// The factor of the sharpness, at least 0: 0 smooths, 1 changes nothing, 2 sharpens.
         sharpness_factor: f64;
-        /// The probability of a change.
+        /// The probability that an image is changed.
         p: f64 = 0.5;
     }
 }
 
 impl PixelTransform for RandomAdjustSharpness {
     fn check(&self) -> Result<(), BadParameter> {
-        within("sharpness_factor", self.sharpness_factor, 0.0, f64::MAX, "a number from 0 on")?;
+        within("sharpness_factor", self.sharpness_factor, 0.0, f64::MAX, "a number of at least 0")?;
         probability("p", self.p)
     }
 

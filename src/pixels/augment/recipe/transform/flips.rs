@@ -6,7 +6,7 @@ use super::values::{BadParameter, probability};
 use super::{GeometryBuilder, GeometryDraw, GeometryTransform};
 
 transform! {
-    /// Mirrors left and right at random.
+    /// Mirrors an image horizontally, at random.
     pub RandomHorizontalFlip {
         /// The probability that an image is mirrored.
         pub p: f64 = 0.5;
@@ -32,7 +32,7 @@ impl GeometryTransform for RandomHorizontalFlip {
 }
 
 transform! {
-    /// Mirrors top and bottom at random.
+    /// Mirrors an image vertically, at random.
     pub RandomVerticalFlip {
         /// The probability that an image is mirrored.
         pub p: f64 = 0.5;

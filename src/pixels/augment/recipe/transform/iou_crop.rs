@@ -15,24 +15,24 @@ const MAX_CHOICES: usize = 100;
 const MAX_TRIALS: u32 = 1000;
 
 transform! {
-    /// Crops a part that shares enough of its area with one of the sample's boxes, as SSD does.
+    /// Crops a part with enough intersection over union with one of the sample's boxes, as SSD does.
     ///
-    /// The boxes are the one field of `fields.Boxes` that follows the image. Those whose centre is outside of the crop
-    /// become zeros and keep their rows. An image without a box whose centre is inside of it stays whole.
+    /// The boxes are those of the only field of `fields.Boxes` that follows the image. Boxes with their centre outside
+    /// of the crop become zeros and keep their rows. An image stays whole if no box has its centre inside of the image.
     pub RandomIoUCrop {
-        /// The least share of the image's width, and of its height.
+        /// The smallest width and height of the crop, as fractions of the image's.
         min_scale: f64 = 0.3;
-        /// The largest share, at most 1.
+        /// The largest width and height of the crop, as fractions of the image's, at most 1.
         max_scale: f64 = 1.0;
-        /// The least width / height of the crop.
+        /// The smallest width / height of the crop.
         min_aspect_ratio: f64 = 0.5;
         /// The largest width / height of the crop.
         max_aspect_ratio: f64 = 2.0;
-        /// The overlaps, of which one is drawn that crop and box must have: the area that they share, by that which
-        /// they cover together. From 1 on it leaves the image whole. None means 0, 0.1, 0.3, 0.5, 0.7, 0.9 and 1.
+        /// The minimum intersections over union of crop and box, of which one is drawn. A value of 1 or more leaves the
+        /// image whole. None means 0, 0.1, 0.3, 0.5, 0.7, 0.9 and 1.
         sampler_options: Option<Vec<f64>> = null, must("a list of overlaps, or None");
-        /// The crops that are tried before another overlap is drawn, at most 1000. After 100 overlaps the image stays
-        /// whole.
+        /// The number of crops that are tried before another minimum is drawn, at most 1000. After 100 minimums, the
+        /// image stays whole.
         trials: u32 = 40;
     }
 }
@@ -51,12 +51,12 @@ impl GeometryTransform for RandomIoUCrop {
         let Self { min_scale, max_scale, min_aspect_ratio, max_aspect_ratio, .. } = *self;
         if !(0.0 < min_scale && min_scale <= max_scale && max_scale <= 1.0) {
             let wrong =
-                format!("is {min_scale} with max_scale={max_scale}, must be 0 < min_scale <= max_scale <= 1");
+                format!("is {min_scale} (max_scale={max_scale}), must be 0 < min_scale <= max_scale <= 1");
             return Err(BadParameter::new("min_scale", wrong));
         }
         bounds("min_aspect_ratio", (min_aspect_ratio, max_aspect_ratio), 1e6)?;
         if self.options().is_empty() || !self.options().iter().all(|option| option.is_finite()) {
-            let wrong = format!("is {:?}, must be overlaps, at least one", self.options());
+            let wrong = format!("is {:?}, must be a list of at least one finite overlap", self.options());
             return Err(BadParameter::new("sampler_options", wrong));
         }
         if !(1..=MAX_TRIALS).contains(&self.trials) {

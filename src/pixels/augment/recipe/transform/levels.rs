@@ -6,9 +6,9 @@ use super::{PixelDraw, PixelTransform};
 use crate::augment::ops::PixelOp;
 
 transform! {
-    /// Makes the negative at random: level x becomes 255 - x.
+    /// Inverts images at random: value x becomes 255 - x.
     pub RandomInvert {
-        /// The probability of the negative.
+        /// The probability that an image is inverted.
         p: f64 = 0.5;
     }
 }
@@ -24,11 +24,11 @@ impl PixelTransform for RandomInvert {
 }
 
 transform! {
-    /// Keeps the highest bits of each level, at random.
+    /// Keeps only the highest bits of each value, at random.
     pub RandomPosterize {
         /// The number of bits that are kept, 0 to 8.
         bits: u32;
-        /// The probability that only these are kept.
+        /// The probability that an image is posterised.
         p: f64 = 0.5;
     }
 }
@@ -45,11 +45,11 @@ impl PixelTransform for RandomPosterize {
 }
 
 transform! {
-    /// Inverts levels from a threshold on, at random.
+    /// Inverts all values at or above a threshold, at random.
     pub RandomSolarize {
-        /// The first level that is inverted, 0 to 255.
+        /// The lowest value that is inverted, 0 to 255.
         threshold: f64;
-        /// The probability of inverting.
+        /// The probability that an image is solarised.
         p: f64 = 0.5;
     }
 }
@@ -66,9 +66,9 @@ impl PixelTransform for RandomSolarize {
 }
 
 transform! {
-    /// Stretches the levels of each channel to 0..255, at random.
+    /// Stretches the values of each channel to 0..255, at random.
     pub RandomAutocontrast {
-        /// The probability of stretching.
+        /// The probability that an image is stretched.
         p: f64 = 0.5;
     }
 }
@@ -84,9 +84,9 @@ impl PixelTransform for RandomAutocontrast {
 }
 
 transform! {
-    /// Makes the histogram of each channel even, at random.
+    /// Equalises the histogram of each channel, at random.
     pub RandomEqualize {
-        /// The probability of an even histogram.
+        /// The probability that an image is equalised.
         p: f64 = 0.5;
     }
 }

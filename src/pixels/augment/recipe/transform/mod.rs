@@ -99,7 +99,7 @@ pub(in crate::augment::recipe) trait PixelTransform {
     fn suits(&self, place: PixelPlace) -> Result<(), String> {
         match self.children() {
             Some(children) => check_children_places(children, place),
-            None if place.is_float => Err("works on grey levels: put it before ToDtype".into()),
+            None if place.is_float => Err("works on uint8 grey levels: put it before ToDtype".into()),
             None => Ok(()),
         }
     }

@@ -46,11 +46,11 @@ impl GeometryTransform for Pad {
 }
 
 transform! {
-    /// Puts the image at a random place of a larger canvas at random.
+    /// Places the image on a larger canvas, at random.
     pub RandomZoomOut {
         /// The same as for `RandomCrop`.
         fill: FillLevels = 0;
-        /// The bounds of the canvas' sides as multiples of the image's, at least 1.
+        /// The bounds of the canvas's sides, as multiples of the image's; at least 1.
         side_range: (f64, f64) = [1.0, 4.0], must("two numbers, the least and the largest multiple");
         /// The probability that an image gets a canvas.
         p: f64 = 0.5;

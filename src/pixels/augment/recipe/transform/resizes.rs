@@ -7,17 +7,17 @@ use crate::augment::recipe::torchvision::{jittered, random_resized_crop, resized
 use crate::augment::{Filter, ImageSize};
 
 transform! {
-    /// Crops a part of random area and shape at a random place, and resizes it.
+    /// Crops a box of random area and aspect ratio at a random place, and resizes it.
     pub RandomResizedCrop {
         /// The output's size in pixels: the side of a square, or (height, width).
         pub size: Sides;
-        /// The bounds of the crop's share of the image's area, which is uniform between them.
-        pub scale: (f64, f64) = [0.08, 1.0], must("two numbers, the least and the largest share of the area");
-        /// The bounds of the crop's width / height, which is log-uniform between them.
+        /// The bounds of the crop's area, as a fraction of the image's area; uniform between them.
+        pub scale: (f64, f64) = [0.08, 1.0], must("two numbers, the least and the largest area fraction");
+        /// The bounds of the crop's width / height; log-uniform between them.
         pub ratio: (f64, f64) = [0.75, 1.3333333333333333],
             must("two numbers, the least and the largest width / height");
-        /// `bilinear`, `bicubic`, `lanczos` (all antialiased, as torchvision's `antialias=True`), `nearest` or
-        /// `nearest-exact`; or torchvision's `InterpolationMode`.
+        /// The filter: `bilinear`, `bicubic`, `lanczos` (all antialiased, as with torchvision's `antialias=True`),
+        /// `nearest` or `nearest-exact`; or torchvision's `InterpolationMode`.
         pub interpolation: Filter = "bilinear";
     }
 }
@@ -43,12 +43,12 @@ impl GeometryTransform for RandomResizedCrop {
 transform! {
     /// Resizes the whole image.
     pub WholeResize {
-        /// The length of the shorter side in pixels, which keeps the shape; or (height, width). None with `max_size`:
-        /// the longer side becomes that long.
+        /// The length of the shorter side in pixels, which keeps the aspect ratio; or (height, width). None, with
+        /// `max_size`: the longer side gets the length `max_size`.
         pub size: Option<Sides>, checked_by("resize_sides");
         /// The same as for `RandomResizedCrop`.
         pub interpolation: Filter = "bilinear";
-        /// The most pixels of the longer side, where `size` is the length of the shorter side.
+        /// The largest length of the longer side in pixels, if `size` is that of the shorter side.
         pub max_size: Option<u32> = null;
     }
 }
@@ -69,7 +69,7 @@ impl GeometryTransform for WholeResize {
         let Self { size, max_size, .. } = *self;
         size.map_or(Ok(()), Sides::check)?;
         let Some(longest) = max_size else {
-            let missing = || BadParameter::new("size", "is None, must be a length, or come with max_size");
+            let missing = || BadParameter::new("size", "is None: give a length, or set max_size");
             return size.map(|_| ()).ok_or_else(missing);
         };
         let wrong = |message: String| Err(BadParameter::new("max_size", message));
@@ -78,10 +78,10 @@ impl GeometryTransform for WholeResize {
                 wrong(format!("is {longest}, must be from 1 to {MAX_SIDE}"))
             }
             Some(Sides::Both(_)) => {
-                wrong(format!("is {longest}, but size gives both sides already: leave one out"))
+                wrong(format!("is {longest}, but size already sets both sides: remove max_size"))
             }
             Some(Sides::One(short)) if longest <= short => {
-                wrong(format!("is {longest}, must be more than the shorter side's {short}"))
+                wrong(format!("is {longest}, must be more than size, {short}"))
             }
             _ => Ok(()),
         }
@@ -107,9 +107,9 @@ impl GeometryTransform for WholeResize {
 transform! {
     /// Resizes the whole image so that its shorter side has a random length.
     pub RandomResize {
-        /// The least length in pixels.
+        /// The smallest length in pixels.
         min_size: u32;
-        /// The first length that is too long: the longest is one less, as in torchvision.
+        /// The upper bound of the length, exclusive: the largest length is one less, as in torchvision.
         max_size: u32;
         /// The same as for `RandomResizedCrop`.
         interpolation: Filter = "bilinear";
@@ -138,9 +138,9 @@ impl GeometryTransform for RandomResize {
 transform! {
     /// Resizes the whole image so that its shorter side has one of several lengths.
     pub RandomShortestSize {
-        /// The lengths in pixels, each as likely as any other; or the only one.
+        /// The lengths in pixels, all equally likely; or a single length.
         min_size: Lengths;
-        /// The most pixels of the longer side, to which an image is shrunk where it would be longer.
+        /// The largest length of the longer side in pixels. An image that would be longer is shrunk to it.
         max_size: Option<u32> = null;
         /// The same as for `RandomResizedCrop`.
         interpolation: Filter = "bilinear";
@@ -167,9 +167,9 @@ impl GeometryTransform for RandomShortestSize {
 transform! {
     /// Resizes the whole image to a random multiple of the largest size that fits into a rectangle.
     pub ScaleJitter {
-        /// The rectangle's (width, height) in pixels: in this order, as torchvision computes it.
+        /// The rectangle's (width, height) in pixels, in this order, as torchvision computes it.
         target_size: [u32; 2];
-        /// The bounds of the multiple, which is uniform between them.
+        /// The bounds of the multiple; uniform between them.
         scale_range: (f64, f64) = [0.1, 2.0], must("two numbers, the least and the largest multiple");
         /// The same as for `RandomResizedCrop`.
         interpolation: Filter = "bilinear";

@@ -43,7 +43,7 @@ impl Sides {
 
 /// One length in pixels, or several, of which one is drawn.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(untagged, expecting = "must be a number of pixels, or a list of such")]
+#[serde(untagged, expecting = "must be a number of pixels, or a list of such numbers")]
 pub(super) enum Lengths {
     /// The only length.
     One(u32),
@@ -62,7 +62,7 @@ impl Lengths {
 
     pub(super) fn check(&self, parameter: &'static str) -> Result<(), BadParameter> {
         if self.list().is_empty() {
-            return Err(BadParameter::new(parameter, "is empty, must hold a length"));
+            return Err(BadParameter::new(parameter, "is empty, must have at least one length"));
         }
         self.list().iter().try_for_each(|&length| check_length(parameter, length))
     }
@@ -260,7 +260,7 @@ pub(crate) fn check_choice(transforms: usize, weights: Option<&[f64]>) -> Result
     }
     let sum: f64 = weights.iter().sum();
     if weights.iter().any(|weight| *weight < 0.0) || !(sum > 0.0 && sum.is_finite()) {
-        return wrong(format!("is {weights:?}, must be weights from 0 on, not all 0"));
+        return wrong(format!("is {weights:?}, must be weights of at least 0, not all 0"));
     }
     Ok(())
 }

@@ -11,32 +11,32 @@ use serde::Deserialize;
 transform! {
     /// Rotates by a random angle. The image keeps its size.
     pub RandomRotation {
-        /// How far the angle goes from 0, or its bounds; in degrees, counter-clockwise.
+        /// The largest angle from 0 in either direction, or (low, high); in degrees, counter-clockwise.
         degrees: Spread;
-        /// `nearest`, `bilinear` or `bicubic`, without antialiasing; or torchvision's `InterpolationMode`.
+        /// The filter: `nearest`, `bilinear` or `bicubic`, without antialiasing; or torchvision's `InterpolationMode`.
         interpolation: Filter = "nearest", must("nearest, bilinear, bicubic");
-        /// False: all images of a batch have one size, which a rotation keeps.
+        /// Must be False: all images of a batch have the same size, which a rotation keeps.
         expand: bool = false;
         /// The fixed point (x, y) in pixels, from the image's left and top. None: the centre.
         center: Option<[f64; 2]> = null, must("two numbers of pixels, x and y, or None");
-        /// What is shown outside of the image: one value of 0..255, or three for R, G and B. None: black, which
+        /// The value that is shown outside of the image, 0 to 255; or three for R, G and B. None: black, which
         /// `bilinear` and `bicubic` mix with the image at its border, as torchvision does.
         fill: Option<FillValues> = 0;
     }
 }
 
 transform! {
-    /// Rotates, moves, scales and shears by random amounts. The image keeps its size.
+    /// Rotates, translates, scales and shears by random amounts. The image keeps its size.
     pub RandomAffine {
-        /// How far the angle goes from 0, or its bounds; in degrees, clockwise.
+        /// The largest angle from 0 in either direction, or (low, high); in degrees, clockwise.
         degrees: Spread;
-        /// How far the image moves along x and y, as shares of its width and height; a whole number of pixels is drawn.
-        /// None: it does not move.
-        translate: Option<[f64; 2]> = null, must("two shares, of width and height, or None");
-        /// The bounds of the factor of its size. None: it is not scaled.
+        /// The largest translations along x and y, as fractions of width and height. A whole number of pixels is drawn.
+        /// None: no translation.
+        translate: Option<[f64; 2]> = null, must("two fractions, of width and height, or None");
+        /// The bounds of the scale factor. None: no scaling.
         scale: Option<[f64; 2]> = null, must("two numbers, the least and the largest factor, or None");
-        /// How far it is sheared along x from 0, or the bounds of that; or four numbers, the bounds along x, then along
-        /// y; in degrees. None: it is not sheared.
+        /// The largest shear angle along x from 0 in either direction, or its (low, high); or four numbers, the bounds
+        /// along x, then along y; in degrees. None: no shear.
         shear: Option<ShearAngles> = null;
         /// The same as for `RandomRotation`.
         interpolation: Filter = "nearest", must("nearest, bilinear, bicubic");
@@ -51,7 +51,7 @@ transform! {
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(
     untagged,
-    expecting = "must be a number, or two (the least and the largest along x), or four (and those along y)"
+    expecting = "must be a number, or two (the least and the largest along x), or four (then along y)"
 )]
 enum ShearAngles {
     /// The largest angle along x, in both directions.
@@ -86,7 +86,7 @@ pub(super) fn sampling(
 
 /// Checks angles that are given as one number or two.
 fn check_angles(parameter: &'static str, angles: Spread) -> Result<(), BadParameter> {
-    let what = "a number of degrees from 0 on, or two, low <= high";
+    let what = "a number of degrees of at least 0, or two with low <= high";
     match angles {
         Spread::One(far) if far.is_nan() || far < 0.0 => {
             Err(BadParameter::new(parameter, format!("is {far}, must be {what}")))
@@ -98,8 +98,7 @@ fn check_angles(parameter: &'static str, angles: Spread) -> Result<(), BadParame
 impl PixelTransform for RandomRotation {
     fn check(&self) -> Result<(), BadParameter> {
         if self.expand {
-            let message =
-                "is True, must be False: all images of a batch have one size, which a rotation keeps";
+            let message = "is True, must be False: all images of a batch have the same size";
             return Err(BadParameter::new("expand", message));
         }
         check_angles("degrees", self.degrees)?;
@@ -140,7 +139,7 @@ impl PixelTransform for RandomAffine {
             let is_share = |share: f64| (0.0..=1.0).contains(&share);
             if !is_share(x) || !is_share(y) {
                 let message =
-                    format!("is {translate:?}, must be two shares from 0 to 1, of width and height");
+                    format!("is {translate:?}, must be two fractions from 0 to 1, of width and height");
                 return Err(BadParameter::new("translate", message));
             }
         }

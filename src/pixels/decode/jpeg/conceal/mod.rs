@@ -123,7 +123,7 @@ fn read_scans(
         match source.next_scan(header) {
             Ok(true) if several => {}
             Ok(true) => {
-                let what = "a scan after the one that holds all components";
+                let what = "an extra scan after one that contains all components";
                 return Err(DecodeError::Corrupt(what.into()).into());
             }
             Ok(false) => return Ok(()),
@@ -157,7 +157,7 @@ impl ScanCoding {
         let band = if first == 0 { last == 0 } else { first <= last && last <= 63 && scan.len() == 1 };
         if !band || low > 13 || (high != 0 && high != low + 1) {
             return Err(DecodeError::Corrupt(format!(
-                "a scan means coefficients {first} to {last}, bits {high} to {low}: impossible"
+                "a scan has an invalid progression: coefficients {first} to {last}, bits {high} to {low}"
             )));
         }
         match (first, high) {
@@ -178,9 +178,10 @@ fn read_scan(
 ) -> Result<(), Stop> {
     // This follows from the way in which libjpeg searches for components that a scan has already named.
     if header.scan.iter().enumerate().any(|(place, part)| part.component < place) {
-        return Err(
-            DecodeError::Corrupt("a scan whose components are not in the frame's order".into()).into()
-        );
+        return Err(DecodeError::Corrupt(
+            "a scan lists its components in another order than the frame".into(),
+        )
+        .into());
     }
     for part in &header.scan {
         let kept = &mut kept[part.component];

@@ -95,7 +95,7 @@ impl<'a> ScanSource<'a> {
     fn payload(&mut self, marker: u8, at: usize) -> Result<&'a [u8], Stop> {
         let Some(length) = self.length()? else {
             return refused(format!(
-                "the segment with marker FF{marker:02X} at byte {at} has an impossible length"
+                "the segment with marker FF{marker:02X} at byte {at} has an invalid length"
             ));
         };
         let end = self.at + length;
@@ -105,7 +105,7 @@ impl<'a> ScanSource<'a> {
                 Ok(payload)
             }
             None => {
-                refused(format!("the file ends amid the segment with marker FF{marker:02X} at byte {at}"))
+                refused(format!("the file ends inside the segment with marker FF{marker:02X} at byte {at}"))
             }
         }
     }
@@ -135,7 +135,7 @@ impl<'a> ScanSource<'a> {
                 // Markers without a length.
                 0x01 | 0xD0..=0xD7 => {}
                 _ => {
-                    return refused(format!("marker FF{marker:02X} at byte {at}, where none such can stand"));
+                    return refused(format!("unexpected marker FF{marker:02X} at byte {at}"));
                 }
             }
         }

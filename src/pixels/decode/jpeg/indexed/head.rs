@@ -92,10 +92,10 @@ pub(in crate::decode) struct IndexHead<'a> {
 impl<'a> IndexHead<'a> {
     /// Reads the head of an indexed image and validates all of it.
     pub(super) fn read(indexed: &'a [u8]) -> Result<Self, DecodeError> {
-        let short = || corrupt("its head is cut short");
+        let short = || corrupt("its head is truncated");
         let fixed: &[u8; FIXED] = indexed.first_chunk().ok_or_else(short)?;
         if fixed[..8] != *SIGNATURE {
-            return Err(corrupt("it does not begin as one of this version"));
+            return Err(corrupt("it does not begin with the signature of this version"));
         }
         let word = |at: usize| u32::from_le_bytes([fixed[at], fixed[at + 1], fixed[at + 2], fixed[at + 3]]);
         let half = |at: usize| u32::from(u16::from_le_bytes([fixed[at], fixed[at + 1]]));
@@ -104,15 +104,15 @@ impl<'a> IndexHead<'a> {
         let head = indexed.get(..length).ok_or_else(short)?;
         let (head, crc) = head.split_last_chunk().ok_or_else(short)?;
         if checksum(head) != u32::from_le_bytes(*crc) {
-            return Err(corrupt("its head is damaged"));
+            return Err(corrupt("the checksum of its head is wrong"));
         }
         let (entries, rest) = head.get(FIXED..).ok_or_else(short)?.as_chunks();
         if !rest.is_empty() || entries.len() != facts.mcus.1 as usize {
-            return Err(corrupt("its head has another length than its parts"));
+            return Err(corrupt("the length in its head does not match the head's contents"));
         }
         let means = length as u64 + u64::from(facts.file);
         if means != indexed.len() as u64 {
-            return Err(corrupt(&format!("it has {} bytes, and its head means {means}", indexed.len())));
+            return Err(corrupt(&format!("it has {} bytes, but its head says {means}", indexed.len())));
         }
         Ok(Self { facts, entries, bytes: indexed, length })
     }

@@ -148,7 +148,7 @@ fn a_damaged_head_is_an_error() {
         assert!(whole(&indexed[..length]).is_err(), "{length} bytes");
     }
     let error = whole(&[&indexed[..], &[0]].concat()).unwrap_err().to_string();
-    assert!(error.contains("its head means"), "{error}");
+    assert!(error.contains("its head says"), "{error}");
 }
 
 #[test]

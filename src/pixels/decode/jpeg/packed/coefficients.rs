@@ -126,7 +126,7 @@ pub(super) fn read(
     let several = conceal::coefficients(bytes, layout)?;
     for (component, read) in out.components.iter_mut().zip(several) {
         if component.blocks.len() != read.len() {
-            return Err(DecodeError::Corrupt("a component of another size than its frame".into()));
+            return Err(DecodeError::Corrupt("a component has another size than its frame".into()));
         }
         component.blocks.copy_from_slice(&read);
     }

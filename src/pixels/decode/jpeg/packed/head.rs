@@ -223,9 +223,9 @@ impl PackedHead {
 
     /// Reads the head like [`PackedHead::read`], from the first bytes of a packed image of `bytes` bytes.
     pub(super) fn read_start(packed: &[u8], bytes: usize) -> Result<Self, DecodeError> {
-        let fixed: &[u8; FIXED] = packed.first_chunk().ok_or_else(|| corrupt("its head is cut short"))?;
+        let fixed: &[u8; FIXED] = packed.first_chunk().ok_or_else(|| corrupt("its head is truncated"))?;
         if fixed[..8] != *SIGNATURE {
-            return Err(corrupt("it does not begin as one of this version"));
+            return Err(corrupt("it does not begin with the signature of this version"));
         }
         let word = |at: usize| u32::from_le_bytes([fixed[at], fixed[at + 1], fixed[at + 2], fixed[at + 3]]);
         let half = |at: usize| u16::from_le_bytes([fixed[at], fixed[at + 1]]);
@@ -233,21 +233,21 @@ impl PackedHead {
         let [components, color, tables, flags] = [32, 33, 34, 35].map(|at| fixed[at]);
         let (width, height, rows) = (u32::from(half(24)), u32::from(half(26)), usize::from(half(28)));
         if length != Self::length_of(usize::from(components), usize::from(tables), rows) {
-            return Err(corrupt("its head has another length than its parts"));
+            return Err(corrupt("the length in its head does not match the head's contents"));
         }
-        let head = packed.get(..length).ok_or_else(|| corrupt("its head is cut short"))?;
-        let (head, crc) = head.split_last_chunk().ok_or_else(|| corrupt("its head is cut short"))?;
+        let head = packed.get(..length).ok_or_else(|| corrupt("its head is truncated"))?;
+        let (head, crc) = head.split_last_chunk().ok_or_else(|| corrupt("its head is truncated"))?;
         if checksum(head) != u32::from_le_bytes(*crc) {
-            return Err(corrupt("its head is damaged"));
+            return Err(corrupt("the checksum of its head is wrong"));
         }
         let (parts, rest) = head[FIXED..].split_at(usize::from(components) * COMPONENT);
         let (steps, ends) = rest.split_at(usize::from(tables) * TABLE);
         let color_space = color_of(color, usize::from(components))
-            .ok_or_else(|| corrupt("its head names colours that are not packed"))?;
+            .ok_or_else(|| corrupt("its head has an unsupported colour space"))?;
         let components = parts.chunks_exact(COMPONENT).map(|part| [part[0], part[1], part[2]]);
         let frame = packed_frame((width, height), components)
             .filter(|frame| frame.components.iter().all(|part| part.table < usize::from(tables)))
-            .ok_or_else(|| corrupt("its head contradicts itself"))?;
+            .ok_or_else(|| corrupt("its head is inconsistent"))?;
         let table =
             |steps: &[u8]| std::array::from_fn(|k| u16::from_le_bytes([steps[2 * k], steps[2 * k + 1]]));
         let row = |row: &[u8]| PackedRow {
@@ -281,7 +281,7 @@ impl PackedHead {
         };
         let least: usize = grids.iter().map(least).sum();
         if self.has_zero_step() {
-            return Err(corrupt("a step of quantisation is 0"));
+            return Err(corrupt("a quantisation step is 0"));
         }
         let mut start = 0;
         for row in &self.rows {
@@ -293,7 +293,7 @@ impl PackedHead {
         }
         let end = self.length as u64 + u64::from(start) + u64::from(self.original.plain);
         if self.rows.len() != rows || end != bytes as u64 {
-            return Err(corrupt(&format!("it has {bytes} bytes, and its head means {end}")));
+            return Err(corrupt(&format!("it has {bytes} bytes, but its head says {end}")));
         }
         Ok(())
     }

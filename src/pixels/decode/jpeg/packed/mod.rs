@@ -4,8 +4,8 @@
 //! A packed image consists of a head (`head.rs`), the rows of MCUs, and the bytes of the file that are not
 //! entropy-coded. The head has a checksum of each row; a row consists of units of sixteen blocks (`unit.rs`).
 //! `write.rs` makes units from coefficients, `region.rs` makes samples from them, and `restore.rs` restores the file.
-//! `pack.rs` packs files and verifies that they restore. `plan.rs` plans the decoding on a GPU. `header_summary.rs` finds the
-//! bytes that a region needs before any of them is read.
+//! `pack.rs` packs files and verifies that they restore. `plan.rs` plans the decoding on a GPU. `header_summary.rs`
+//! finds the bytes that a region needs before any of them is read.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -94,8 +94,8 @@ pub(in crate::decode) fn decode(
         None => packed,
         Some(parts) if parts.holds(&head.bytes_of(&layout)) => until(parts.end),
         Some(_) => {
-            let message = "rows of it that are wanted were not read: its head does not say what the dataset's index \
-                 says of it; pack the dataset again";
+            let message = "needed rows were not read, because its head does not match the dataset's index: pack the \
+                 dataset again";
             return Err(corrupt(message));
         }
     };
@@ -105,5 +105,5 @@ pub(in crate::decode) fn decode(
 
 fn layout(head: &PackedHead, region: Region) -> Result<RegionLayout, DecodeError> {
     let layout = RegionLayout::of_coded(&head.frame, head.color_space, region);
-    layout.ok_or_else(|| corrupt("its sampling is none that is packed"))
+    layout.ok_or_else(|| corrupt("its sampling factors are not supported by this format"))
 }

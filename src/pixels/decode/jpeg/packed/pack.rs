@@ -220,7 +220,7 @@ impl Restorer {
         let (width, height) = (head.frame.width, head.frame.height);
         let layout = layout(&head, Region { x: 0, y: 0, width, height })?;
         if block_count(&head.frame) > MAX_BLOCKS {
-            return Err(corrupt("it has more blocks than an image that is packed may have"));
+            return Err(corrupt("it has more blocks than a packed image may have"));
         }
         coefficients::read_packed(packed, &head, self.level, &mut self.blocks)?;
         let OriginalFile { length, crc, choices, .. } = head.original;
@@ -234,7 +234,7 @@ impl Restorer {
             (&mut self.scratch, out),
         )?;
         if out.len() != length as usize || checksum(out) != crc {
-            return Err(corrupt("what is restored is not the file that it was made of"));
+            return Err(corrupt("the restored file has another length or checksum than the original"));
         }
         Ok(())
     }

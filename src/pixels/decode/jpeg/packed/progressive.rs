@@ -26,7 +26,7 @@ pub(super) fn write(
     let Progression { first, last, high, low } = header.progression;
     let alone = header.scan.len() == 1;
     if low > 13 || last > 63 || if first == 0 { last != 0 } else { first > last || !alone } {
-        return Err(corrupt("a scan means impossible coefficients"));
+        return Err(corrupt("a scan has an invalid progression"));
     }
     if first == 0 {
         write_dc(image, header, layout, bits, low, high > 0)
@@ -55,7 +55,7 @@ fn write_dc(
     };
     let mut scan = DcScan { bits, codes, low, before: [0; 4], missing: false };
     each_block(image, header, layout, &mut scan)?;
-    if scan.missing { Err(corrupt("its Huffman tables lack a symbol")) } else { Ok(()) }
+    if scan.missing { Err(corrupt("its Huffman tables have no code for a symbol")) } else { Ok(()) }
 }
 
 /// A scan of DC coefficients during encoding.
@@ -112,7 +112,7 @@ fn write_ac(
         AcScan { bits, codes, progression, longest_run, missing: false, run: 0, corrections: Vec::new() };
     each_block(image, header, layout, &mut scan)?;
     scan.end_run();
-    if scan.missing { Err(corrupt("its Huffman tables lack a symbol")) } else { Ok(()) }
+    if scan.missing { Err(corrupt("its Huffman tables have no code for a symbol")) } else { Ok(()) }
 }
 
 impl ScanCoder for AcScan<'_, '_> {

@@ -71,7 +71,7 @@ pub(super) fn restore(
 /// Checks that the scan's components exist in the packed frame: the headers in `plain` may be damaged.
 fn check_scan(image: &ImageBlocks, header: &ScanHeader) -> Result<(), DecodeError> {
     if header.scan.iter().any(|part| part.component >= image.components.len()) {
-        return Err(corrupt("a scan names a component that it does not have"));
+        return Err(corrupt("a scan names a component that the image does not have"));
     }
     Ok(())
 }
@@ -110,7 +110,7 @@ pub(super) fn each_block(
             for y in row * v..(row + 1) * v {
                 let line = blocks.blocks.get(y * blocks.grid.columns..(y + 1) * blocks.grid.columns);
                 let line = line.filter(|line| line.len() >= h * columns as usize);
-                lines.push((place, line.ok_or_else(|| corrupt("a scan has more blocks than it"))?, h));
+                lines.push((place, line.ok_or_else(|| corrupt("a scan has more blocks than the image"))?, h));
             }
         }
         for column in 0..columns as usize {

@@ -164,7 +164,7 @@ fn write_with<B: CodeBlock>(
 ) -> Result<(), DecodeError> {
     let mut scan = SequentialScan { bits, codes, dc: [0; 4], missing: false, coder: PhantomData::<B> };
     each_block(image, header, layout, &mut scan)?;
-    if scan.missing { Err(corrupt("its Huffman tables lack a symbol")) } else { Ok(()) }
+    if scan.missing { Err(corrupt("its Huffman tables have no code for a symbol")) } else { Ok(()) }
 }
 
 /// A scan during encoding.

@@ -268,7 +268,7 @@ fn no_step_of_quantisation_is_zero() {
     head.tables[0][63] = 0;
     head.overwrite(&mut packed);
     let error = PackedHead::read(&packed).unwrap_err().to_string();
-    assert!(error.contains("a step of quantisation is 0"), "{error}");
+    assert!(error.contains("a quantisation step is 0"), "{error}");
     // The marker, the length and the table's number precede its steps.
     let at = file.windows(2).position(|marker| marker == [0xFF, 0xDB]).unwrap() + 5;
     file[at + 63] = 0;

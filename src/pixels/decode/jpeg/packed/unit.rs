@@ -181,7 +181,7 @@ impl UnitBlocks {
             rest_at += (large.count_ones() * u32::from(self.width[number])) as usize;
         }
         if rest_at > length * 8 {
-            return Err(corrupt("a unit says more than it has bytes"));
+            return Err(corrupt("a unit is shorter than its contents"));
         }
         // After the remainders of all blocks less than a byte is left, unless escapes follow.
         self.escapes = wanted < count || length * 8 - rest_at >= 8;

@@ -106,7 +106,7 @@ impl ScanPlan {
             let band = if first == 0 { last == 0 } else { first <= last && last <= 63 && alone };
             if !band || low > MAX_AC_SIZE || (high != 0 && high != low + 1) {
                 return corrupt(format!(
-                    "scan {number} means coefficients {first} to {last}, bits {high} to {low}: impossible"
+                    "scan {number} has an invalid progression: coefficients {first} to {last}, bits {high} to {low}"
                 ));
             }
             for scan in &header.scan {
@@ -118,7 +118,7 @@ impl ScanPlan {
                 for left_out in &mut left_out[scan.component][usize::from(first)..=usize::from(last)] {
                     if *left_out != (high > 0).then_some(high) {
                         return corrupt(format!(
-                            "scan {number} does not go on where the scans before it end"
+                            "scan {number} does not continue at the bits where the previous scans ended"
                         ));
                     }
                     *left_out = Some(low);

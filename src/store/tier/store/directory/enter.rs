@@ -39,8 +39,8 @@ impl CacheDirectory {
         let Ok((lock, marker)) = Self::enter_to_read(&path, key) else { return Err(refusal) };
         index.notices().warn_once("cache read only", || {
             format!(
-                "the cache {} can only be read ({refusal}): what it has is used, and this run adds nothing; for the \
-                 next one give it room and rights, or end the process that holds it",
+                "the cache {} is read-only in this run: {refusal}. Its copies are used, but none are added. For the \
+                 next run, free space, allow writing, or end the process that locks it",
                 path.display()
             )
         });

@@ -13,15 +13,15 @@ use base::rng::RandomStream;
 
 // Hendrycks et al., "AugMix: A Simple Data Processing Method to Improve Robustness and Uncertainty", 2019.
 transform! {
-    /// Mixes an image with what several chains of operations make of it (Hendrycks et al., 2019).
+    /// Mixes an image with the results of several chains of operations (Hendrycks et al., 2019).
     pub AugMix {
-        /// How many of ten strengths are drawn from, the weakest first.
+        /// The number of strengths to draw from, of ten, the weakest first.
         severity: u32 = 3;
         /// The number of chains, at most 16.
         mixture_width: u32 = 3;
-        /// The number of operations of a chain, at most 16. Where it is not above 0: 1 to 3, at random.
+        /// The number of operations of a chain, at most 16. If it is 0 or less, it is drawn from 1 to 3.
         chain_depth: i32 = -1;
-        /// The parameter of the distributions of weights, Beta for the image and Dirichlet for the chains.
+        /// The parameter of the distributions of the weights: Beta for the image, and Dirichlet for the chains.
         alpha: f64 = 1.0;
         /// Whether brightness, colour, contrast and sharpness are among the operations.
         all_ops: bool = true;

@@ -14,10 +14,9 @@ use base::names::named;
 
 // Cubuk et al., "AutoAugment: Learning Augmentation Policies from Data", 2018.
 transform! {
-    /// Applies one of 25 pairs of operations that were found by search (Cubuk et al., 2018).
+    /// Applies one of 25 pairs of operations that were found by a search (Cubuk et al., 2018).
     pub AutoAugment {
-        /// The dataset for which they were found: `imagenet`, `cifar10` or `svhn`; or torchvision's
-        /// `AutoAugmentPolicy`.
+        /// The dataset of the search: `imagenet`, `cifar10` or `svhn`; or torchvision's `AutoAugmentPolicy`.
         policy: AutoAugmentPolicy = "imagenet";
         /// The same as for `RandomRotation`.
         interpolation: Filter = "nearest", must("nearest, bilinear, bicubic");

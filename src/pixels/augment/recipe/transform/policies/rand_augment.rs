@@ -10,9 +10,9 @@ use crate::augment::Filter;
 
 // Cubuk et al., "RandAugment: Practical automated data augmentation with a reduced search space", 2019.
 transform! {
-    /// Applies some of 14 operations, all of one strength (Cubuk et al., 2019).
+    /// Applies some of 14 operations, all with the same strength (Cubuk et al., 2019).
     ///
-    /// `RandAugment.timm` makes timm's, which has another distribution.
+    /// `RandAugment.timm` makes timm's variant, which has another distribution.
     pub RandAugment(TimmSpecs) {
         /// The number of operations; one may be drawn several times.
         num_ops: u32 = 2;
@@ -29,7 +29,7 @@ transform! {
 
 // Müller and Hutter, "TrivialAugment: Tuning-free Yet State-of-the-Art Data Augmentation", 2021.
 transform! {
-    /// Applies one of 14 operations, of random strength (Müller and Hutter, 2021).
+    /// Applies one of 14 operations, with random strength (Müller and Hutter, 2021).
     pub TrivialAugmentWide {
         /// The number of strengths, at least 2.
         num_magnitude_bins: u32 = 31;

@@ -12,27 +12,27 @@ use base::names::named;
 use base::rng::RandomStream;
 
 transform! {
-    /// Applies some of 15 operations, as timm's `rand_augment_transform` does; `RandAugment.timm` makes it of a spec.
+    /// Applies some of 15 operations, as timm's `rand_augment_transform` does. `RandAugment.timm` makes it from a spec.
     ///
-    /// Each operation that is drawn is applied with a probability, and has a magnitude of its own from a normal
-    /// distribution. What operations do is what torchvision's do to tensors; images move by fractions of pixels as
-    /// timm's do, by at most 45 % of their size.
+    /// Each drawn operation is applied with probability `p`, and has its own magnitude from a normal distribution.
+    /// Operations give the same results as torchvision's on tensors. Images move by fractions of pixels as in timm, by
+    /// at most 45 % of their size.
     pub TimmRandAugment {
         /// The number of operations that are drawn; one may be drawn several times.
         num_ops: u32 = 2;
-        /// The mean of magnitudes; 10 is the full strength.
+        /// The mean of the magnitudes; 10 is the full strength.
         magnitude: f64 = 10.0;
-        /// The standard deviation of magnitudes. Above 100 they are uniform from 0 to `magnitude`.
+        /// The standard deviation of the magnitudes. Above 100, they are uniform from 0 to `magnitude`.
         magnitude_std: f64 = 0.0;
         /// The largest magnitude.
         magnitude_max: f64 = 10.0;
-        /// Whether posterising, solarising and the factors of colours, too, become stronger with the magnitude.
+        /// Whether posterising, solarising and colour factors also become stronger with the magnitude.
         increasing: bool = false;
-        /// The probability of each operation that is drawn.
+        /// The probability of applying each drawn operation.
         p: f64 = 0.5;
-        /// The same as for `RandomRotation`; or `random`, bilinear or bicubic, each time at random.
+        /// The same as for `RandomRotation`; or `random`: bilinear or bicubic, drawn each time.
         interpolation: TimmInterpolation = "random";
-        /// What warps show outside of the image: one value of 0..255, or three for R, G and B.
+        /// The value that warps show outside of the image, 0 to 255; or three for R, G and B.
         fill: FillValues = 128;
     }
 }
@@ -111,7 +111,7 @@ impl PixelTransform for TimmRandAugment {
         if self.num_ops > MOST {
             return Err(BadParameter::new("num_ops", format!("is {}, must be at most {MOST}", self.num_ops)));
         }
-        let from_0 = |parameter, value| within(parameter, value, 0.0, f64::MAX, "a number from 0 on");
+        let from_0 = |parameter, value| within(parameter, value, 0.0, f64::MAX, "a number of at least 0");
         from_0("magnitude", self.magnitude)?;
         from_0("magnitude_std", self.magnitude_std)?;
         from_0("magnitude_max", self.magnitude_max)?;
