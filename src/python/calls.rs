@@ -1,4 +1,4 @@
-//! Calls into Python by Foreload's own threads. All these calls end before the interpreter does.
+//! Calls into Python by Foreload's own threads. They end before the interpreter does.
 //!
 //! While the interpreter is ending, CPython up to 3.13 ends every thread that asks for the GIL, by unwinding its stack.
 //! Rust's frames cannot be unwound in that way, so the whole process would abort. `Python::try_attach` cannot find out
@@ -10,95 +10,134 @@ use pyo3::exceptions::PySystemExit;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use std::ffi::c_ulong;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How long the exit waits for running calls. A call that waits in C code, such as an iterator over an empty queue,
-/// reacts only when it returns to Python.
-const END_WAIT: Duration = Duration::from_secs(2);
+/// How long the exit waits for the calls that are running: this many times this long, and each time it raises
+/// `SystemExit` again. A call that waits inside of C code, as that of an iterator over an empty queue does, does not
+/// notice the exit before it returns.
+const END_WAITS: usize = 20;
+const END_WAIT: Duration = Duration::from_millis(100);
 
-static CALLS: Calls =
-    Calls { state: Mutex::new(CallState { running: Vec::new(), ended: false }), fewer: Condvar::new() };
+/// The calls of this process; null before the first one, and again in a forked child.
+static CALLS: AtomicPtr<Calls> = AtomicPtr::new(null_mut());
 
+#[derive(Default)]
 struct Calls {
     state: Mutex<CallState>,
-    /// Signalled when a call has ended.
+    /// Signalled whenever a call has ended.
     fewer: Condvar,
 }
 
+#[derive(Default)]
 struct CallState {
-    /// The threads that are in a call, by Python's thread ids.
+    /// The threads in a call, by Python's numbers of threads.
     running: Vec<c_ulong>,
     ended: bool,
 }
 
 impl Calls {
+    fn get() -> &'static Self {
+        let mut known = CALLS.load(Ordering::Acquire);
+        if known.is_null() {
+            let new: *mut Self = Box::leak(Box::default());
+            // Where two threads are here at once, the memory of one of them is lost.
+            known = match CALLS.compare_exchange(null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => new,
+                Err(other) => other,
+            };
+        }
+        // SAFETY: it was leaked, and is only ever shared.
+        unsafe { &*known }
+    }
+
     fn state(&self) -> MutexGuard<'_, CallState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A running call. It ends with its scope, also by a panic.
-struct RunningCall(c_ulong);
+/// A call that is running. It ends with its scope, also by a panic.
+struct RunningCall {
+    of: &'static Calls,
+    thread: c_ulong,
+}
 
 impl RunningCall {
-    /// Registers a call of this thread; `None` if the interpreter is ending.
+    /// `None` when the interpreter is ending.
     fn begin() -> Option<Self> {
-        // SAFETY: the function reads a number, and needs neither the GIL nor an interpreter.
+        // SAFETY: It reads a number, and needs neither the GIL nor an interpreter.
         let thread = unsafe { ffi::PyThread_get_thread_ident() };
-        let mut state = CALLS.state();
+        let of = Calls::get();
+        let mut state = of.state();
         if state.ended {
             return None;
         }
         state.running.push(thread);
-        Some(Self(thread))
+        Some(Self { of, thread })
     }
 }
 
 impl Drop for RunningCall {
     fn drop(&mut self) {
-        let mut state = CALLS.state();
-        if let Some(at) = state.running.iter().position(|thread| *thread == self.0) {
+        let mut state = self.of.state();
+        if let Some(at) = state.running.iter().position(|thread| *thread == self.thread) {
             state.running.swap_remove(at);
         }
-        CALLS.fewer.notify_all();
+        self.of.fewer.notify_all();
     }
 }
 
 /// Runs `act` with the GIL.
 ///
 /// # Errors
-/// The errors of `act`; [`Error::Unavailable`] if the interpreter is ending.
+/// Those of `act`; [`Error::Unavailable`] when the interpreter is ending.
 pub(super) fn call<T>(act: impl for<'py> FnOnce(Python<'py>) -> Result<T>) -> Result<T> {
-    let ending = || Err(Error::Unavailable("the Python interpreter is shutting down".into()));
+    let ending = || Err(Error::Unavailable("the interpreter is ending".into()));
     let Some(_running) = RunningCall::begin() else { return ending() };
-    Python::try_attach(act).unwrap_or_else(ending)
+    // A thread that is not attached yet gets no `SystemExit`, so it looks again.
+    Python::try_attach(|py| if has_ended() { ending() } else { act(py) }).unwrap_or_else(ending)
+}
+
+/// Whether the interpreter is ending, so that calls fail.
+pub(super) fn has_ended() -> bool {
+    Calls::get().state().ended
 }
 
 /// Shows the user an exception that a call raised, with its traceback, unless [`end`] raised it.
 pub(super) fn show(py: Python<'_>, exception: &PyErr) {
-    if !CALLS.state().ended {
+    if !(has_ended() && exception.is_instance_of::<PySystemExit>(py)) {
         exception.display(py);
     }
 }
 
-/// Ends all calls and refuses later ones. Raises `SystemExit` in each running call, and returns when all have ended, or
-/// after [`END_WAIT`]. Called at exit.
+/// Ends all calls, and refuses later ones: raises `SystemExit` in each that is running. Returns when they have ended,
+/// or after [`END_WAITS`] times [`END_WAIT`]. It is called at exit.
 #[pyfunction]
 pub(super) fn end(py: Python<'_>) {
-    let running = {
-        let mut state = CALLS.state();
-        state.ended = true;
-        state.running.clone()
-    };
+    let calls = Calls::get();
+    calls.state().ended = true;
     let exit = py.get_type::<PySystemExit>();
-    for thread in running {
-        // SAFETY: this thread holds the GIL. The function takes its own reference to the class, and ignores the id of a
-        // thread that has ended its call.
-        unsafe { ffi::PyThreadState_SetAsyncExc(thread as _, exit.as_ptr()) };
+    for _ in 0..END_WAITS {
+        let running = calls.state().running.clone();
+        if running.is_empty() {
+            break;
+        }
+        for thread in running {
+            // SAFETY: This thread holds the GIL. The function takes a reference of its own to the class, and ignores
+            // the number of a thread that has ended its call.
+            unsafe { ffi::PyThreadState_SetAsyncExc(thread as _, exit.as_ptr()) };
+        }
+        py.detach(|| {
+            let more = |state: &mut CallState| !state.running.is_empty();
+            drop(calls.fewer.wait_timeout_while(calls.state(), END_WAIT, more));
+        });
     }
-    py.detach(|| {
-        let wait = CALLS.fewer.wait_timeout_while(CALLS.state(), END_WAIT, |state| !state.running.is_empty());
-        drop(wait);
-    });
+}
+
+/// Forgets the calls of the parent process. It is called in a forked child, which has none of the parent's threads.
+#[pyfunction]
+pub(super) fn forget() {
+    CALLS.store(null_mut(), Ordering::Release);
 }

@@ -42,7 +42,7 @@ mod _core {
     use data::dataset::label_column::{LABELS, MORE_LABELS};
     use pixels::augment::{DType, transforms_json};
     use pyo3::prelude::*;
-    use pyo3::types::PyTuple;
+    use pyo3::types::{PyDict, PyTuple};
     use std::path::PathBuf;
 
     #[pymodule_init]
@@ -57,6 +57,9 @@ mod _core {
         let atexit = module.py().import("atexit")?;
         atexit.call_method1("register", (module.getattr("release_gpus")?,))?;
         atexit.call_method1("register", (wrap_pyfunction!(super::calls::end, module)?,))?;
+        let at_fork = PyDict::new(module.py());
+        at_fork.set_item("after_in_child", wrap_pyfunction!(super::calls::forget, module)?)?;
+        module.py().import("os")?.call_method("register_at_fork", (), Some(&at_fork))?;
         module.add("IMAGE_EXTENSIONS", PyTuple::new(module.py(), IMAGE_EXTENSIONS)?)?;
         module.add("LABEL_COLUMNS", PyTuple::new(module.py(), LABELS.names)?)?;
         module.add("LONE_LABEL_COLUMNS", PyTuple::new(module.py(), MORE_LABELS)?)?;

@@ -1,7 +1,7 @@
 //! The parts of a stream that run Python code: an iterator that gives samples, a function that scores them, and the
 //! agreement of ranks.
 
-use super::calls::{call, show};
+use super::calls::{call, has_ended, show};
 use base::error::{Error, Result};
 use pyo3::exceptions::{PyException, PyStopIteration};
 use pyo3::prelude::*;
@@ -209,9 +209,19 @@ impl StreamSource for PythonSource {
             return Ok(Received::More);
         }
         // The next sample may take long, so each is passed on at once.
-        let Some(next) = call(|py| self.next(py))? else { return Ok(Received::End) };
-        into.extend(next);
-        Ok(Received::More)
+        match call(|py| self.next(py)) {
+            Ok(next) => {
+                let Some(next) = next else { return Ok(Received::End) };
+                into.extend(next);
+                Ok(Received::More)
+            }
+            // Neither an end nor an error of the stream: a thread of the user's may wait for more until it is ended.
+            Err(_) if has_ended() => {
+                std::thread::sleep(NOTHING_NOW);
+                Ok(Received::More)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     fn acknowledge(&mut self, position: &SourcePosition) -> Result<bool> {

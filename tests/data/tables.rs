@@ -214,18 +214,26 @@ fn a_wrong_bit_of_a_page_is_noticed() {
 /// No checksum covers the schema. With one wrong bit in it, a column that has nulls claims to have none, and its
 /// definition levels would be read as a value; with another one, its name is another.
 #[test]
-fn a_wrong_bit_of_the_schema_shifts_no_values() {
+fn a_wrong_bit_of_the_schema_is_noticed_by_statistics() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/parquet/checksums/files");
     let bytes = fs::read(directory.join("part-0.parquet")).expect("a fixture");
     // Repetition type (field 3) 1, in zigzag coding, then the name (field 4).
     let element = b"\x25\x02\x18\x07caption";
     let at = bytes.windows(element.len()).position(|window| window == element).expect("the column");
-    for (place, message) in [(at + 1, "contradict its schema"), (at + 4, "not UTF-8")] {
+    let refusal = |changes: &[(usize, u8)]| {
         let mut damaged = bytes.clone();
-        damaged[place] = if place == at + 1 { 0 } else { 0xAB };
-        let error = parse("part-0.parquet", &damaged).expect_err("a damaged schema");
-        assert!(error.contains(message), "{error}");
-    }
+        changes.iter().for_each(|&(place, byte)| damaged[place] = byte);
+        parse("part-0.parquet", &damaged).expect_err("a damaged schema")
+    };
+    let (required, name) = ((at + 1, 0), (at + 4, 0xAB));
+    assert!(refusal(&[required]).contains("contradict its schema"), "{}", refusal(&[required]));
+    assert!(refusal(&[name]).contains("not UTF-8"), "{}", refusal(&[name]));
+    // The number of the field before a list with the numbers of values on levels 0 and 1, one and three: as another
+    // field they are not known, as in files of writers without such statistics.
+    let counts = bytes.windows(3).position(|window| window == [0x26, 2, 6]).expect("the histogram");
+    let unknown = (counts - 1, bytes[counts - 1] + 0x10);
+    let both = refusal(&[required, unknown]);
+    assert!(both.contains("begins with levels"), "{both}");
 }
 
 /// At least a thousand damaged copies of each table.

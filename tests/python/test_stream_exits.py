@@ -44,6 +44,24 @@ def test_a_program_ends_while_its_iterator_is_called(dataset: Path, then: str) -
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+@pytest.mark.parametrize(
+    "end",
+    [
+        pytest.param("if os.fork() == 0: sys.exit(0)\n    os.wait()", id="a forked child"),
+        pytest.param(
+            "threading.Thread(target=list, args=(loader,), daemon=True).start()\n    time.sleep(0.3)",
+            id="a daemon reads",
+        ),
+    ],
+)
+def test_others_end_as_quietly(dataset: Path, end: str) -> None:
+    text = "import os, threading\n" + PROGRAM.format(then="time.sleep(0.01)")
+    text = text[: text.index("for step")] + f"if True:\n    iter(loader)\n    {end}\n"
+    program = [sys.executable, "-W", "ignore", "-c", text, str(paths(dataset)[0])]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 def test_a_program_that_fails_shows_its_own_error_alone(dataset: Path) -> None:
     text = PROGRAM.format(then="time.sleep(0.0005)").replace(
         "break", "raise ValueError('a loss that is NaN')"

@@ -23,7 +23,7 @@ pub(super) struct Stall {
     pub(super) resident_bytes: u64,
     /// The seconds by which the consumer waited longer than from memory, in all epochs. Below 0 only by chance.
     pub(super) held_up_seconds: f64,
-    /// The share of these seconds in the duration of all epochs as given.
+    /// These seconds as a fraction of the total duration of the epochs.
     pub(super) held_up_share: f64,
     /// The seconds by which the consumer may wait longer by chance: the spread of the epochs after the first, times the
     /// number of all epochs.

@@ -58,17 +58,33 @@ impl SampleColumn {
             }
             ColumnValues::Integers(each, values) => {
                 add(format!("integers {each:?}").as_bytes());
-                values.iter().for_each(|value| add(&value.to_le_bytes()));
+                let bytes =
+                    |part: &[i64]| part.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<_>>();
+                values.chunks(1 << 16).for_each(|part| add(&bytes(part)));
             }
             ColumnValues::Floats(each, values) => {
                 add(format!("floats {each:?}").as_bytes());
-                values.iter().for_each(|value| add(&value.to_le_bytes()));
+                let bytes =
+                    |part: &[f32]| part.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<_>>();
+                values.chunks(1 << 16).for_each(|part| add(&bytes(part)));
             }
             ColumnValues::Texts(values) => {
                 add(b"texts");
                 values.iter().for_each(|value| add(value.as_bytes()));
             }
         }
+    }
+
+    /// Whether both columns have the same values, bit by bit: NaN is the same as NaN.
+    pub fn is_same_as(&self, other: &Self) -> bool {
+        let values = match (&self.values, &other.values) {
+            (ColumnValues::Floats(each, values), ColumnValues::Floats(each_other, others)) => {
+                let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+                each == each_other && bits(values) == bits(others)
+            }
+            (values, others) => values == others,
+        };
+        values && self.name == other.name && self.missing == other.missing
     }
 
     /// Whether a sample has a value.
@@ -174,7 +190,7 @@ impl LabelTable {
         Ok(Self { path: path.to_path_buf(), header, rows, naming })
     }
 
-    /// The numbers of the columns that hold values.
+    /// Returns the indices of the columns that hold values.
     fn of_values(&self) -> impl Iterator<Item = usize> {
         (0..self.header.len()).filter(|&column| !self.naming.names_samples(column))
     }

@@ -185,7 +185,7 @@ pub struct IndexOptions {
     pub changed: Changed,
     /// How unreadable shards are handled.
     pub bad_shards: BadShards,
-    /// Whether unreadable shards are an error only if a selection names them.
+    /// If true, an unreadable shard is an error only when a selection names it.
     pub bad_shards_later: bool,
     /// Whether a progress bar is shown on stderr, if that is a terminal.
     pub progress: bool,

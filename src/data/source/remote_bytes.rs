@@ -107,7 +107,8 @@ impl RemoteBytes {
 /// What is wrong with an answer.
 enum RemoteFault {
     Wrong(HttpFailure),
-    /// The answer is of another version. The text says how that differs, in words that follow "it".
+    /// The response comes from another version of the file. The text says how it differs, in words that follow "it",
+    /// such as "has another ETag".
     OtherVersion(String),
 }
 

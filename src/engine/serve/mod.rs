@@ -115,7 +115,10 @@ impl Producer {
             start.keys.unwrap_or_else(|| RequestedKeys { batches: sharing.key(place.0, place.1), dataset });
         if dataset != asked.dataset {
             let path = start.roots.first().cloned().unwrap_or_default();
-            let message = "has changed since the loaders that share its batches were made".into();
+            let message =
+                "has changed since the loaders that share its batches were made, or the file of labels= \
+                           has: make the loaders again"
+                    .into();
             return Err(Error::DatasetChanged { path, message });
         }
         let (steps, places) = (pipeline.steps(place.0, place.1)?, ProducerPlaces::open(asked.batches)?);

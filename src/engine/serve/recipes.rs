@@ -118,7 +118,8 @@ fn config(pipeline: &Pipeline, settings: &GivenSettings) -> Result<LoaderConfig>
     let own = pipeline.config();
     // Warnings are dropped here: the loader with this recipe shows the same ones.
     let config = notices::without_notices(|| options(settings)?.validate()?.check(pipeline.index()))?;
-    if config.label_columns != own.label_columns {
+    let (asked, had) = (&config.label_columns, &own.label_columns);
+    if asked.len() != had.len() || !asked.iter().zip(&**had).all(|(asked, had)| asked.is_same_as(had)) {
         let message =
             "has changed since the process that makes the shared batches began: make the loaders again";
         return Err(Error::config("labels", message));

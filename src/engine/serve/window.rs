@@ -279,7 +279,8 @@ impl<B> SharedWindow<B> {
         due.map(|due| due.max(now))
     }
 
-    /// Returns the time until which the first batch waits for the consumers that begin together, if it waits.
+    /// Returns until when the first batch is held back for the consumers that should start together; `None` if it is
+    /// not held back.
     fn gathers_until(&self, now: Instant) -> Option<Instant> {
         let (count, until) = self.gathering?;
         (self.consumers.len() < count as usize && now < until).then_some(until)

@@ -346,7 +346,8 @@ impl Loader {
         let mut pipeline = Pipeline::new(Arc::new(index), config);
         if options.shared.is_some() {
             let opened = (&**pipeline.index(), pipeline.identity(), pipeline.config());
-            let sharing = Sharing::new(&roots, &given, &options, opened, own_command(py)?);
+            let command = own_command(py)?;
+            let sharing = py.detach(|| Sharing::new(&roots, &given, &options, opened, command));
             if let Some(sharing) = raise(py, sharing)? {
                 pipeline = pipeline.sharing(sharing);
             }

@@ -57,7 +57,7 @@ impl RehearsalBuffer {
     /// states, because this run diverges from them.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] if the snapshot is not the one of the state; I/O errors of the directory.
+    /// [`Error::Unavailable`] if the snapshot does not belong to the saved state; I/O errors of the directory.
     pub(crate) fn restore(&mut self, saved: &SnapshotRef, lineage: &[u32]) -> Result<Vec<SourcePosition>> {
         let snapshot = self.snapshot(saved)?;
         self.lineage = lineage.to_vec();

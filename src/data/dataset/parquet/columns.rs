@@ -143,12 +143,50 @@ impl ChunkReader<'_, '_> {
             }
         };
         let (limits, content) = (&mut *self.limits, self.content);
-        let mut reader = ValueReader { content, count: count as usize, page: page.offset, limits };
-        reader.read(encoding, bytes, self.file)
+        let mut reader = ValueReader { content, count: count as usize, page: page.offset, limits, left: 0 };
+        let values = reader.read(encoding, bytes, self.file)?;
+        let left = reader.left;
+        if left > 0 && page.kind == PageKind::DataV1 && self.leaf.present == 0 {
+            self.check_for_levels(page, body, left)?;
+        }
+        Ok(values)
+    }
+
+    /// Checks that a page with `left` bytes after its values does not begin with definition levels, which a column
+    /// without nulls does not have: by a wrong bit in the schema, the levels would be read as values. Eight zeros at
+    /// the end are fastparquet's.
+    fn check_for_levels(&mut self, page: &DataPage, body: &PageBody, left: u64) -> Result<(), ColumnFault> {
+        let mut part = |from: u64, count: u64| match &body.held {
+            Some(held) => Ok(held[from as usize..(from + count) as usize].to_vec()),
+            None => self.file.read(page.offset + from, count),
+        };
+        let size = body.held.as_ref().map_or(page.packed, |held| held.len() as u64);
+        if size < 4 || left == 8 && part(size - 8, 8)? == [0; 8] {
+            return Ok(());
+        }
+        let length = little_endian(&part(0, 4)?);
+        // A level takes a bit at most, and a run some bytes.
+        if length == 0 || length > (size - 4).min(page.values / 8 + 16) {
+            return Ok(());
+        }
+        let levels = part(4, length)?;
+        let mut packed = PackedNumbers { rest: &levels };
+        match packed.runs(1, page.values as usize) {
+            Ok(levels) if packed.rest.is_empty() && levels.iter().all(|&level| level <= 1) => {
+                Err(damaged(page.offset, "a page begins with levels that its column does not have").into())
+            }
+            _ => Ok(()),
+        }
     }
 
     fn reader(&mut self, page: &DataPage, count: u64) -> ValueReader<'_> {
-        ValueReader { content: self.content, count: count as usize, page: page.offset, limits: self.limits }
+        ValueReader {
+            content: self.content,
+            count: count as usize,
+            page: page.offset,
+            limits: self.limits,
+            left: 0,
+        }
     }
 
     /// Which values of a page are present; `None` if none can be missing.

@@ -266,7 +266,8 @@ fn null_count(thrift: &mut Thrift<'_>) -> Result<Option<u64>, Malformed> {
     let (mut nulls, mut last) = (None, 0);
     while let Some(field) = thrift.field(&mut last)? {
         match (field.id, field.kind) {
-            (3, I64) => nulls = Some(thrift.count()?),
+            // Some writers state a negative number, which means nothing.
+            (3, I64) => nulls = u64::try_from(thrift.number()?).ok(),
             (_, kind) => thrift.skip(kind)?,
         }
     }

@@ -71,8 +71,8 @@ fn check_groups(footer: &ParquetFooter, leaves: &[SchemaLeaf]) -> Result<(), Mal
                     "column {name:?} is of another type than the schema says: the shard is damaged"
                 ));
             }
-            // Checksums cover pages only. A damaged schema could shift a column's values, because pages of a column
-            // that may have nulls begin with definition levels.
+            // Checksums cover pages only. A damaged schema can shift a column's values, because pages of a column that
+            // may have nulls begin with definition levels. Statistics show it where the writer stored them.
             let has_other_levels = chunk.levels.is_some_and(|levels| levels != leaf.present as usize + 1);
             let has_forbidden_nulls = leaf.present == 0 && chunk.nulls.is_some_and(|nulls| nulls > 0);
             if leaf.content.is_ok() && (has_other_levels || has_forbidden_nulls) {

@@ -144,7 +144,10 @@ impl<'a> Thrift<'a> {
 
     /// Skips a list of integers, and returns their number.
     pub(super) fn numbers(&mut self) -> Result<usize, Malformed> {
-        let (_, count) = self.items()?;
+        let (kind, count) = self.items()?;
+        if count > 0 && kind != I32 && kind != I64 {
+            return Err(self.wrong("its metadata has a list with items of a wrong type"));
+        }
         (0..count).try_for_each(|_| self.varint().map(drop))?;
         Ok(count)
     }

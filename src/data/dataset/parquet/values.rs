@@ -48,6 +48,8 @@ pub(super) struct ValueReader<'a> {
     /// The offset of the page, for messages.
     pub(super) page: u64,
     pub(super) limits: &'a mut TableLimits,
+    /// The number of bytes of the page after its PLAIN values.
+    pub(super) left: u64,
 }
 
 impl ValueReader<'_> {
@@ -141,9 +143,8 @@ impl ValueReader<'_> {
 
     /// Decodes numbers of `width` bytes. If `is_split`, the first bytes of all numbers come first, then the second
     /// ones, and so on.
-    fn plain(&self, width: usize, bytes: &[u8], is_split: bool) -> Result<Vec<u64>, ColumnFault> {
-        let size = self.count.checked_mul(width);
-        let Some(bytes) = size.and_then(|size| bytes.get(..size)) else { return Err(self.damaged(DAMAGED)) };
+    fn plain(&mut self, width: usize, bytes: &[u8], is_split: bool) -> Result<Vec<u64>, ColumnFault> {
+        let bytes = self.take(width, bytes)?;
         if !is_split {
             return Ok(bytes.chunks_exact(width).map(little_endian).collect());
         }
@@ -198,9 +199,16 @@ impl ValueReader<'_> {
         }
     }
 
+    /// The bytes of all values, which have `width` bytes each.
+    fn take<'b>(&mut self, width: usize, bytes: &'b [u8]) -> Result<&'b [u8], ColumnFault> {
+        let size = self.count.checked_mul(width);
+        let taken = size.and_then(|size| bytes.get(..size)).ok_or_else(|| self.damaged(DAMAGED))?;
+        self.left = (bytes.len() - taken.len()) as u64;
+        Ok(taken)
+    }
+
     fn fixed(&mut self, length: u32, bytes: &[u8], lies: Option<u64>) -> Result<Vec<ByteValue>, ColumnFault> {
-        let size = self.count.checked_mul(length as usize);
-        let Some(bytes) = size.and_then(|size| bytes.get(..size)) else { return Err(self.damaged(DAMAGED)) };
+        let bytes = self.take(length as usize, bytes)?;
         let chunks = bytes.chunks_exact(length as usize).enumerate();
         chunks.map(|(number, bytes)| self.value(bytes, number * length as usize, lies)).collect()
     }
@@ -222,6 +230,7 @@ impl ValueReader<'_> {
                     let value = packed.take(length).map_err(|what| self.damaged(what))?;
                     values.push(self.value(value, at, lies)?);
                 }
+                self.left = packed.rest.len() as u64;
             }
             DELTA_LENGTH_BYTE_ARRAY => {
                 for length in packed.deltas(self.count, 32).map_err(|what| self.damaged(what))? {
@@ -255,7 +264,7 @@ impl ValueReader<'_> {
 
     /// Locates byte arrays in the shard. Each follows its length, and only the lengths are read.
     fn step_over(
-        &self,
+        &mut self,
         mut offset: u64,
         end: u64,
         file: &mut TableFile<'_>,
@@ -276,6 +285,7 @@ impl ValueReader<'_> {
             values.push(ByteValue::Lies(CellExtent { offset: offset + 4, length }));
             offset += 4 + u64::from(length);
         }
+        self.left = end - offset;
         Ok(values)
     }
 }

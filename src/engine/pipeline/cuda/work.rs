@@ -121,8 +121,9 @@ impl<'a> LaneReceiver<'a> {
         }
     }
 
-    /// Decodes on the CPU the images that only the CPU can decode, and the substitute of a failed sample. Call it at
-    /// the sample's turn, so that only one sample at a time has planes in memory that is not bounded.
+    /// Decodes on the CPU the images that only the CPU can decode, and the substitute for a failed sample. Call it only
+    /// when it is the sample's turn: the planes do not count against a memory limit, so only one sample at a time may
+    /// hold some.
     pub(crate) fn decode_on_cpu(&mut self, run: &EpochRun, work: &mut LaneSample) {
         for image in 0..work.images.len() {
             let draw = work.draw;

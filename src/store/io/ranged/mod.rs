@@ -58,7 +58,7 @@ struct RangedShared {
     client: HttpClient,
     deadline: Mutex<RequestDeadline>,
     arrived: Mutex<Vec<Completion>>,
-    /// Notified of each arrival, and by wakers.
+    /// Signalled when an answer arrives, and by wakers.
     notify: Arc<Notify>,
     counters: RangedCounters,
 }

@@ -31,7 +31,7 @@ pub(in crate::tier) enum SampleOrigin {
 struct OfferTargets {
     /// One of the tiers before this place must keep it.
     once_before: Option<TierPlace>,
-    /// This tier must keep it too.
+    /// The tier with room for the whole dataset, if there is one: it must keep the sample as well.
     whole: Option<TierPlace>,
 }
 

@@ -138,7 +138,8 @@ impl PeersShared {
         all
     }
 
-    /// Returns the holders of the statistics. With a thousand nodes, reading those takes too long to keep the lock.
+    /// Returns the objects that hold the statistics. The caller reads them after the lock is released: with a thousand
+    /// nodes, that takes too long to do under the lock.
     fn counting(&self) -> (Option<PeerPusher>, Arc<[PeerStats]>) {
         let state = self.state();
         (state.pusher.clone(), state.former.clone())

@@ -72,7 +72,7 @@ pub(in crate::decode) fn metadata(indexed: &[u8]) -> Metadata<'_> {
     file(indexed).map_or(Metadata::default(), |file| super::metadata(&indexed[file]))
 }
 
-/// Decodes the region of an indexed image that `choose` picks into `out`.
+/// Decodes into `out` the region of an indexed image that `choose` selects.
 pub(in crate::decode) fn decode(
     jpeg: &mut Jpeg,
     indexed: &[u8],

@@ -78,7 +78,7 @@ impl<'a> ScanCursor<'a> {
         Ok(())
     }
 
-    /// The number of the next `wanted` blocks that can be read before the next restart marker; at least one.
+    /// Returns how many of the following `wanted` blocks precede the next restart marker; at least one.
     #[inline(always)]
     fn available(&mut self, wanted: usize) -> Result<usize, (usize, ScanFailure)> {
         if self.left == 0 {
