@@ -35,6 +35,24 @@ impl<'a> PackedNumbers<'a> {
         Ok((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 
+    /// Whether all bytes are exactly `count` bits, in runs of one bit and runs of packed bits.
+    pub(super) fn are_bits(mut self, count: u64) -> bool {
+        let (mut seen, mut padding) = (0_u64, 0);
+        while !self.rest.is_empty() {
+            let Ok(head) = self.varint() else { return false };
+            let (run, size) =
+                if head & 1 == 0 { (head >> 1, 1) } else { ((head >> 1).saturating_mul(8), head >> 1) };
+            let Ok(bytes) = self.take(usize::try_from(size).unwrap_or(usize::MAX)) else { return false };
+            if run == 0 || seen >= count || head & 1 == 0 && bytes[0] > 1 {
+                return false;
+            }
+            // Packed bits come in groups of eight, and the last one may have more than are needed.
+            padding = if head & 1 == 0 { 0 } else { 7 };
+            seen = seen.saturating_add(run);
+        }
+        (count..=count + padding).contains(&seen)
+    }
+
     /// Decodes `count` numbers of `width` bits each, from runs of one number and runs of packed bits.
     pub(super) fn runs(&mut self, width: u32, count: usize) -> Result<Vec<u32>, &'static str> {
         if width > 32 {
@@ -145,6 +163,18 @@ mod tests {
         assert_eq!(cut(&[], 1), None);
         assert_eq!(PackedNumbers { rest: &[3] }.runs(0, 8), Ok(vec![0; 8]));
         assert!(PackedNumbers { rest: &[3, 0] }.runs(33, 8).is_err());
+    }
+
+    #[test]
+    fn bits_are_told_from_values() {
+        let are_bits = |rest: &[u8], count| PackedNumbers { rest }.are_bits(count);
+        assert!(are_bits(&[3, 7], 4) && are_bits(&[8, 1], 4) && are_bits(&[8, 1, 4, 0], 6));
+        assert!(!are_bits(&[8, 2], 4), "no bit");
+        assert!(!are_bits(&[8, 1], 5) && !are_bits(&[3, 7], 9), "too few");
+        assert!(!are_bits(&[8, 1], 3) && !are_bits(&[3, 7, 2, 1], 4), "too many");
+        assert!(
+            !are_bits(&[0xFF, 0xD8, 0xFF, 0xE0, 0, 0x10], 3) && !are_bits(b"cat", 4) && !are_bits(&[0, 0], 1)
+        );
     }
 
     #[test]
