@@ -15,9 +15,9 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How long the exit waits for the calls that are running: this many times this long, and each time it raises
-/// `SystemExit` again. A call that waits inside of C code, as that of an iterator over an empty queue does, does not
-/// notice the exit before it returns.
+/// How often the exit raises `SystemExit` in the calls that are running, and how long it then waits for them. A call
+/// that waits inside of C code, such as that of an iterator over an empty queue, does not notice the exit before it
+/// returns.
 const END_WAITS: usize = 20;
 const END_WAIT: Duration = Duration::from_millis(100);
 
