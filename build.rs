@@ -17,12 +17,13 @@ fn main() {
 /// Returns the short revision of the checkout in this directory. Makes cargo run this script again when the revision
 /// changes.
 fn revision() -> Option<String> {
-    // Only a `.git` in this directory counts (a file in a linked work tree), not the one of an enclosing project.
+    // Do not use the `.git` of an enclosing project. In a linked work tree, `.git` is a file.
     if !Path::new(".git").exists() {
         println!("cargo::rerun-if-changed=.git");
         return None;
     }
-    // `logs/HEAD` grows with every commit, checkout and rebase. Without a log, the other two files hold the revision.
+    // `logs/HEAD` grows with every commit, checkout and rebase. In a repository without logs, the revision is in `HEAD`
+    // or `packed-refs`.
     for file in ["logs/HEAD", "HEAD", "packed-refs"] {
         let path = git(&["rev-parse", "--git-path", file])?;
         if Path::new(&path).exists() {

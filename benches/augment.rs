@@ -1,5 +1,5 @@
-//! The augmentation pass over a typical crop: 400×300 pixels, 4:2:0, to 224×224, into a batch of 64; and operations on
-//! the pixels of an image of that size, each beside a list without any.
+//! The augmentation pass over a typical crop: 400×300 pixels, 4:2:0, to 224×224, into a batch of 64. Also operations on
+//! the pixels of an image of that size, each compared with a list without operations.
 
 use std::hint::black_box;
 
@@ -90,8 +90,8 @@ fn pass(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// What a list does behind its resize, with fixed parameters. Grayscale, the cheapest, says what levels cost beside the
-/// direct way.
+/// The operations after the resize, with fixed parameters. Grayscale, the cheapest, shows the cost of going through
+/// grey levels instead of writing the batch directly.
 const OPERATIONS: [(&str, &str); 13] = [
     ("none", ""),
     ("grayscale", r#"{"Grayscale": {}}"#),

@@ -1,7 +1,7 @@
-//! Decoding what RandomResizedCrop picks, and whole images, against libjpeg's C code without SIMD.
+//! Decoding the crops of RandomResizedCrop, and whole images, compared with libjpeg's C code without SIMD.
 //!
-//! The images are made here, 500×375 in 4:2:0 with noise, unless `FORELOAD_BENCH_DATA` names a directory of JPEG files
-//! (searched two levels deep, 200 files). `make limits` compares with libjpeg-turbo as it is shipped.
+//! The images are generated, 500×375 in 4:2:0 with noise, unless `FORELOAD_BENCH_DATA` names a directory of JPEG files
+//! (searched two levels deep, 200 files). `make limits` compares with libjpeg-turbo as it is distributed.
 
 use std::hint::black_box;
 use std::path::Path;
@@ -34,7 +34,7 @@ fn read(directory: &Path, depth: u32, files: &mut Vec<Vec<u8>>) {
     }
 }
 
-/// Makes images with about as many bits a pixel as ImageNet's.
+/// Makes images with about as many bits per pixel as ImageNet's.
 fn make() -> Vec<Vec<u8>> {
     let (width, height) = (500u16, 375u16);
     let image = |index| {

@@ -2,11 +2,11 @@
 //! floating-point operations, the same bits.
 //!
 //! A launch makes a batch: blockIdx.y is the image, blockIdx.x its tile. A block computes the weights of its tile's
-//! columns and rows. Then it makes a few output rows at a time (a step): source rows are resized to the tile's columns
-//! into one ring for each component, which keeps what the next step needs as well; each thread adds up four
-//! neighbouring columns of one output row from the rings, converts them and stores them. Where the source rows of a
-//! step do not fit into the rings they come in several stretches; the sums are integers, so their order does not
-//! matter.
+//! columns and rows. Then it makes a few output rows at a time (a step). It resizes source rows to the tile's columns
+//! into a ring buffer for each component, which also keeps the rows that the next step needs. Each thread adds up four
+//! neighbouring columns of one output row from the ring buffers, converts them and stores them. If the source rows of a
+//! step do not fit into the ring buffers, they are read in several stretches (ranges of rows). The sums are integers,
+//! so their order does not matter.
 
 #ifndef FORELOAD_AUGMENT
 #define FORELOAD_AUGMENT
@@ -14,13 +14,14 @@
 #include "finish.cuh"
 #include "resize.cuh"
 
-/// The weighted sums of four pixels, by component; each thread keeps its own.
+/// The weighted sums of four pixels, by component. Each thread keeps its own.
 typedef struct {
     i32 of[3][QUAD];
 } Sums;
 
-/// Finds for each axis how many bits all its weights leave room for: thread `t` looks at some pixels of the whole axis,
-/// from the tile's first on. What normalises the weights of the tile's own pixels is kept.
+/// Finds for each axis the most bits after the point that all its weights allow. Thread `t` examines some pixels of the
+/// whole axis, beginning with the tile's first pixel. The factors that normalise the weights of the tile's own pixels
+/// are kept.
 INLINE void weigh_axis(const Block* block, u32 axis, u32 c, u32 t) {
     const AxisParams* params = &block->image->axes[axis];
     const Method method = method_of(block, axis, c);
@@ -69,7 +70,7 @@ INLINE void build_filter(const Block* block, u32 axis, u32 c, u32 t) {
     spans(block, filter->spans)[t] = span;
 }
 
-/// The rows row..end of the tile that a step beginning at `row` makes and the view shows.
+/// The rows of the tile that the step which begins at `row` makes and that show the image.
 INLINE Span step_rows(const Block* block, u32 row) {
     const AxisParams* y = &block->image->axes[ALONG_Y];
     const u32 first = larger(block->y + row, y->shown_first);
@@ -78,8 +79,8 @@ INLINE Span step_rows(const Block* block, u32 row) {
     return first < end ? some : none;
 }
 
-/// The first stretch of component `c` for the step that begins at `row`, or the stretch after `now` where that did not
-/// reach its limit.
+/// The first stretch of component `c` for the step that begins at `row`. Or, if stretch `now` did not reach its limit,
+/// the stretch after it.
 INLINE Stretch plan(const Block* block, u32 c, u32 row, u32 more, Stretch now) {
     const Tables* tables = &shared(block)->tables[c];
     Stretch next = {0, 0, 0, 0, 0};
@@ -93,7 +94,7 @@ INLINE Stretch plan(const Block* block, u32 c, u32 row, u32 more, Stretch now) {
             next.from = under[rows.first].first;
             next.limit = under[rows.end - 1].end;
         }
-        // Where the image is mirrored its rows do not come in order.
+        // In a mirrored image the source rows are not in ascending order.
         if (block->image->axes[ALONG_Y].padding >= PADDING_REFLECT) {
             ROLL for (u32 r = rows.first; r < rows.end; r++) {
                 next.from = smaller(next.from, under[r].first);
@@ -111,7 +112,7 @@ INLINE Stretch plan(const Block* block, u32 c, u32 row, u32 more, Stretch now) {
     return next;
 }
 
-/// Where row weights are not stored, thread `t` computes those of one row of the step for the current stretches.
+/// If row weights are not stored, thread `t` computes the weights of one row of the step for the current stretches.
 INLINE void weigh_stretch(const Block* block, u32 row, const Stretch* stretches, u32 begins, u32 t) {
     const Shared* all = shared(block);
     const AxisParams* axis = &block->image->axes[ALONG_Y];
@@ -120,7 +121,7 @@ INLINE void weigh_stretch(const Block* block, u32 row, const Stretch* stretches,
     const Tables* tables = &all->tables[c];
     const Filter* filter = &tables->filters[ALONG_Y];
     const Stretch* stretch = &stretches[c];
-    // It is updated in shared memory: registers are for the many images whose weights are stored.
+    // Kept in shared memory, to save registers for the many images whose weights are stored.
     Place* place = (Place*)(block->memory + all->places) + t;
     if (begins) {
         place->walk = begin(axis, filter->method, block->y + r);

@@ -1,6 +1,6 @@
 //! The kernels as ordinary functions, for machines without a GPU: `foreload_augment_fast`, `foreload_augment_exact`,
-//! `foreload_ops`, `foreload_erase`, `foreload_mix` and `foreload_untouched` with the arguments of the kernels, behind
-//! the launch's grid and block. The addresses in the table and `images` are then addresses of this process.
+//! `foreload_ops`, `foreload_erase`, `foreload_mix` and `foreload_untouched`. They take the grid and block of the
+//! launch, then the arguments of the kernel. The addresses in the table and `images` are addresses of this process.
 //!
 //! `tests/stand-in/kernels/build.rs` compiles them.
 
@@ -13,8 +13,8 @@
 #define MOST_SHARED (256 << 10)
 
 /// `turn` chooses the order in which the threads of a block run between two barriers: 1 is ascending, `threads - 1`
-/// nearly descending; any number without a common divisor with the number of threads will do. Returns 0, or what is
-/// wrong with the launch: 1 is its shape, 2 its shared memory.
+/// nearly descending; any number without a common divisor with the number of threads will do. Returns 0 if the launch
+/// is valid, 1 if its shape is not, 2 if its shared memory is too small.
 static u32 launch(u32 tiles, u32 n, u32 threads, u32 shared_bytes, u32 turn, const ImageParams* table, u8* images,
                   const OutputParams* output, u32 exact) {
     static _Thread_local _Alignas(16) u8 memory[MOST_SHARED];
@@ -30,7 +30,7 @@ static u32 launch(u32 tiles, u32 n, u32 threads, u32 shared_bytes, u32 turn, con
     if (shared_bytes > MOST_SHARED || output->shared_bytes > shared_bytes) return 2;
     for (u32 image = 0; image < n; image++) {
         for (u32 tile = 0; tile < tiles; tile++) {
-            // A block finds in shared memory what other blocks left there.
+            // On a GPU, a block finds old data of other blocks in shared memory.
             memset(memory, 0xa5, shared_bytes);
             Block block;
             memset(&block, 0, sizeof block);
@@ -55,13 +55,13 @@ u32 foreload_augment_exact(u32 tiles, u32 n, u32 threads, u32 shared_bytes, u32 
     return launch(tiles, n, threads, shared_bytes, turn, table, images, output, 1);
 }
 
-/// What is wrong with a launch that runs programs: 0 is nothing, 1 its shape, 2 its shared memory.
+/// Returns 0 if a launch that runs programs is valid, 1 if its shape is not, 2 if its shared memory is too small.
 static u32 judge_programs(u32 n, u32 threads, u32 shared_bytes) {
     if (n == 0 || threads == 0 || threads > MOST_OPS_THREADS || threads % 32 != 0) return 1;
     return shared_bytes < sizeof(OpsShared) ? 2 : 0;
 }
 
-/// Returns 0, or what is wrong with the launch.
+/// Returns 0, or the error of `judge_programs`.
 u32 foreload_ops(u32 n, u32 threads, u32 shared_bytes, u32 turn, const ImageParams* table, const ProgramSpan* spans,
                  const u32* words, u8* levels, u64 set_bytes, u8* images, const OutputParams* output) {
     const u32 wrong = judge_programs(n, threads, shared_bytes);
@@ -80,7 +80,7 @@ u32 foreload_ops(u32 n, u32 threads, u32 shared_bytes, u32 turn, const ImagePara
     return 0;
 }
 
-/// Returns 0, or what is wrong with the launch.
+/// Returns 0, or the error of `judge_programs`.
 u32 foreload_erase(u32 n, u32 threads, u32 shared_bytes, u32 turn, const ImageParams* table, const ProgramSpan* spans,
                    const u32* words, u8* images, const OutputParams* output) {
     const u32 wrong = judge_programs(n, threads, shared_bytes);
@@ -96,7 +96,7 @@ u32 foreload_erase(u32 n, u32 threads, u32 shared_bytes, u32 turn, const ImagePa
     return 0;
 }
 
-/// Returns 0, or 1 for a launch of another shape, 2 for one with too little shared memory.
+/// Returns 0, 1 if the shape of the launch is wrong, 2 if its shared memory is too small.
 u32 foreload_untouched(u32 n, u32 threads, u32 shared_bytes, u32 turn, const ImageParams* table, u32* counts,
                        u32 poison) {
     _Alignas(16) u8 memory[sizeof(Seen)];
@@ -115,7 +115,7 @@ u32 foreload_untouched(u32 n, u32 threads, u32 shared_bytes, u32 turn, const Ima
     return 0;
 }
 
-/// Returns 0, or 1 for a launch of another shape.
+/// Returns 0, or 1 if the shape of the launch is wrong.
 u32 foreload_mix(u32 tiles, u32 n, u32 threads, u32 turn, const RingParams* table, u8* images,
                  const OutputParams* output) {
     if (threads == 0 || threads > MOST_THREADS || tiles == 0 || n == 0 || n > 65535) return 1;
@@ -132,6 +132,6 @@ u32 foreload_mix(u32 tiles, u32 n, u32 threads, u32 turn, const RingParams* tabl
     return 0;
 }
 
-/// What the kernels make of a float; for the tests.
+/// The conversions of a float to 16 bits, for the tests.
 u32 foreload_half_bits(f32 value) { return half_bits(value); }
 u32 foreload_brain_bits(f32 value) { return brain_bits(value); }

@@ -1,4 +1,4 @@
-//! What the threads of a block share: which tile they make, and what lies where in shared memory.
+//! What the threads of a block share: their tile, and the layout of shared memory.
 
 #ifndef FORELOAD_BLOCK
 #define FORELOAD_BLOCK
@@ -7,50 +7,50 @@
 
 /// The filters of a tile's pixels along one axis. Positions in shared memory are in bytes.
 typedef struct {
-    /// How samples are upsampled, which is part of the weights.
+    /// How samples are upsampled. The weights include it.
     Method method;
     /// The position of a Span for each pixel of the tile.
     u32 spans;
     /// The position of signed 16-bit weights, two to a word: the pairs of a pixel are `pair_stride` words apart, those
-    /// of neighbouring pixels `pixel_stride`. Where they do not fit (`stored` is 0) there is a double for each pixel
-    /// instead, which normalises its weights, and the weights are computed when they are needed.
+    /// of neighbouring pixels `pixel_stride`. If the weights do not fit (`stored` is 0), a double for each pixel is
+    /// here instead: the factor that normalises its weights, which are computed when they are needed.
     u32 weights, stored, pair_stride, pixel_stride;
 } Filter;
 
 /// The tables of a component.
 typedef struct {
     Filter filters[2];
-    /// The first component that is sampled like this one, whose filters are used.
+    /// The first component that is sampled like this one. Its filters are used.
     u32 like;
-    /// The position of the ring of resized rows, 16 bits a value, `tile_columns` values a row; and how many rows it
-    /// holds.
+    /// The position of the ring buffer of resized rows (16 bits a value, `tile_columns` values a row), and its capacity
+    /// in rows.
     u32 ring, capacity;
-    /// The position of a stretch's weights where row weights are not stored: 16 bits each, `capacity` of them for each
-    /// of the step's rows.
+    /// If row weights are not stored: the position of the current stretch's weights, 16 bits each, `capacity` of them
+    /// for each row of the step.
     u32 stretch_weights;
 } Tables;
 
-/// The source rows of a component that its ring holds: from..to, the first of them in `slot`.
+/// The source rows of a component that its ring buffer holds: from..to, the first of them in `slot`.
 typedef struct {
     u32 from, to, slot;
-    /// The first row that has to be made; those before it are there already.
+    /// The first row that has to be resized. The rows before it were resized for an earlier stretch.
     u32 make;
     /// The end of the rows that the current output rows need.
     u32 limit;
 } Stretch;
 
-/// How far a thread has come in the weights of one row.
+/// The progress of a thread in the weights of one row.
 typedef struct {
     Walk walk;
     Rounding rounding;
 } Place;
 
-/// What lies at the beginning of shared memory.
+/// The head of shared memory.
 typedef struct {
-    /// How many bits after the point the weights have, by axis and component.
+    /// The number of bits after the point of the weights, by axis and component.
     u32 bits[2][3];
-    /// Whether all row weights are stored. If not, those of one stretch are computed at a time for each row of the
-    /// step, and `places` is the position of how far each row has come in its weights.
+    /// Whether all row weights are stored. If not, the weights of one stretch are computed at a time for each row of
+    /// the step, and `places` is the position of each row's progress.
     u32 rows_stored, places;
     Tables tables[3];
     /// The current stretches, and the next ones.
@@ -65,12 +65,12 @@ typedef struct {
     u32 threads;
     /// The number of components; whether they are upsampled and converted before the resize.
     u32 components, converted;
-    /// How many bits after the point a resized row has.
+    /// The number of bits after the point of a resized row.
     u32 fraction;
     /// The first column and row of the tile; its numbers of columns and rows.
     u32 x, y, width, height;
 #ifndef __CUDACC_RTC__
-    /// The order in which threads run on the CPU: i * turn mod threads.
+    /// The order in which threads run on the CPU: thread i * turn modulo threads.
     u32 turn;
 #endif
 } Block;
@@ -85,7 +85,7 @@ INLINE u16* halves(const Block* block, u32 at) { return (u16*)(block->memory + a
 INLINE u32* words(const Block* block, u32 at) { return (u32*)(block->memory + at); }
 INLINE f64* doubles(const Block* block, u32 at) { return (f64*)(block->memory + at); }
 
-/// While the filters are built, the rings' memory holds what normalises the weights of each column and row.
+/// While the filters are built, the memory of the ring buffers holds the normalising factors of the columns and rows.
 #define FACTOR_BYTES (3 * (MOST_THREADS + MOST_ROWS) * 8)
 INLINE f64* factors(const Block* block, u32 axis, u32 c) {
     f64* all = doubles(block, block->output->shared_bytes - FACTOR_BYTES);
@@ -107,7 +107,7 @@ INLINE u32 unmirrored(const Block* block, u32 x) {
 /// The pixel of the view that pixel `o` of the output shows along an axis.
 INLINE u32 viewed(const Block* block, u32 axis, u32 o) { return axis == ALONG_X ? unmirrored(block, o) : o; }
 
-/// How component `c` is upsampled along an axis; not at all where that was done before the resize.
+/// How component `c` is upsampled along an axis; not at all if the upsampling was done before the resize.
 INLINE Method method_of(const Block* block, u32 axis, u32 c) {
     const PlaneParams* plane = &block->image->planes[c];
     const u32 filter = block->image->axes[axis].filter;
@@ -125,7 +125,7 @@ INLINE u32 take(u32* end, u32 bytes) {
     return at;
 }
 
-/// Decides what lies where in shared memory. One thread does it for all.
+/// Lays out shared memory. One thread does it for all.
 INLINE void lay_out(const Block* block) {
     Shared* all = shared(block);
     const OutputParams* output = block->output;
@@ -163,7 +163,7 @@ INLINE void lay_out(const Block* block) {
         } else {
             *tables = all->tables[tables->like];
         }
-        // About how many source rows a step needs.
+        // An estimate of the source rows that a step needs.
         const AxisParams* y = &block->image->axes[ALONG_Y];
         const f64 pixels = (steps - 1) * y->scale + 2.0 * support_of(y);
         const u32 rows = (u32)(pixels < 1e6 ? pixels : 1e6) / tables->filters[ALONG_Y].method.step + 3;
@@ -171,7 +171,7 @@ INLINE void lay_out(const Block* block) {
         sum += rows;
     }
     if (!all->rows_stored) all->places = take(&end, 3 * steps * sizeof(Place));
-    // A row of a ring needs its values and, where row weights are not stored, a weight for each row of the step.
+    // A row of a ring buffer needs its values and, if row weights are not stored, a weight for each row of the step.
     const u32 bytes = (columns + (all->rows_stored ? 0 : steps)) * 2;
     const u32 room = (output->shared_bytes - end - 6 * 8) / bytes;
     ROLL for (u32 c = 0; c < block->components; c++) {

@@ -1,7 +1,7 @@
 """Compile the kernels with NVRTC, on any machine: `make kernels` writes cuda/kernels, `--check` compares.
 
-NVRTC comes from PyPI, in two versions below .envs: a new one that knows every GPU, for machine code, and an old one
-whose PTX every driver for CUDA 12 and later takes.
+NVRTC comes from PyPI, in two versions below .envs: a new one that compiles machine code for every GPU, and an old one
+whose PTX every driver for CUDA 12 and later accepts.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Compiler:
             raise RuntimeError(f"{name}: {self.library.nvrtcGetErrorString(status).decode()}")
 
     def get(self, what: str, program: ctypes.c_void_p) -> bytes:
-        """Return what a compiled program has: a log, machine code or PTX."""
+        """Return an output of a compiled program: its log, machine code or PTX."""
         size = ctypes.c_size_t()
         self.call(f"nvrtcGet{what}Size", program, ctypes.byref(size))
         buffer = ctypes.create_string_buffer(size.value)
@@ -52,7 +52,7 @@ class Compiler:
         return buffer.raw
 
     def compile(self, architecture: str) -> tuple[bytes, str]:
-        """Compile to machine code for `sm_…` or to PTX for `compute_…`; return it with what the compiler said."""
+        """Compile to machine code for `sm_…` or to PTX for `compute_…`; return the code and the compiler's log."""
         headers = sorted(HERE.rglob("*.cuh"))
         texts = (ctypes.c_char_p * len(headers))(*(path.read_bytes() for path in headers))
         names = (ctypes.c_char_p * len(headers))(*(str(path.relative_to(HERE)).encode() for path in headers))
@@ -70,7 +70,7 @@ class Compiler:
                 raise SystemExit(f"{architecture}:\n{log}")
             if architecture.startswith("sm_"):
                 return self.get("CUBIN", program), log
-            # The NUL that ends a C string is left out.
+            # Leave out the NUL that ends a C string.
             return self.get("PTX", program).rstrip(b"\0"), log
         finally:
             self.library.nvrtcDestroyProgram(ctypes.byref(program))
@@ -94,7 +94,7 @@ def provide(version: str, envs: Path) -> Path:
 
 
 def resources(log: str) -> list[tuple[str, int, int, int]]:
-    """Return kernel, registers, bytes spilled and bytes of stack, from what the assembler said."""
+    """Return kernel, registers, bytes spilled and bytes of stack, from the log of the assembler."""
     found = []
     for part in re.split(r"Compiling entry function ", log)[1:]:
         name = re.match(r"'(\w+)'", part)
@@ -107,7 +107,7 @@ def resources(log: str) -> list[tuple[str, int, int, int]]:
 
 
 def main() -> int:
-    """Compile for all architectures; return 0 when all is well."""
+    """Compile for all architectures; return the exit code."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

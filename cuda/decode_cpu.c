@@ -1,12 +1,12 @@
-//! The kernels that decode images, and the one that gathers their bytes, as ordinary functions, like those of
-//! `augment_cpu.c`. They stand apart, so that the compiler can be asked to watch their accesses to arrays, their shifts
-//! and their sums: what they read may be an enemy's.
+//! The kernels that decode images and the kernel that gathers their bytes as ordinary functions, like those of
+//! `augment_cpu.c`. They are in their own file so that the compiler can check their array accesses, shifts and sums at
+//! run time: their input may be hostile.
 
 #include "decode/gather.cuh"
 #include "indexed/decode.cuh"
 #include "packed/decode.cuh"
 
-/// The bytes that the threads of a block share.
+/// The bytes of shared memory of a block.
 u32 foreload_packed_shared(void) { return sizeof(PackedShared); }
 u32 foreload_indexed_shared(void) { return sizeof(IndexedShared); }
 
@@ -14,7 +14,7 @@ u32 foreload_indexed_shared(void) { return sizeof(IndexedShared); }
 u32 foreload_quad_bytes(void) { return QUAD_BYTES; }
 u32 foreload_piece_bytes(void) { return GATHER_THREADS * QUADS_OF_THREAD * QUAD_BYTES; }
 
-/// A block of so many threads, which share no memory.
+/// A block of `threads` threads without shared memory.
 static Block block_of(u32 threads, u32 turn) {
     Block block;
     memset(&block, 0, sizeof block);
@@ -23,7 +23,7 @@ static Block block_of(u32 threads, u32 turn) {
     return block;
 }
 
-/// A block that finds in shared memory what other blocks left there.
+/// A block whose shared memory holds old data, as on a GPU.
 static Block sharing_block_of(u32 threads, u32 turn, void* memory, u32 bytes) {
     Block block = block_of(threads, turn);
     memset(memory, 0xa5, bytes);
@@ -31,7 +31,7 @@ static Block sharing_block_of(u32 threads, u32 turn, void* memory, u32 bytes) {
     return block;
 }
 
-/// Returns 0, or 1 for a launch of another shape.
+/// Returns 0, or 1 if the shape of the launch is wrong.
 u32 foreload_gather(u32 n, u32 threads, u32 turn, const PieceEntry* pieces) {
     if (n == 0 || threads != GATHER_THREADS) return 1;
     for (u32 piece = 0; piece < n; piece++) {
@@ -41,7 +41,7 @@ u32 foreload_gather(u32 n, u32 threads, u32 turn, const PieceEntry* pieces) {
     return 0;
 }
 
-/// Returns 0, or 1 for a launch of another shape, 2 for one with too little shared memory.
+/// Returns 0, 1 if the shape of the launch is wrong, 2 if its shared memory is too small.
 u32 foreload_packed(u32 n, u32 threads, u32 shared_bytes, u32 turn, const ImageEntry* images,
                     const PackedRowEntry* rows, u32* damage) {
     PackedShared memory;

@@ -17,8 +17,8 @@
 /// 2^-bits.
 INLINE f32 unit_of(u32 bits) { return float_of((127 - bits) << 23); }
 
-/// The start value of the sums of component `c`. Chroma is centred before it becomes a float, because the difference is
-/// exact; rows without a fraction are rounded to whole grey levels.
+/// The start value of the sums of component `c`. Chroma is centred here, in integers, because the difference is exact;
+/// rows without a fraction are rounded to integer grey levels.
 INLINE i32 sum_start(const Block* block, u32 c) {
     const u32 bits = shared(block)->bits[ALONG_Y][shared(block)->tables[c].like];
     if (block->fraction == 0) return 1 << (bits - 1);
@@ -56,7 +56,7 @@ INLINE void levels_of(const Block* block, const i32 sums[3], f32 levels[3]) {
 /// The number of bytes of an element.
 INLINE u32 size_of(u32 dtype) { return dtype == DTYPE_F32 ? 4 : dtype == DTYPE_U8 ? 1 : 2; }
 
-/// The value's bits as an element.
+/// The bits of `value` converted to the element type.
 INLINE u32 encode(u32 dtype, f32 value) {
     if (dtype == DTYPE_F32) return bits_of(value);
     if (dtype == DTYPE_F16) return half_bits(value);
@@ -86,8 +86,8 @@ INLINE void store_as(u32 dtype, u8* to, const f32 values[QUAD], u32 count) {
 
 /// Stores the first `count` of four consecutive pixels, beginning with pixel `at`.
 INLINE void store_pixels(const OutputParams* output, u8* image, u64 at, u32 count, f32 values[3][QUAD]) {
-    // These are three groups of four elements: four pixels of one channel each, or four pixels with their channels in
-    // turn.
+    // Three groups of four elements: four pixels of one channel each (planar), or four pixels with interleaved
+    // channels.
     const u32 planar = output->format == FORMAT_NCHW, size = size_of(output->dtype);
     const u64 pixels = (u64)output->width * output->height;
     UNROLL for (u32 group = 0; group < 3; group++) {
@@ -107,7 +107,8 @@ INLINE void store_pixels(const OutputParams* output, u8* image, u64 at, u32 coun
     }
 }
 
-/// Stores up to four pixels of the view's row `y`, beginning with column `x`; where it shows no image they are filled.
+/// Stores up to four pixels of the view's row `y`, beginning with column `x`. Pixels outside of the image get the fill
+/// value.
 INLINE void finish(const Block* block, u8* image, u32 x, u32 y, i32 sums[3][QUAD]) {
     const OutputParams* output = block->output;
     const u32 count = smaller(QUAD, block->x + block->width - x);
@@ -124,7 +125,7 @@ INLINE void finish(const Block* block, u8* image, u32 x, u32 y, i32 sums[3][QUAD
         }
     }
     const u32 row = block->image->flip & FLIP_ROWS ? output->height - 1 - y : y;
-    // No image has more pixels than 32 bits count.
+    // No image has 2^32 pixels or more.
     store_pixels(output, image, row * output->width + x, count, values);
 }
 

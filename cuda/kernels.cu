@@ -1,9 +1,12 @@
-//! The kernels: what gathers the bytes to decode, one block for each piece (`decode/gather.cuh`); the decoders of
-//! packed images, one block for each row of MCUs (`packed/decode.cuh`), and of indexed ones, one block for some rows
-//! (`indexed/decode.cuh`); the augmentation pass, one block for each tile, blockIdx.y the image (`augment.cuh`); the
-//! check of what nvJPEG decoded, one block for each image (`untouched.cuh`); what is done to the pixels behind the
-//! pass, one block for each image (`ops/walk.cuh`): on grey levels, of which it makes the image, or on the finished
-//! image; and the mixing of rings, some blocks for each (`mix.cuh`).
+//! The kernels:
+//! - The gathering of the bytes to decode, one block per piece (`decode/gather.cuh`).
+//! - The decoders: of packed images, one block per row of MCUs (`packed/decode.cuh`), and of indexed images, one block
+//!   per group of rows (`indexed/decode.cuh`).
+//! - The augmentation pass, one block per tile, blockIdx.y is the image (`augment.cuh`).
+//! - The check that nvJPEG wrote its planes, one block per image (`untouched.cuh`).
+//! - The operations on pixels after the pass, one block per image (`ops/walk.cuh`). They work on grey levels, from
+//!   which the image is then made, or on the finished image.
+//! - MixUp and CutMix, some blocks per mixing group (`mix.cuh`).
 
 #include "augment.cuh"
 #include "decode/gather.cuh"
@@ -15,7 +18,7 @@
 
 extern "C" {
 
-/// `blocks` is how many blocks a multiprocessor has registers for at a time: as many as fit without spilling any.
+/// `blocks` is the number of blocks that a multiprocessor runs at a time: as many as fit without spilling registers.
 #define KERNEL(name, exact, blocks)                                                                                   \
     __global__ void __launch_bounds__(MOST_THREADS, blocks)                                                           \
         name(const ImageParams* table, u8* images, OutputParams output) {                                             \

@@ -1,23 +1,24 @@
-//! MixUp and CutMix: the images of a ring are mixed in place, each with the one before it and the first with the last,
-//! with torchvision's arithmetic. In float32 each product and the sum are rounded; other types are rounded once more.
+//! MixUp and CutMix: the images of a mixing group (ring) are mixed in place, each with the image before it and the
+//! first with the last, with torchvision's arithmetic. In float32 each product and the sum are rounded; other types are
+//! rounded again when they are stored.
 
 #ifndef FORELOAD_MIX
 #define FORELOAD_MIX
 
 #include "finish.cuh"
 
-/// The most images of a ring.
+/// The most images of a mixing group.
 #define RING 4
 
-/// A ring's entry in the table that a launch reads from device memory.
+/// The entry of a mixing group in the table that a launch reads from device memory.
 typedef struct {
-    /// How many images it has, two at least, and their places in their batch.
+    /// The number of images in the group, at least two, and their indices in the batch.
     u32 count;
     u32 places[RING];
     /// The weights of an image itself and of the one before it.
     f32 own;
     f32 other;
-    /// Whether images are not blended, but take a rectangle of the one before: these columns and rows.
+    /// Whether an image is not blended, but takes a rectangle of the image before it: these columns and rows.
     u32 pastes;
     u32 left;
     u32 top;
@@ -25,11 +26,11 @@ typedef struct {
     u32 bottom;
 } RingParams;
 
-/// The value of a half.
+/// The value of a float16 by its bits.
 INLINE f32 half_value(u32 bits) {
     const u32 sign = (bits & 0x8000) << 16, exponent = bits >> 10 & 31, digits = bits & 0x3ff;
     if (exponent == 31) return float_of(sign | 0x7f800000 | digits << 13);
-    // A number below the normal halves is a whole number of 2^-24, which is exact.
+    // A subnormal float16 is an integer multiple of 2^-24, which float32 represents exactly.
     if (exponent == 0) return float_of(sign | bits_of((f32)digits * 5.9604644775390625e-8f));
     return float_of(sign | (exponent + 112) << 23 | digits << 13);
 }
@@ -44,7 +45,7 @@ INLINE f32 decode(u32 dtype, u32 bits) {
 INLINE void mix_element(const RingParams* ring, u32 dtype, u8* images, u64 image_bytes, u64 at) {
     const u32 size = size_of(dtype), last = ring->count - 1;
     const u32 of_last = load_bits(images + ring->places[last] * image_bytes + at, size);
-    // From the last to the first, so that none is overwritten before it was used; but the last itself.
+    // From the last to the first, so that no image is overwritten before it was used; the last one was loaded above.
     u32 own = of_last;
     for (u32 image = ring->count; image-- > 0;) {
         const u32 before = image == 0 ? of_last : load_bits(images + ring->places[image - 1] * image_bytes + at, size);
@@ -55,7 +56,8 @@ INLINE void mix_element(const RingParams* ring, u32 dtype, u8* images, u64 image
     }
 }
 
-/// Mixes the images of a ring, which lie from `images` on; the block is number `tile` of `tiles` for it.
+/// Mixes the images of a group; `images` is the address of the batch. The block is number `tile` of `tiles` for this
+/// group.
 INLINE void mix(const Block* block, const RingParams* ring, u8* images, u32 tile, u32 tiles) {
     const OutputParams* output = block->output;
     const u32 size = size_of(output->dtype), planar = output->format == FORMAT_NCHW;

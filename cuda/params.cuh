@@ -18,7 +18,7 @@ enum {
     UPSAMPLE_REPEAT,
 };
 
-/// What the planes mean.
+/// The colour space of the planes.
 enum { COLOR_GRAY, COLOR_YCBCR, COLOR_RGB };
 
 /// The element types.
@@ -30,16 +30,16 @@ enum { FORMAT_NCHW, FORMAT_NHWC };
 /// How pixels are resampled; see `augment::Filter`.
 enum { FILTER_NEAREST, FILTER_NEAREST_EXACT, FILTER_BILINEAR, FILTER_BICUBIC, FILTER_LANCZOS };
 
-/// What lies outside of the image; see `augment::Padding`.
+/// The pixels outside of the image; see `augment::Padding`.
 enum { PADDING_CONSTANT, PADDING_EDGE, PADDING_REFLECT, PADDING_SYMMETRIC };
 
-/// Left and right are mirrored, top and bottom are.
+/// Which axes are mirrored: left and right, top and bottom.
 enum { FLIP_COLUMNS = 1, FLIP_ROWS = 2 };
 
 /// Columns go along x, rows along y.
 enum { ALONG_X, ALONG_Y };
 
-/// The samples of one component: (x, y) of the whole component lies at data[(y - y0) * stride + (x - x0)].
+/// The samples of one component. Sample (x, y) of the whole component is at data[(y - y0) * stride + (x - x0)].
 typedef struct {
     /// The address of the first stored sample. Words that hold a stored sample are read whole.
     u64 data;
@@ -47,17 +47,17 @@ typedef struct {
     u32 stride;
     /// The position of the first stored sample in the component.
     u32 x0, y0;
-    /// The number of stored columns and rows: no others are used.
+    /// The number of stored columns and rows. Other samples are not used.
     u32 width, height;
     /// Along x and y: the samples of the whole component, the image pixels that a sample spans, and the upsampling.
     u32 full[2], step[2], upsampling[2];
-    /// The first component that is sampled like this one; its own number if there is none before.
+    /// The index of the first component that is sampled like this one, perhaps this one.
     u32 like;
 } PlaneParams;
 
 /// One axis of a view; see `augment::Axis`.
 typedef struct {
-    /// The source pixels that an output pixel spans: length / resized, for the nearest pixels in 32 bits.
+    /// The source pixels per output pixel: length / resized. For the nearest pixel it is rounded to 32 bits.
     f64 scale;
     /// 1 / max(scale, 1).
     f64 inverse;
@@ -77,15 +77,15 @@ typedef struct {
     /// The columns, then the rows.
     AxisParams axes[2];
     u32 color;
-    /// What is mirrored: FLIP_COLUMNS, FLIP_ROWS.
+    /// The mirrored axes: FLIP_COLUMNS, FLIP_ROWS.
     u32 flip;
-    /// Whether zero bytes are written and nothing else is read.
+    /// Whether the image is only filled with zero bytes, and its other parameters are not read.
     u32 blank;
     /// The image's place in the output, counted from the batch's first.
     u32 place;
 } ImageParams;
 
-/// What a launch writes, and how blocks share it.
+/// The output of a launch, and its division into blocks.
 typedef struct {
     /// The bytes from one image to the next.
     u64 image_bytes;
@@ -95,7 +95,7 @@ typedef struct {
     f32 gain[3], offset[3];
     /// The output value of filled pixels, per channel.
     f32 fill[3];
-    /// A block makes a tile of so many columns (a multiple of 4, at most MOST_THREADS) and rows (at most MOST_ROWS).
+    /// The size of a block's tile in columns (a multiple of 4, at most MOST_THREADS) and rows (at most MOST_ROWS).
     u32 tile_columns, tile_rows;
     /// The number of tiles side by side.
     u32 tiles_across;
@@ -111,7 +111,7 @@ typedef struct {
 /// The most rows of a tile.
 #define MOST_ROWS 64
 
-/// Assert the size of a structure that Rust has as well, and where a field of it lies.
+/// Asserts that the size of a structure, and the offset of a field, are those of the Rust side.
 #define SAME_SIZE(type, bytes) ASSERT(sizeof(type) == (bytes))
 #define SAME_OFFSET(type, field, bytes) ASSERT(OFFSET_OF(type, field) == (bytes))
 

@@ -1,9 +1,10 @@
-//! What differs between the GPU and the CPU, so that the rest of the pass is one text for both.
+//! The differences between the GPU and the CPU, so that the rest of the pass is one source for both.
 //!
-//! It is compiled by NVRTC (C++, no headers) and by any C11 compiler with `-ffp-contract=off`. A block of threads is
-//! written as phases: `EACH_THREAD(t) { … }` is what one thread does, `SYNC()` stands between phases that read what
-//! another wrote. On the GPU the phase is run by thread t alone; on the CPU it is a loop over all threads of the block,
-//! in an order that tests choose. Everything outside of `EACH_THREAD` is the same for all threads of a block.
+//! It is compiled by NVRTC (C++, no headers) and by any C11 compiler with `-ffp-contract=off`. The code of a block of
+//! threads is written as phases: `EACH_THREAD(t) { … }` is the work of one thread, and `SYNC()` separates phases of
+//! which one reads data that another thread wrote. On the GPU, thread t alone runs the phase; on the CPU it is a loop
+//! over all threads of the block, in an order that tests choose. Code outside of `EACH_THREAD` does the same in all
+//! threads of a block.
 
 #ifndef FORELOAD_PLATFORM
 #define FORELOAD_PLATFORM
@@ -24,7 +25,7 @@ typedef double f64;
 #ifdef __CUDACC_RTC__
 
 #define INLINE static __device__ __forceinline__
-/// The offset of a field, for which NVRTC has no other expression that is a constant.
+/// The offset of a field. NVRTC has no other constant expression for it.
 #define OFFSET_OF(type, field) __INTADDR__(&((type*)0)->field)
 #define ASSERT(condition) static_assert(condition, #condition)
 #define EACH_THREAD(t) for (u32 t = threadIdx.x, t##_once = 1; t##_once; t##_once = 0)
@@ -32,7 +33,7 @@ typedef double f64;
 /// Storage that a thread keeps from phase to phase.
 #define OF_THREADS 1
 #define MINE(t) 0
-/// A table whose entry is mostly the same for all threads.
+/// A table from which the threads of a warp mostly read the same entry.
 #define CONSTANTS static __constant__ const
 /// Loops over arrays that should become registers are unrolled; loops whose copies would not pay are not.
 #define UNROLL _Pragma("unroll")
@@ -42,7 +43,7 @@ typedef double f64;
 INLINE u32 load_word(const u8* at) { return __ldg((const u32*)at); }
 INLINE u32 load_byte(const u8* at) { return __ldg(at); }
 
-/// The four bytes from byte `skew / 8` on of two words that follow each other; `skew` < 32.
+/// The four bytes that begin at byte `skew / 8` of two consecutive words; `skew` < 32.
 INLINE u32 join_words(u32 low, u32 high, u32 skew) { return __funnelshift_r(low, high, skew); }
 
 /// The bytes of a word in reverse order.
@@ -60,7 +61,7 @@ INLINE i32 dot_high(u32 weights, u32 samples, i32 sum) {
     return to;
 }
 
-/// The number of bits that are ones, and the place of the lowest of them, which there must be.
+/// The number of one bits, and the index of the lowest one bit, which must exist.
 INLINE u32 ones_of(u64 bits) { return (u32)__popcll((i64)bits); }
 INLINE u32 lowest_one_of(u64 bits) { return (u32)__ffsll((i64)bits) - 1; }
 
@@ -72,17 +73,17 @@ INLINE void add_sum(u64* sum, u64 value) { atomicAdd(sum, value); }
 /// The aligned word at `at`, in memory that threads of the block write in other phases.
 INLINE u32 current_word(const u8* at) { return *(const u32*)at; }
 
-/// The largest whole number that is not above `value`.
+/// The largest integer that is not above `value`.
 INLINE i32 floor_of(f64 value) { return __double2int_rd(value); }
 
-/// a * b + c, rounded once. Nothing else is fused.
+/// a * b + c, rounded once. No other operation is fused.
 INLINE f32 fused(f32 a, f32 b, f32 c) { return __fmaf_rn(a, b, c); }
 INLINE f32 root_of(f32 value) { return __fsqrt_rn(value); }
 
 INLINE u32 bits_of(f32 value) { return __float_as_uint(value); }
 INLINE f32 float_of(u32 bits) { return __uint_as_float(bits); }
 
-/// Rounds to the nearest half, ties to even; beyond the largest half lies infinity.
+/// Rounds to the nearest float16, ties to even. Values beyond the largest float16 become infinity.
 INLINE u32 half_bits(f32 value) {
     u16 to;
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(to) : "f"(value));
@@ -212,10 +213,10 @@ INLINE f32 float_of(u32 bits) {
 INLINE u32 half_bits(f32 value) {
     const u32 bits = bits_of(value), sign = bits >> 16 & 0x8000, rest = bits & 0x7fffffff;
     if (rest > 0x7f800000) return sign | 0x7e00;
-    // The smallest number that rounds up to 2^16, which a half cannot hold.
+    // The smallest number that rounds up to 2^16, which a float16 cannot hold.
     if (rest >= 0x477ff000) return sign | 0x7c00;
     if (rest < 0x38800000) {
-        // Values below the normal halves are in units of 2^-24. Half a unit or less is zero.
+        // Subnormal float16 values are multiples of 2^-24. Half a unit or less is zero.
         if (rest <= 0x33000000) return sign;
         const u32 shift = 126 - (rest >> 23), digits = (rest & 0x7fffff) | 0x800000;
         const u32 even = digits >> shift & 1;

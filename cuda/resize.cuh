@@ -1,28 +1,28 @@
-//! From source rows to the tile's columns: the horizontal half of the resize, which writes into the rings.
+//! From source rows to the tile's columns: the horizontal half of the resize, which writes into the ring buffers.
 
 #ifndef FORELOAD_RESIZE
 #define FORELOAD_RESIZE
 
 #include "block.cuh"
 
-/// The number of rows that a thread makes at a time; what it reads of the weights serves all of them.
+/// The number of rows that a thread makes at a time. It loads each weight once for all of them.
 #define TOGETHER 4
 
-/// Where row `y` of a stretch lies in its component's ring.
+/// The address of row `y` of a stretch in its component's ring buffer.
 INLINE u16* ring_row(const Block* block, const Tables* tables, const Stretch* stretch, u32 y) {
     u32 slot = stretch->slot + (y - stretch->from);
     if (slot >= tables->capacity) slot -= tables->capacity;
     return halves(block, tables->ring) + slot * block->output->tile_columns;
 }
 
-/// The aligned word that holds the byte at `at`, and the byte's number in it.
+/// The aligned word that holds the byte at `at`, and the index of the byte in the word.
 INLINE const u8* aligned(const u8* at) { return (const u8*)((u64)at & ~3ull); }
 INLINE u32 skew_of(const u8* at) { return (u32)(u64)at & 3; }
 
-/// A value of a resized row; clamped, since negative weights may have left the range of the samples.
+/// A value of a resized row. It is clamped, because negative weights may have left the range of the samples.
 INLINE u16 resized(const Block* block, i32 value) { return (u16)clamped(value, 255 << block->fraction); }
 
-/// The weights of a column that are not stored.
+/// The progress in the weights of a column that are not stored.
 typedef struct {
     Walk walk;
     Rounding rounding;
@@ -62,8 +62,8 @@ INLINE void resize_plane(const Block* block, u32 c, const Stretch* stretch, u32 
         }
         if (count == 0) {
         } else if (filter->stored) {
-            // Samples are read in aligned words and joined to what lies under four weights. Words without a sample of
-            // the filter are not read.
+            // Samples are read in aligned words and shifted together to four at a time. Words without a sample of the
+            // filter are not read.
             u32 low[TOGETHER];
             UNROLL for (u32 r = 0; r < TOGETHER; r++) low[r] = load_word(aligned(data + from[r]));
             ROLL for (i32 i = 0; i < count; i += 4) {
@@ -81,7 +81,8 @@ INLINE void resize_plane(const Block* block, u32 c, const Stretch* stretch, u32 
             ROLL for (i32 i = 0; i < count; i++) {
                 const i32 weight = compute_next(&computed);
                 UNROLL for (u32 r = 0; r < TOGETHER; r++) {
-                    // This is `from[r]`; an array would need four more registers where the fewest are left.
+                    // The same as `from[r]`. An array would need four more registers, here where registers are
+                    // scarcest.
                     const u32 at = from[0] + smaller(r, rows - 1) * plane->stride + i;
                     sums[r] += weight * (i32)load_byte(data + at);
                 }
@@ -95,9 +96,10 @@ INLINE void resize_plane(const Block* block, u32 c, const Stretch* stretch, u32 
 
 /// Walks along the pixels of one image row of a component, upsampling as libjpeg does.
 typedef struct {
-    /// The rows that are joined, in bytes from the plane's first: samples are `near`, or 3 * `near` + `next`.
+    /// The source rows that are blended, in bytes from the plane's first: samples are `near`, or 3 * `near` + `next`.
     u32 near, next;
-    /// For linear upsampling along x: sums of the sample before the pixel's, of its own, and of the one after.
+    /// For linear upsampling along x: the sums of the sample before the pixel's sample, of that sample, and of the one
+    /// after.
     i32 before, own, after;
 } Upsampler;
 
@@ -107,7 +109,7 @@ INLINE i32 sum_rows(const PlaneParams* plane, const Upsampler* from, u32 sample)
     return plane->upsampling[ALONG_Y] == UPSAMPLE_LINEAR ? 3 * near + (i32)load_byte(data + from->next) : near;
 }
 
-/// Begins at pixel (x, y).
+/// Starts at pixel (x, y).
 INLINE Upsampler upsample(const PlaneParams* plane, u32 x, u32 y) {
     Upsampler to = {0, 0, 0, 0, 0};
     const u32 row = y / plane->step[ALONG_Y], above = row > 0 ? row - 1 : 0;
@@ -125,8 +127,8 @@ INLINE Upsampler upsample(const PlaneParams* plane, u32 x, u32 y) {
     return to;
 }
 
-/// The value at pixel `x` of row `y`, which is the pixel after the last that was asked for, or `first`. The biases
-/// alternate, between columns or else between rows, so that halves are rounded up as often as down.
+/// The value at pixel `x` of row `y`. Pixel `x` must be `first`, or the pixel after that of the last call. The rounding
+/// biases alternate, between columns or else between rows, so that halves are rounded up as often as down.
 INLINE i32 upsample_next(const PlaneParams* plane, Upsampler* from, u32 x, u32 y, u32 first) {
     const i32 two_rows = plane->upsampling[ALONG_Y] == UPSAMPLE_LINEAR;
     if (plane->upsampling[ALONG_X] == UPSAMPLE_LINEAR) {
@@ -142,8 +144,8 @@ INLINE i32 upsample_next(const PlaneParams* plane, Upsampler* from, u32 x, u32 y
     return two_rows ? (sum + 1 + (i32)(y % 2)) >> 2 : sum;
 }
 
-/// Thread `t` makes its column of the stretch's new rows of R, G and B: upsampled, converted with libjpeg's 16-bit
-/// fractions and clamped at source resolution, then resized.
+/// Thread `t` makes its column of the stretch's new rows of R, G and B: it upsamples, converts with libjpeg's 16-bit
+/// fractions and clamps at source resolution, then resizes.
 INLINE void resize_converted(const Block* block, const Stretch* stretch, u32 t) {
     const u32 across = block->output->threads_across, columns = block->output->tile_columns;
     const u32 column = t % across, beside = block->threads / across;

@@ -1,26 +1,24 @@
-//! Whether images were decoded at all. A decoder may report that it has decoded an image and not have written its
-//! planes: what lay there before, perhaps an older image, would go into the batch. So the memory is filled with a word
-//! of poison first, and afterwards some lines of each plane are examined: a line on which all points are still poison
-//! was most likely never written. If an image really looks like that, it is decoded once more with another poison, and
-//! nothing else happens.
+//! Checks whether images were decoded at all. A decoder may report success although it has not written the planes. The
+//! old contents of the memory, perhaps an older image, would then go into the batch. So the memory is first filled with
+//! a poison word, and after decoding some lines of each plane are examined. A line on which all points are still poison
+//! was most likely never written. If an image really has such pixels, it is only decoded again with another poison.
 
 #ifndef FORELOAD_UNTOUCHED
 #define FORELOAD_UNTOUCHED
 
 #include "block.cuh"
 
-/// The number of lines of a plane that are examined, and of points on each: rows from the first to the last, then the
-/// last column.
+/// The number of examined lines per plane, and of points per line. The lines are rows from the first to the last, then
+/// the last column.
 #define LINES 8
 #define POINTS 32
 
-/// What the threads of a block share.
+/// The shared memory of a block.
 typedef struct {
     u32 touched[3][LINES];
 } Seen;
 
-/// Whether a point holds something else than poison. Which byte of the poison belongs there depends on the address
-/// modulo four.
+/// Whether a point differs from the poison. Its byte of the poison word depends on the address modulo four.
 INLINE u32 is_touched(const PlaneParams* plane, u32 poison, u32 line, u32 point) {
     const u32 right = plane->width - 1, bottom = plane->height - 1, is_row = line < LINES - 1;
     const u32 x = is_row ? right * point / (POINTS - 1) : right;
@@ -29,7 +27,7 @@ INLINE u32 is_touched(const PlaneParams* plane, u32 poison, u32 line, u32 point)
     return load_byte((const u8*)at) != (poison >> 8 * (u32)(at & 3) & 255);
 }
 
-/// Counts the lines of an image that nobody has touched, by a block of LINES * POINTS threads.
+/// Counts the untouched lines of an image, with a block of LINES * POINTS threads.
 INLINE void count_untouched(const Block* block, u32 poison, u32* count) {
     Seen* seen = (Seen*)block->memory;
     const ImageParams* image = block->image;
@@ -41,7 +39,7 @@ INLINE void count_untouched(const Block* block, u32 poison, u32* count) {
     EACH_THREAD(t) {
         const u32 line = t / POINTS;
         ROLL for (u32 c = 0; c < planes; c++) {
-            // All threads that write, write the same value.
+            // All threads that write store the same value.
             if (is_touched(&image->planes[c], poison, line, t % POINTS)) seen->touched[c][line] = 1;
         }
     }

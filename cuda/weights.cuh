@@ -5,18 +5,18 @@
 
 #include "params.cuh"
 
-/// The least and the most bits after the point of a weight: 255 * 2^20 leaves room in 32 bits, and rows of the `fast`
-/// pass have 15 bits of their own.
+/// The smallest and the largest number of bits after the point of a weight. 255 * 2^20 leaves room in 32 bits; row
+/// weights have at most 15 bits, because the rows of the `fast` pass have a fraction, too.
 #define LEAST_BITS 14
 #define COLUMN_BITS 20
 #define ROW_BITS 15
 
-/// How samples are resampled along one axis of a component, and upsampled before.
+/// The resampling along one axis of a component, and the upsampling before it.
 typedef struct {
     u32 filter;
     /// The kind of upsampling.
     u32 kind;
-    /// The number of pixels that a sample spans.
+    /// The number of pixels per sample.
     u32 step;
     /// The number of samples of the whole component.
     u32 samples;
@@ -39,9 +39,9 @@ typedef struct {
     /// The range of samples, and the next sample.
     u32 sample;
     Span span;
-    /// The number of pixels that the next sample spans, and that each one after it spans.
+    /// The number of pixels of the next sample, and of each sample after it.
     u32 spanned, step;
-    /// The flags that hold, of those below.
+    /// The flags below that are set.
     u32 flags;
 } Walk;
 
@@ -52,9 +52,9 @@ enum {
     WALK_LANCZOS = 2,
     /// The samples are upsampled linearly.
     WALK_LINEAR = 4,
-    /// The samples are upsampled linearly, and the next is the image's first.
+    /// The samples are upsampled linearly, and the next sample is the image's first.
     WALK_FIRST = 8,
-    /// The samples are upsampled linearly, and the walk ends with the image's last.
+    /// The samples are upsampled linearly, and the walk ends with the image's last sample.
     WALK_LAST = 16,
 };
 
@@ -64,7 +64,7 @@ typedef struct {
     i32 before;
 } Rounding;
 
-/// How far the filter of an output pixel reaches, in source pixels.
+/// The radius of the filter of an output pixel, in source pixels.
 INLINE f64 support_of(const AxisParams* axis) {
     const f64 wide = axis->scale > 1.0 ? axis->scale : 1.0;
     return axis->filter == FILTER_LANCZOS ? 3.0 * wide : axis->filter == FILTER_BICUBIC ? 2.0 * wide : wide;
@@ -72,7 +72,7 @@ INLINE f64 support_of(const AxisParams* axis) {
 
 INLINE i32 is_shown(const AxisParams* axis, u32 o) { return axis->shown_first <= o && o < axis->shown_end; }
 
-/// The pixel of the resized axis that output pixel `o` shows, which must be shown.
+/// The pixel of the resized axis that output pixel `o` shows. The pixel must be one that shows the image.
 INLINE u32 padded(const AxisParams* axis, u32 o) {
     const i64 pixel = (i64)o + axis->offset;
     const u32 resized = axis->resized, last = resized - 1, twice = axis->padding == PADDING_SYMMETRIC;
@@ -82,7 +82,7 @@ INLINE u32 padded(const AxisParams* axis, u32 o) {
     return steps < resized ? steps : period - twice - steps;
 }
 
-/// The source pixels under the filter of pixel `j` of the resized axis, counted from the axis' start; there is at least
+/// The source pixels under the filter of pixel `j` of the resized axis, counted from the start of the axis: at least
 /// one.
 INLINE Span bounds(const AxisParams* axis, u32 filter, u32 j) {
     Span span;
@@ -99,8 +99,8 @@ INLINE Span bounds(const AxisParams* axis, u32 filter, u32 j) {
     return span;
 }
 
-/// The weight at a distance below 3, by the polynomial of the Rust side's `SINC`. The loop stays one: unrolled into
-/// every walk it would need more registers than there are.
+/// The weight at a distance below 3, by the polynomial of the Rust side's `SINC`. The loop is not unrolled: copies in
+/// every walk would need too many registers.
 INLINE f64 lanczos(f64 distance) {
     static const f64 coefficients[] = {
         -1.260695612291763e-12, 2.764675948253526e-10,   -3.970979471909898e-8, 3.98525562179852e-6,
@@ -130,7 +130,7 @@ INLINE f64 weigh_next(Walk* walk) {
     return inside;
 }
 
-/// Begins the walk of output pixel `o`, which must be shown.
+/// Starts the walk of output pixel `o`, which must be a pixel that shows the image.
 INLINE Walk begin(const AxisParams* axis, Method method, u32 o) {
     Walk walk;
     const u32 j = padded(axis, o);
@@ -150,8 +150,9 @@ INLINE Walk begin(const AxisParams* axis, Method method, u32 o) {
         walk.span.first = (start > 0 ? start - 1 : 0) / 2;
         walk.span.end = smaller((last + 1) / 2, method.samples - 1) + 1;
         walk.flags |= WALK_LINEAR | (start == 0 ? WALK_FIRST : 0) | (last + 1 == 2 * method.samples ? WALK_LAST : 0);
-        // Sample i gives 3/4 to pixels 2i and 2i + 1 and 1/4 to their neighbours: the walk begins with pixel 2i - 1. Of
-        // the first two pixels of the first sample only the second can lie in the filter, when it is the image's first.
+        // Sample i gives 3/4 to pixels 2i and 2i + 1 and 1/4 to their neighbours 2i - 1 and 2i + 2. The first two of
+        // these pixels of the first sample are not in the filter, so their weights are 0. The exception is pixel 0 of
+        // the image.
         walk.next = 1 - (i32)(start - 2 * walk.span.first);
         if (start == 0) {
             walk.next = 0;
@@ -173,7 +174,8 @@ INLINE f64 step(Walk* walk) {
     if (walk->flags & WALK_LINEAR) {
         const f64 second = walk->latest, third = weigh_next(walk), fourth = weigh_next(walk);
         weight = 0.75 * (second + third) + 0.25 * (walk->before + fourth);
-        // The image's first and last pixels have only one neighbour, and count the missing one's weight themselves.
+        // The image's first and last pixels have only one neighbouring sample, and count the missing neighbour's weight
+        // as well.
         if (walk->flags & WALK_FIRST) weight += 0.25 * second;
         if (walk->flags & WALK_LAST && walk->next == walk->pixels + 1) weight += 0.25 * third;
         walk->flags &= ~WALK_FIRST;
@@ -186,7 +188,7 @@ INLINE f64 step(Walk* walk) {
     return weight;
 }
 
-/// Walks to the end. Returns the factor that makes the sum of all weights 1, and the largest weight after it.
+/// Walks to the end. Returns the factor that makes the sum of all weights 1, and the largest weight after that scaling.
 INLINE f64 normalise(Walk walk, f64* largest) {
     f64 peak = 0.0;
     ROLL while (walk.sample < walk.span.end) {
@@ -198,7 +200,7 @@ INLINE f64 normalise(Walk walk, f64* largest) {
     return factor;
 }
 
-/// The most bits after the point, `most` or fewer, with which `largest` fits into 16 signed bits.
+/// The most bits after the point, at most `most`, with which `largest` fits into a signed 16-bit integer.
 INLINE u32 fitting_bits(f64 largest, u32 most) {
     u32 bits = most;
     ROLL while (bits > LEAST_BITS && !(largest * (f64)(1u << bits) < 32766.0)) bits--;
@@ -221,7 +223,8 @@ INLINE i32 round_next(Rounding* rounding, f64 weight) {
     return rounded;
 }
 
-/// An upper bound of the samples of a pixel of the axis. It is a million at most, which is too many to store anyway.
+/// An upper bound on the samples under a pixel of the axis. It is capped at a million, which is too many to store
+/// anyway.
 INLINE u32 most_samples(const AxisParams* axis, Method method) {
     const f64 support = support_of(axis);
     const u32 pixels = (u32)(support < 5e5 ? 2.0 * support : 1e6) + 2;

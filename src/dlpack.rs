@@ -177,7 +177,7 @@ fn export(tensor: Tensor, share: Share) -> Result<(Box<Owner>, DlTensor)> {
     Ok((owner, tensor))
 }
 
-/// Exports `tensor` by the legacy ABI. Its deleter must be called exactly once.
+/// Exports `tensor` by the legacy ABI. The deleter of the result must be called exactly once.
 ///
 /// # Errors
 /// [`Error::Gpu`](crate::Error::Gpu) when a copy from a GPU fails.
@@ -187,7 +187,7 @@ pub(crate) fn managed(tensor: Tensor, share: Share) -> Result<*mut ManagedTensor
     Ok(Box::into_raw(Box::new(ManagedTensor { tensor, context, deleter: Some(delete) })))
 }
 
-/// Exports `tensor` by DLPack 1.0. Its deleter must be called exactly once.
+/// Exports `tensor` by DLPack 1.0. The deleter of the result must be called exactly once.
 ///
 /// # Errors
 /// The errors of [`managed`].

@@ -1,4 +1,5 @@
-//! Internals that tests and benchmarks use. Only they turn on the `testing` feature; none of this is a public API.
+//! Internals that tests and benchmarks use. Only tests and benchmarks turn on the `testing` feature; none of this is a
+//! public API.
 
 #![allow(missing_docs)]
 
@@ -9,7 +10,7 @@ pub mod augment {
     };
     pub mod cuda {
         pub use ::pixels::augment::cuda::{
-            ImageParams, Kernels, Launch, Launcher, OutputParams, POISON, Untouched,
+            ImageParams, Kernels, Launch, Launcher, OutputParams, POISON, PoisonCheck,
         };
     }
 }
@@ -79,8 +80,8 @@ pub mod decode {
     }
     pub mod nvjpeg {
         pub use ::pixels::decode::nvjpeg::{
-            Abilities, Ability, Library, NvJpegBackend, NvJpegDecoder, PlaneTarget, Request, Subsampling,
-            Verdict, by_host,
+            Abilities, Ability, CallOutcomes, Library, NvJpegBackend, NvJpegDecoder, PlaneTarget, Request,
+            Subsampling, host_decodes_huffman,
         };
     }
 }

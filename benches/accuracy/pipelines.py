@@ -1,7 +1,7 @@
-"""The input pipelines that are compared, torchvision's and Foreload's, for the same files and with the same parameters.
+"""The compared input pipelines, torchvision's and Foreload's, for the same files and with the same parameters.
 
-A training pipeline is a function of the epoch that gives its batches: images, float32 [n, 3, side, side], normalised,
-and labels, int64 [n], or float32 [n, classes] where the recipe mixes them.
+A training pipeline is a function that returns the batches of an epoch: images, float32 [n, 3, side, side], normalised,
+and labels, int64 [n], or float32 [n, classes] if the recipe mixes them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torchvision.transforms import v2
 if TYPE_CHECKING:
     from foreload.torch import ImageDataset
 
-# These are the values of ImageNet, as is usual.
+# The usual values for ImageNet.
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
 VALIDATION_BATCH = 500
@@ -30,12 +30,12 @@ Batches = Iterable[tuple[torch.Tensor, torch.Tensor]]
 
 
 def training(pipeline: str, settings: Settings, seed: int) -> Callable[[int], Batches]:
-    """Return a pipeline by name: `torchvision`, or Foreload's `decode`. Each drops samples that fill no batch."""
+    """Return a pipeline by name: `torchvision`, or Foreload's `decode`. Each drops an incomplete last batch."""
     make = torchvision_training if pipeline == "torchvision" else foreload_training
     return make(settings, seed, pipeline)
 
 
-# Pillow decodes a file to the same pixels each time, so once in a process is enough; the crops are drawn each time.
+# Pillow decodes a file to the same pixels each time, so one decoding per process is enough; crops are drawn each time.
 decoded = functools.cache(default_loader)
 
 
@@ -46,7 +46,7 @@ def decoded_tensor(path: str) -> torch.Tensor:
 
 
 def torchvision_training(settings: Settings, seed: int, _: str) -> Callable[[int], Batches]:
-    """Pillow and torchvision in this process. Crops and what follows are drawn from torch's global generator."""
+    """Pillow and torchvision in this process. Crops and later transforms are drawn from torch's global generator."""
     plain = settings.recipe == "plain"
     steps, loader = (torchvision_plain, decoded) if plain else (torchvision_strong, decoded_tensor)
     dataset = ImageFolder(str(settings.data / "train"), steps(settings), loader=loader)
@@ -70,7 +70,7 @@ def torchvision_plain(settings: Settings) -> transforms.Compose:
 
 
 def torchvision_strong(settings: Settings) -> v2.Compose:
-    """The recipe `strong` but for its mixing, on tensors of uint8."""
+    """The recipe `strong` without its mixing, on tensors of uint8."""
     steps = [
         v2.RandomResizedCrop(settings.image_size, scale=settings.scale, antialias=True),
         v2.RandomHorizontalFlip(),
@@ -97,12 +97,12 @@ def foreload_training(settings: Settings, seed: int, decode: str) -> Callable[[i
 
 
 def foreload_plain(settings: Settings) -> dict[str, object]:
-    """The settings that say the recipe `plain`."""
+    """The settings of the recipe `plain`."""
     return {"image_size": settings.image_size, "scale": settings.scale, "mean": MEAN, "std": STD}
 
 
 def foreload_strong(settings: Settings) -> dict[str, object]:
-    """The settings that say the recipe `strong`."""
+    """The settings of the recipe `strong`."""
     from foreload import transforms as T
 
     classes = sum(1 for _ in (settings.data / "train").iterdir())
@@ -119,7 +119,7 @@ def foreload_strong(settings: Settings) -> dict[str, object]:
 
 @functools.cache
 def torchvision_validation(settings: Settings) -> Batches:
-    """The batches by which every trained network is judged, made once per process."""
+    """The batches with which every trained network is evaluated, made once per process."""
     steps = [
         transforms.Resize(settings.resize),
         transforms.CenterCrop(settings.image_size),
@@ -131,13 +131,13 @@ def torchvision_validation(settings: Settings) -> Batches:
 
 
 def foreload_validation(settings: Settings, decode: str) -> Batches:
-    """The same images loaded by Foreload, for a network that was trained by it."""
+    """The same images loaded by Foreload, for a network that was trained with Foreload."""
     images = {"image_size": settings.image_size, "resize": settings.resize, "mean": MEAN, "std": STD}
     return foreload_dataset(settings, "val", decode, batch_size=VALIDATION_BATCH, train=False, **images)
 
 
 def foreload_dataset(settings: Settings, folder: str, decode: str, **more: object) -> ImageDataset:
-    """The settings that training and validation by Foreload have in common."""
+    """The common settings of training and validation with Foreload."""
     from foreload.torch import ImageDataset
 
     return ImageDataset(

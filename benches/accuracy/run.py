@@ -1,16 +1,16 @@
 """Does a network learn as well from Foreload's batches as from torchvision's?
 
-One small residual network is trained from the same first weights (one set a seed) by torchvision's pipeline and by both
-of Foreload's ways to decode, with the same optimiser, schedule, batch size and epochs. All networks are judged by
-torchvision's evaluation pipeline, so that they differ only in the batches they were trained on. `--recipe strong`
-trains with TrivialAugmentWide, RandomErasing and MixUp.
+One small residual network is trained from the same first weights (one set per seed) with torchvision's pipeline and
+with Foreload's two decoding modes, with the same optimiser, schedule, batch size and epochs. All networks are evaluated
+with torchvision's evaluation pipeline, so that they differ only in their training batches. `--recipe strong` trains
+with TrivialAugmentWide, RandomErasing and MixUp.
 
     python benches/accuracy/fetch.py data/cifar10-20000 --train 20000
     python benches/accuracy/run.py --data data/cifar10-20000 --output benches/results/accuracy --seeds 36
 
-Each run is added to OUTPUT.json as it ends, with its commit and processor, and OUTPUT.md is written anew from all runs.
-Runs that exist are not repeated, so an interruption loses only the runs under way, and more seeds may be added at any
-time. `--smoke FOLDER` makes a small dataset there and shows that everything works, nothing more.
+Each run is added to OUTPUT.json when it ends, with its commit and processor, and OUTPUT.md is rewritten from all runs.
+Runs that exist are not repeated, so an interruption loses only the current runs, and more seeds can be added at any
+time. `--smoke FOLDER` makes a small dataset there and only shows that everything works.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def make_images(folder: Path) -> None:
-    """Make four classes, each a colour under noise: enough to learn something in seconds."""
+    """Make four classes, each a colour with noise: a network learns something from them in seconds."""
     import numpy as np
     from PIL import Image
 
@@ -129,7 +129,7 @@ def as_json(settings: Settings) -> dict:
 
 
 def defaults() -> dict:
-    """Return the default of each setting but the data, which has none."""
+    """Return the default of each setting except the data, which has none."""
     return {name: value for name, value in as_json(Settings(Path())).items() if name != "data"}
 
 
@@ -152,7 +152,7 @@ def measure(chosen: argparse.Namespace) -> dict:
         result["runs"] = known["runs"]
     machine = report.machine()
     done = {(run["pipeline"], run["seed"]) for run in result["runs"]}
-    # The runs go seed by seed, so that an interrupted result can be compared.
+    # The runs are ordered by seed, so that an interrupted result can be compared.
     seeds = range(chosen.first_seed, chosen.first_seed + chosen.seeds)
     todo = [pair for seed in seeds for pipeline in PIPELINES if (pair := (pipeline, seed)) not in done]
 
@@ -220,7 +220,7 @@ def as_text(result: dict) -> str:
 
 
 def origin_line(result: dict) -> str:
-    """Say where the runs come from, which need not all be of one day."""
+    """Describe the origin of the runs, which may have different dates."""
     runs = result["runs"]
 
     def several(name: str) -> str:
@@ -248,7 +248,7 @@ def pipeline_row(name: str, entry: dict) -> list[str]:
 
 
 def difference_row(name: str, entry: dict) -> list[str]:
-    """Return the line of one of Foreload's pipelines beside torchvision's."""
+    """Return the table row of one of Foreload's pipelines, compared with torchvision's."""
     least, greatest = entry["interval"]
     spread = f"{entry['mean']:+.2f} ± {entry['deviation']:.2f}"
     figures = (spread, f"{least:+.2f} to {greatest:+.2f}", f"{entry['half_width']:.2f}")

@@ -1,9 +1,9 @@
-"""The settings that all runs of a comparison have in common: the images, their augmentation, the training.
+"""The common settings of all runs of a comparison: the images, their augmentation, the training.
 
 The defaults are the recipe for CIFAR-10 as `fetch.py` makes it. It was chosen for a small product of a run's variance
-and cost, with Foreload's `exact` alone and seeds from 1000, which are in no result: two networks of 6 epochs differed
-by 0.8 points, three of 12 epochs (two of them in float32, no more accurate) by at most 0.4, at twice the cost. So few
-runs show no more than that. `run.py` imports this without torch.
+and cost, only with Foreload's `exact` and with seeds from 1000, which are in no result. Two networks of 6 epochs
+differed by 0.8 points. Three of 12 epochs (two of them in float32, which was not more accurate) differed by at most
+0.4, at twice the cost. So few runs show no more than that. `run.py` imports this module without torch.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Recipe:
-    """What is done to training images after the random crop, and how well it is to be known what comes of it."""
+    """The transforms of training images after the random crop, and the required precision of the result."""
 
     steps: str
     half_width: float
     """The largest half-width of an interval that decides, in percentage points."""
     seeds: int
-    """How many runs of each pipeline are made, unless `--seeds` says otherwise."""
+    """The number of runs of each pipeline, if `--seeds` does not set it."""
 
 
 ERASING = 0.1
@@ -38,7 +38,7 @@ RECIPES = {
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of a run. Two runs with the same settings, seed and pipeline come to the same network."""
+    """The settings of a run. Two runs with the same settings, seed and pipeline give the same network."""
 
     data: Path
     """A directory with two image folders: train/CLASS/ and val/CLASS/."""

@@ -15,9 +15,9 @@ PIPELINES = {
 
 
 def summarise(runs: list[dict], half_width: float) -> dict:
-    """Return mean and deviation by pipeline, and paired differences of Foreload's, over seeds that all ran.
+    """Return mean and deviation by pipeline, and paired differences of Foreload's, over seeds that all pipelines ran.
 
-    An interval decides whose half-width, in percentage points, is at most `half_width`.
+    An interval is narrow enough to decide if its half-width, in percentage points, is at most `half_width`.
     """
     of = {name: {run["seed"]: run for run in runs if run["pipeline"] == name} for name in PIPELINES}
     seeds = sorted(set.intersection(*(set(by_seed) for by_seed in of.values())))

@@ -1,8 +1,7 @@
-"""Does training runs for `run.py`: a request comes as a line of JSON, (settings, pipeline, seed), and so does the
-answer.
+"""Does training runs for `run.py`: a request is a line of JSON with (settings, pipeline, seed), and so is the response.
 
-The seed decides the network's first weights, which are the same for every pipeline, and the order and crops, which each
-pipeline draws in its own way.
+The seed determines the network's first weights, which are the same for every pipeline, and the order and crops, which
+each pipeline draws in its own way.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from torchvision.datasets import ImageFolder
 
 def run(settings: Settings, pipeline: str, seed: int) -> dict:
     """Train one network; return accuracies in percent of the validation images, and processor seconds."""
-    # The validation batches are made before a process's first run, so that no run is charged for them.
+    # The validation batches are made before a process's first run, so that their cost does not count for a run.
     validation = pipelines.torchvision_validation(settings)
     started = time.process_time()
     files = ImageFolder(str(settings.data / "train"))

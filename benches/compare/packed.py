@@ -1,7 +1,8 @@
 """Times Foreload on packed shards, itself on the JPEGs, DALI, torchvision.io and FFCV.
 
-Same photographs, output and cores, in alternating rounds of one run, with reading, batching and hand-off; then what
-packing and rebuilding the files cost, and the bytes on disk. The aims of the packed format are below the table.
+All use the same photographs, output and cores, in alternating rounds of one run, including reading, batching and
+hand-off. Then it measures the cost of packing and of rebuilding the files, and the bytes on disk. The aims of the
+packed format are below the table.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Line(Entrant):
     """How a line of the table is measured."""
 
     is_packed: bool = False
-    """Whether it reads the packed shards and not the JPEGs."""
+    """Whether it reads the packed shards instead of the JPEGs."""
     level: str | None = None
     """The vector instructions that it may use (FORELOAD_SIMD); None for all that the processor has."""
 
@@ -110,7 +111,7 @@ def measure_dataset(data: Path, packed: Path, vbmi2: bool, chosen: argparse.Name
 
 
 def has_vbmi2(machine: dict) -> bool:
-    """Whether the processor has the instructions that expand packed images fastest, and they may be used."""
+    """Whether the processor has the instructions that expand packed images fastest, and may use them."""
     return "avx512_vbmi2" in machine["simd"] and os.environ.get("FORELOAD_SIMD") not in ("portable", "avx2")
 
 
@@ -168,7 +169,7 @@ def summarise(standings: dict[str, Standing], sizes: dict[str, int], vbmi2: bool
     both = "files-packed" in cpu and "files-jpeg" in cpu
     return {
         "entrants": entries,
-        # The CPU time to rebuild a file, beyond that to read one.
+        # The CPU time to rebuild a file, in addition to reading it.
         "rebuilding_ms": cpu["files-packed"] - cpu["files-jpeg"] if both else None,
         "aims": [
             {"what": what, "asked": str(aim), "measured": value, "met": aim.met(value)}
@@ -216,7 +217,7 @@ def row(of: str, entry: dict, sizes: dict[str, int]) -> list[str]:
 
 
 def main() -> int:
-    """Install, pack, measure, report; return 1 when Foreload failed, or missed an aim that was required."""
+    """Install, pack, measure, report; return 1 if Foreload failed, or missed a required aim."""
     chosen = parse_arguments()
     rounds.use_cores(chosen.threads)
     asked = options.settings(chosen, "rounds seconds epochs_before warmup batch_size threads")
@@ -224,7 +225,7 @@ def main() -> int:
     result = {"benchmark": "compare-packed", "machine": report.machine(), "settings": asked, "datasets": []}
     for position, data in enumerate(chosen.data):
         packed = chosen.packed[position] if chosen.packed else data.parent / f"{data.name}-packed"
-        # What an earlier run packed of it stays; a copy of other files is an error.
+        # The result of an earlier run is reused; packed shards of other files are an error.
         command = [chosen.foreload_python.parent / "foreload", "pack", data, packed]
         subprocess.run([str(word) for word in command], check=True, stdout=sys.stderr)
         vbmi2 = has_vbmi2(result["machine"])

@@ -1,4 +1,4 @@
-"""Draws the comparison as bars: images a second of each loader, with the range of its rounds."""
+"""Draws the comparison as bars: images per second of each loader, with the range of its rounds."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Makes a dataset of real photographs for the comparison: crops of photographs, downscaled and encoded again.
 
 It takes a folder of photographs (any format Pillow reads, the larger the better) and writes one class folder per
-photograph. Only a crop, a Lanczos downscale and libjpeg-turbo's encoder are between photograph and sample, so that
-content and encoder differ from those of `foreload synth`. Sizes are about ImageNet's.
+photograph. Between photograph and sample there are only a crop, a Lanczos downscale and libjpeg-turbo's encoder, so
+that content and encoder differ from those of `foreload synth`. Sizes are about ImageNet's.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from PIL import Image
 
 SUFFIXES = {".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff"}
-# Width, height and how often: most of ImageNet's photographs are 500 wide and 375 high, or the other way round.
+# Width, height and frequency: most of ImageNet's photographs are 500 wide and 375 high, or the other way round.
 SIZES = {
     (500, 375): 50,
     (375, 500): 15,
@@ -29,7 +29,8 @@ SIZES = {
     (640, 480): 5,
     (400, 300): 5,
 }
-# The best is the likeliest: the median of ImageNet's files is 4.5 bits a pixel, which takes a fine quantisation.
+# The best quality is the likeliest: the median of ImageNet's files is 4.5 bits per pixel, which takes fine
+# quantisation.
 QUALITIES = (85, 96)
 SHARE_OF_420 = 0.9
 SMALLEST_SIDE = 200
@@ -53,7 +54,7 @@ def sample(photograph: Image.Image, rng: random.Random) -> tuple[Image.Image, di
     fit = min(1.0, photograph.width / size[0], photograph.height / size[1])
     width, height = int(size[0] * fit), int(size[1] * fit)
     most = min(photograph.width / width, photograph.height / height)
-    # The crop is from half of the largest possible size up to all of it, as a photograph is usually shown.
+    # The crop is between half of the largest possible size and all of it, like a typical view of a photograph.
     factor = math.exp(rng.uniform(math.log(max(1.0, most / 2)), math.log(most)))
     wide, high = min(int(width * factor), photograph.width), min(int(height * factor), photograph.height)
     x, y = rng.randint(0, photograph.width - wide), rng.randint(0, photograph.height - high)

@@ -1,7 +1,7 @@
-"""Times Foreload with the loaders a user would pick instead: same files, output and cores, in one run.
+"""Times Foreload and the loaders that a user might choose instead: same files, output and cores, in one run.
 
 The table gives medians of alternating rounds with their range. Every peer has its own environment, installed on first
-use; one that cannot be installed or fails stays in the table with its reason.
+use; a peer that cannot be installed or fails stays in the table with the reason.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from harness.environments import Unavailable
 from harness.rounds import COMPARED, Entrant, Program, Standing
 
 MEMORY_TARGET = 300e6
-"""The most bytes of Foreload's peak, which must also be below that of every peer."""
+"""The limit of Foreload's peak memory in bytes, which must also be below that of every peer."""
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,12 @@ class Peer(Entrant):
     """One line of the table; `sharded` peers read the tar shards."""
 
     equal: bool = True
-    """Whether it does the same work at the same quality: antialiased resize of the source files."""
+    """Whether it does the same work with the same quality: antialiased resize of the source files."""
     aim: Aim | None = None
-    """For Foreload alone: the ratio of the CPU time of the best equal peer to ours."""
+    """Only for Foreload: the ratio of the CPU time of the best equal peer to Foreload's."""
 
     def program(self, data: Path, chosen: argparse.Namespace, *more: object) -> Program:
-        """Return how it runs; Foreload's torch dataset finds torch in the environment of that name."""
+        """Return the program to run; Foreload's torch dataset finds torch in the environment of that name."""
         made = super().program(data, chosen, *more)
         if not self.environment and "torch" in self.variant:
             environments.ensure("torch", chosen.envs)
@@ -196,7 +196,7 @@ def row(entry: dict) -> list[str]:
 
 
 def main() -> int:
-    """Install, measure, report; return 1 when Foreload failed, or missed a target that was required."""
+    """Install, measure, report; return 1 if Foreload failed, or missed a required target."""
     chosen = parse_arguments()
     rounds.use_cores(chosen.threads)
     asked = options.settings(chosen, "rounds epochs epochs_before warmup batch_size image_size threads")

@@ -23,7 +23,7 @@ LOADERS = {
         "reader.data_loader_sampler": "index",
     },
 }
-"""What each loader sets in a workload's YAML."""
+"""The settings of each loader in a workload's YAML."""
 
 
 def command(
@@ -57,7 +57,7 @@ def measure(workload: str, loader: str, output: Path, ranks: int, settings: dict
     words = command(workload, output, ranks, LOADERS[loader] | settings)
     report.log(f"{workload}, {loader}: {shlex.join(words[-len(settings) :])}")
     said = run(words)
-    # If DLIO does not find the class it was given it silently takes its own loader.
+    # If DLIO does not find the given class, it silently uses its own loader.
     if ("custom data loader class ForeloadDataLoader" in said) != (loader == "foreload"):
         raise Unavailable(f"{loader}: DLIO ran another loader")
     metric = json.loads((output / "summary.json").read_text())["metric"]

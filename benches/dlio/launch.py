@@ -1,8 +1,8 @@
-"""Starts DLIO without two things that its results do not need.
+"""Starts DLIO without two costs that do not affect its results.
 
 - It imports TensorFlow for a profiler that is not used here.
-- For each sample its reader makes a text of the whole list of files for a log that is not written: milliseconds, with
-  thousands of files, and so the most its own loader does. `FORELOAD_DLIO_AS_IT_IS=1` leaves that as it is.
+- For each sample its reader formats the whole list of files for a log message that is not written. With thousands of
+  files this takes milliseconds, most of its own loader's work. `FORELOAD_DLIO_AS_IT_IS=1` leaves this unchanged.
 """
 
 import importlib.util
@@ -20,7 +20,7 @@ from dlio_benchmark.utils.config import ConfigArguments
 
 
 class Files(dict):
-    """A list of files whose text is short."""
+    """A list of files with a short text form."""
 
     def __repr__(self) -> str:
         return f"{len(self)} files"

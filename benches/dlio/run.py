@@ -1,7 +1,7 @@
 """DLIO's accelerator utilisation by epoch: its own PyTorch loader and Foreload, from slow storage and from the drive.
 
-The slow storage is a view of the data through FUSE (`tests/slow-fs`), which bypasses the page cache. On the drive the
-pages of the data, and of the cache in any case, are dropped all the time, so that no epoch is served from memory.
+The slow storage is a view of the data through FUSE (`tests/slow-fs`), which bypasses the page cache. On the drive, the
+pages of the data are dropped all the time (and always those of the cache), so that no epoch is served from memory.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def run_case(case: Case, workload: str, folder: Path, chosen: argparse.Namespace
 
 
 def run_workload(workload: str, chosen: argparse.Namespace) -> dict:
-    """Run all lines of a workload; one that fails has the reason instead of figures."""
+    """Run all lines of a workload; a line that fails has the reason instead of figures."""
     folder = make_data(workload, chosen.data)
     files = [path for path in (folder / "train").iterdir() if path.is_file()]
     cases = {}
@@ -110,12 +110,12 @@ def run_workload(workload: str, chosen: argparse.Namespace) -> dict:
 
 
 def check(result: dict) -> list[dict]:
-    """Whether the target is reached: Foreload with a cache, from the second epoch on, well above the stock loader."""
+    """Check the target: from the second epoch on, Foreload with a cache is well above DLIO's own loader."""
     found = result["workloads"].get(TARGETED)
     if found is None:
         return []
     stock, cached = (found["cases"][CASES[place].name].get("au", [])[1:] for place in (0, 2))
-    # A run that failed has no figure, and nan meets no target.
+    # A run that failed has no figure; nan meets no target.
     most, least = max(stock, default=nan), min(cached, default=nan)
     text = f"{least:.1f} % at least from the second epoch on, from slow storage with a cache"
     beside = f"DLIO's own loader {most:.1f} % at most, must be {MARGIN:.0f} points below"
@@ -131,7 +131,9 @@ def versions() -> dict[str, str]:
 
 
 def slow_storage(case: dict, found: dict, epochs: int) -> list[str]:
-    """Return the share of the bytes that left the slow storage in an average epoch, and its requests a sample."""
+    """Return the share of the bytes that were read from the slow storage in an average epoch, and its requests per
+    sample.
+    """
     counters = case["slow_storage"]
     if not counters:
         return ["-", "-"]

@@ -131,7 +131,7 @@ def spdl(views: Views, size: int) -> Images:
 
 
 def ffcv(views: Views, size: int) -> Images:
-    """FFCV's decoder and area resize on the original file; the loader itself encodes files anew first."""
+    """FFCV's decoder and area resize on the original file; the real loader first re-encodes files."""
     from ffcv.libffcv import imdecode, resize_crop
     from PIL import Image
 
@@ -183,7 +183,7 @@ def box_of(view: dict) -> tuple[int, int, int, int]:
 
 
 def flipped(image: np.ndarray, view: dict) -> np.ndarray:
-    """Mirror left to right where the view says so."""
+    """Mirror left to right if the view says so."""
     return image[:, ::-1] if view["flip"] else image
 
 

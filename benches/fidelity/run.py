@@ -1,7 +1,7 @@
-"""Measures how near to Pillow's pixels each loader comes, on the same boxes of the same files.
+"""Measures how close each loader comes to Pillow's pixels, for the same boxes of the same files.
 
 The reference: Pillow decodes, crops, resizes with its antialiased bilinear filter and flips, in 8 bits. Foreload draws
-the boxes (or, without Foreload, a seeded generator of the same distribution); every other method is given them.
+the boxes (or, without Foreload, a seeded generator with the same distribution); every other method gets these boxes.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def draw_views(paths: list[str], count: int, seed: int, python: Path) -> list[dict]:
-    """Draw boxes as RandomResizedCrop does, when Foreload is not there to draw its own."""
+    """Draw boxes as RandomResizedCrop does, if Foreload is not there to draw them."""
     samples = [index * len(paths) // count for index in range(count)]
     program = (
         "import json, sys\nfrom PIL import Image\n"
@@ -157,7 +157,7 @@ def row(entry: dict) -> list[str]:
 
 
 def main() -> int:
-    """Measure and report; return 1 when Foreload failed, or missed a target that was required."""
+    """Measure and report; return 1 if Foreload failed, or missed a required target."""
     chosen = parse_arguments()
     datasets.ensure_known(chosen.data, chosen.foreload_python.parent / "foreload")
     result = {"benchmark": "fidelity", "machine": report.machine(), "data": chosen.data.name}

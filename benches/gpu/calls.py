@@ -1,4 +1,4 @@
-"""Runs commands of the kit: their output goes to the log as it comes, and each has a time limit."""
+"""Runs commands of the kit: their output goes to the log at once, and each has a time limit."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 GRACE = 8.0
-"""The seconds between asking a command to end (SIGINT: it reports what it knows) and ending it with its children."""
+"""The seconds between asking a command to end (SIGINT: it reports its results so far) and killing it with its children.
+"""
 DRAIN = 10.0
-"""The seconds in which the output of an ended command must be read to its end."""
+"""The time in seconds for reading the remaining output of an ended command."""
 OVERDUE = 124
 """The exit code of a command that did not end within its time."""
 
@@ -22,7 +23,7 @@ def call(
     words: list[str], seconds: float, environment: Mapping[str, str], folder: Path, say: Callable[[str], None]
 ) -> tuple[int, str]:
     """Run a command and its children for at most `seconds`; return exit code and output, also given to `say`."""
-    # A process that a shell began in the background ignores SIGINT, and so would its children.
+    # A background process of a shell ignores SIGINT, and so would its children.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen(
@@ -54,10 +55,10 @@ def call(
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(GRACE)
     finally:
-        # Processes that it left behind would take part in the next measurement.
+        # Leftover processes would affect the next measurement.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        # A process that a driver holds does not even end so; it must not hold the others.
+        # A process that hangs in a driver does not end even then; the others must not wait for it.
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(GRACE)
     listener.join(DRAIN)

@@ -9,9 +9,9 @@ from harness import aims, report
 from harness.aims import at_least, at_most, median
 
 SPEED = at_least(1.2)
-"""Images/s in those of the best of DALI and torchvision on CUDA, for the same output."""
+"""Images/s as a multiple of the best of DALI and torchvision on CUDA, for the same output."""
 CPU = at_most(0.5)
-"""Host CPU time per image in that of the same peer."""
+"""Host CPU time per image as a share of the same peer's."""
 IDLE = at_most(0.05)
 """The share of a step in which the device waits for the next batch."""
 RIVALS = ("dali", "torchvision")
@@ -19,7 +19,7 @@ DECODED = "gpu_decoded_"
 """The prefix of the counters of Foreload's decoding backends."""
 BACKENDS = ("cuda_packed", "cuda_indexed", "hardware", "cuda_batched", "cuda", "cpu")
 NAMED = 6
-"""The number of threads that a line on CPU time names."""
+"""The number of threads that a line about CPU time names."""
 STAGES = ("copy", "decode", "augment", "idle")
 
 
@@ -115,7 +115,7 @@ def on_gpu(rounds: list[dict], mean_bytes: float) -> dict:
 
 
 def compare_with(entry: dict, rivals: dict[str, dict], targeted: bool) -> None:
-    """Add the ratios to the fastest rival, and to the one that takes the least CPU."""
+    """Add the ratios to the fastest rival, and to the rival with the least CPU time."""
     rate, cpu = (
         {name: median(rival, key) for name, rival in rivals.items()}
         for key in ("images_per_s", "cpu_seconds_per_1000")
@@ -177,7 +177,9 @@ def threads_line(threads: dict[str, float]) -> str:
 
 
 def points_table(peers: dict[str, dict]) -> str:
-    """Return all measurements as points of images/s against CPU time; those that none beats in both are marked."""
+    """Return all measurements as points of images/s against CPU time; points that no other point beats in both are
+    marked.
+    """
     points = []
     for entry in peers.values():
         if "images_per_s" in entry:
@@ -204,7 +206,7 @@ def points_table(peers: dict[str, dict]) -> str:
 
 
 def backend_lines(peers: dict[str, dict]) -> list[str]:
-    """Return a verdict on each of Foreload's backends alone, beside the fastest rival of its data type."""
+    """Return a verdict on each single backend of Foreload, compared with the fastest rival of its data type."""
     lines = []
     for entry in peers.values():
         best = peers.get(entry.get("best_peer", ""))

@@ -5,9 +5,9 @@
     run.sh tests parity --out more            some of them
 
 No part stops the next one. The exit code is 0 only if all passed: skipped tests, missed limits and targets count as
-failures. `results.json`, `results.md` and `log.txt` are brought up to date after every part; the probe, parity and
-stress add `probe.jsonl`, `parity.jsonl` and `stress.jsonl`, a line for each thing as soon as it is known; the benchmark
-adds `bench.json` and `bench.md`, written anew after each of its measurements. Nothing is fetched.
+failures. `results.json`, `results.md` and `log.txt` are updated after every part. The probe, parity and stress write
+`probe.jsonl`, `parity.jsonl` and `stress.jsonl`, with a line for each result at once. The benchmark writes `bench.json`
+and `bench.md`, again after each of its measurements. Nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from probing.answers import unanswered
 
 KIT = report.ROOT
 SPARE = 15.0
-"""The seconds at the end in which results are still written."""
+"""The time at the end, in seconds, for writing results."""
 IMAGES = 4000
 NEEDED = {"numpy": "numpy", "PIL": "pillow", "pytest": "pytest"}
-"""The modules that the parts import beside Foreload and torch: the machine has them, or the kit brings them."""
+"""The modules that the parts import in addition to Foreload and torch: the machine or the kit has them."""
 NO_DEVICE = 2
-"""The exit code of the scripts where there is no GPU."""
+"""The exit code of the scripts if there is no GPU."""
 REHEARSED = "test_streams or test_unused_capsules"
-"""The tests of a rehearsal, which shows that some are found, run side by side and are counted."""
+"""The tests of a rehearsal. They only show that tests are found, run in parallel and are counted."""
 
 
 @dataclass
@@ -56,7 +56,7 @@ class Outcome:
 
 
 class Run:
-    """What the parts share: where things lie, the log, and when they must end."""
+    """The common state of the parts: paths, the log, and the time limit."""
 
     def __init__(self, chosen: argparse.Namespace) -> None:
         chosen.out.mkdir(parents=True, exist_ok=True)
@@ -98,7 +98,7 @@ class Run:
     def script(
         self, name: str, *arguments: object, seconds: float, output: Path | None = None
     ) -> tuple[int, str, dict]:
-        """Run one of the scripts beside this one; return its exit code, its Markdown and its JSON."""
+        """Run one of the scripts in this folder; return its exit code, its Markdown and its JSON."""
         output = output or self.scratch / name
         script = KIT / "benches" / "gpu" / f"{name}.py"
         command = (sys.executable, script, *arguments, "--output", output)
@@ -114,12 +114,12 @@ class Run:
 
 
 def read_json(path: Path) -> dict:
-    """Return what a file holds; nothing when it is not there."""
+    """Return the content of a file; empty if it does not exist."""
     return json.loads(path.read_text()) if path.is_file() else {}
 
 
 def install(run: Run, seconds: float) -> Outcome:
-    """Put the wheels into a folder that comes first on the path; nothing else on the machine changes."""
+    """Put the wheels into a folder that comes first on the path; nothing else on the machine is changed."""
     wheels = sorted((KIT / "wheels").glob("*.whl"))
     if run.recording and not wheels:
         return Outcome([], "no wheels: Foreload as this Python finds it")
@@ -135,7 +135,7 @@ def install(run: Run, seconds: float) -> Outcome:
 
 
 def probe(run: Run, seconds: float) -> Outcome:
-    """Ask nvJPEG and the driver without Foreload. Their answers are no verdict, but silence is a failure."""
+    """Query nvJPEG and the driver without Foreload. Any answer is accepted, but no answer is a failure."""
     arguments = ["--lines", run.out / "probe.jsonl", "--seconds", f"{seconds - 10:.0f}"]
     if (KIT / "images").is_dir():
         arguments += ["--images", KIT / "images"]
@@ -149,7 +149,7 @@ def probe(run: Run, seconds: float) -> Outcome:
 
 
 def doctor(run: Run, seconds: float) -> Outcome:
-    """Run `foreload doctor`, which tells what Foreload finds on this machine."""
+    """Run `foreload doctor`, which reports what Foreload finds on this machine."""
     code, said = run.call(sys.executable, "-m", "foreload", "doctor", seconds=seconds)
     _, facts = run.call(sys.executable, "-m", "foreload", "doctor", "--json", seconds=seconds)
     if code:
@@ -168,8 +168,8 @@ def tests(run: Run, seconds: float) -> Outcome:
     if importlib.util.find_spec("xdist"):
         command += ["-n", "4"]
     if importlib.util.find_spec("pytest_timeout"):
-        # The limit is kept by a thread, since a signal would wait for a library that hangs. It ends a process, which
-        # xdist replaces.
+        # A thread enforces the limit, because a signal would wait for a library that hangs. The thread ends a process,
+        # which xdist replaces.
         command += ["--timeout", "100", "--timeout-method", "thread"]
     required = "1"
     if run.recording:
@@ -207,7 +207,7 @@ def parity(run: Run, seconds: float) -> Outcome:
         for line in data.get("lines", [])
         if line["problem"]
     ]
-    # The script is overdue or was ended by a signal; its output still has what it compared until then.
+    # The script took too long or was ended by a signal; its output still has the comparisons until then.
     broken += [failed("parity", code, text, seconds)] if code not in (0, 1) or (code and not broken) else []
     return Outcome(broken, text, data)
 
@@ -228,7 +228,7 @@ def stress(run: Run, seconds: float) -> Outcome:
     script = KIT / "benches" / "gpu" / "stress.py"
     few = ("--batches", "200", "--seconds", "600", "--seed", "1", "--no-limits")
     rest = seconds - (time.monotonic() - began) - calls.GRACE
-    # Calls that answer with an error are part of Foreload's questions to the driver, which it checks itself.
+    # Calls that return an error are part of Foreload's queries to the driver, and Foreload checks them itself.
     checked = ("--tool", "memcheck", "--report-api-errors", "no", "--error-exitcode", "9")
     code, said = run.call(sanitizer, *checked, sys.executable, script, *few, seconds=rest)
     if "not supported" in said or "Unable to" in said:
@@ -243,7 +243,7 @@ def stress(run: Run, seconds: float) -> Outcome:
 
 
 def bench(run: Run, seconds: float) -> Outcome:
-    """Compare with the other loaders, on as many ImageNet-like files as this machine can make."""
+    """Compare with the other loaders, on as many ImageNet-like files as this machine can make in time."""
     began = time.monotonic()
     arguments: list[object] = ["--require-targets"]
     count = IMAGES
@@ -251,7 +251,7 @@ def bench(run: Run, seconds: float) -> Outcome:
         count, arguments = 24, [*arguments, "--recorded", run.recording, "--rounds", "2", "--seconds", "0.1"]
         arguments += ["--train-seconds", "0.1"]
     else:
-        # Before images are made: is there anything to measure?
+        # Before making images, check that there is a GPU to measure.
         code, said = run.call(sys.executable, "-c", "import torch; torch.cuda.init()", seconds=60)
         if code:
             return Outcome([f"no GPU that torch can use: {last_line(said)}"])
@@ -336,7 +336,7 @@ def parse_arguments() -> argparse.Namespace:
 
 def main() -> int:
     chosen = parse_arguments()
-    # If the kit is ended by a signal it still writes what is known.
+    # If the kit is ended by a signal it still writes its results so far.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     run, outcomes = Run(chosen), {}
     try:

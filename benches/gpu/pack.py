@@ -1,10 +1,11 @@
-"""Packs the GPU kit: what a machine with a GPU, Python and torch, but without network and Rust, needs to test a build.
+"""Packs the GPU kit: everything that a machine with a GPU, Python and torch, but without network and Rust, needs to
+test a build.
 
     .venv/bin/python benches/gpu/pack.py gpu-kit            the wheel, nvJPEG, test images, tests and benchmarks
     .venv/bin/python benches/gpu/pack.py gpu-kit --dali     DALI in pieces, for those who can carry more
 
-The wheel is built against an old glibc (manylinux_2_28) with PyPI's zig; `--native` builds for this system alone. The
-kit may not be larger than LIMIT; its sizes are printed and kept in MANIFEST.json.
+The wheel is built against an old glibc (manylinux_2_28) with PyPI's zig; `--native` builds only for this system. The
+kit must not be larger than LIMIT; its sizes are printed and stored in MANIFEST.json.
 """
 
 from __future__ import annotations
@@ -31,11 +32,13 @@ PYTHON_THERE = "3.12"
 PLATFORMS = [f"manylinux{tag}_x86_64" for tag in ("_2_28", "_2_27", "_2_17", "2014", "1")]
 NVJPEG = "nvidia-nvjpeg==13.3.2.43"
 DALI = ("nvidia-dali-cuda130==2.2.0",)
-"""The last version that brings nvImageCodec 0.8. DALI 2.3 and 2.4 want 0.9, which fails or crashes where it decodes
-parts of images on H100 and A100 (nvImageCodec issue 55)."""
+"""The last version that brings nvImageCodec 0.8. DALI 2.3 and 2.4 need 0.9, which fails or crashes when it decodes
+parts of images on H100 and A100 (nvImageCodec issue 55).
+"""
 HAS_ALREADY = {"numpy", "packaging", "six", "pyyaml", "typing_extensions"}
-"""Packages that DALI needs and every machine with torch has. nvJPEG is not among them, although the kit has it:
-nvImageCodec looks for it only beside itself, and without it silently decodes on the CPU."""
+"""Packages that DALI needs and that every machine with torch has. nvJPEG is not among them, although the kit has it:
+nvImageCodec looks for nvJPEG only in its own folder, and without it silently decodes on the CPU.
+"""
 SCRIPTS = ("benches/gpu", "benches/harness", "cuda/kernels")
 TESTS = ("tests/gpu",)
 LICENCES = ("LICENSE-APACHE", "LICENSE-MIT")
@@ -99,7 +102,7 @@ def size_of(path: Path) -> int:
 
 
 def pack(folder: Path, wheel: Path | None, native: bool, also: list[str]) -> None:
-    """Make the kit itself; what lay in the folder before is removed, but for DALI's pieces."""
+    """Make the kit itself; earlier contents of the folder are removed, except DALI's pieces."""
     for old in folder.iterdir() if folder.is_dir() else ():
         if old.name != "dali":
             shutil.rmtree(old) if old.is_dir() else old.unlink()
@@ -143,7 +146,7 @@ def pack_dali(folder: Path) -> None:
 
 
 def split(wheels: list[Path], folder: Path, piece: int) -> int:
-    """Write wheels as one archive in pieces of `size` bytes, beside the script that joins them; count them."""
+    """Write wheels as one archive in pieces of `piece` bytes, with the script that joins them; return their number."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     count = 0

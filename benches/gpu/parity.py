@@ -1,7 +1,7 @@
-"""Measures how near batches made on a GPU come to the CPU's: the same crops, backend by backend.
+"""Measures how close batches made on a GPU come to the CPU's: the same crops, backend by backend.
 
-Differences are in grey levels before normalisation. Where the pixels come from the CPU's decoders, the rest must give
-exactly the same bits. It needs a driver, but no torch.
+Differences are in grey levels before normalisation. If the CPU's decoders made the pixels, the rest must give exactly
+the same bits. It needs a driver, but no torch.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ RECIPES = {
     "RandAugment": [T.RandAugment(3, 15, interpolation="bilinear")],
     "AugMix": [T.AugMix()],
 }
-"""What is done to the pixels of crops, all levels, by name."""
+"""The operations on the pixels of crops, on all levels, by name."""
 NO_BACKEND = "this build has no such backend"
 
 
@@ -126,7 +126,8 @@ def compared(chosen: argparse.Namespace, scratch: Path) -> Iterator[dict]:
                 expected, _ = epoch(root, "cpu", **settings)
                 for backend in BACKENDS:
                     yield {"files": files, **compare(root, backend, expected, settings, **settings)}
-        # Operations on pixels may make much of a level's difference, so that only the bits of the same planes tell.
+        # Operations on pixels may amplify a difference of one level, so only equal bits from the same planes are
+        # conclusive.
         for name, transforms in RECIPES.items():
             crop = T.RandomResizedCrop(32 if chosen.short else chosen.image_size)
             settings = {"transforms": [crop, *transforms], "batch_size": size}
@@ -136,7 +137,7 @@ def compared(chosen: argparse.Namespace, scratch: Path) -> Iterator[dict]:
 
 
 def main() -> int:
-    """Compare and print; return 1 when a limit is broken, 2 without a GPU."""
+    """Compare and print; return 1 if a limit is exceeded, 2 without a GPU."""
     parser = options.parser(__doc__, data=None, targets=False)
     parser.add_argument("--data", type=Path, help="a folder of photographs, beside small files of all kinds")
     parser.add_argument("--image-size", type=int, default=224)

@@ -1,12 +1,11 @@
-"""Asks nvJPEG and the driver directly whether Foreload's assumptions about them hold.
+"""Queries nvJPEG and the driver directly to check Foreload's assumptions about them.
 
     python benches/gpu/probe.py --lines probe.jsonl --images images
 
-Every answer is a line of JSON in the file, written as soon as it is known. Each step has a process of its own: when a
-question ends that process, or does not end, its line says so and the rest is asked by the next process. The most
-important questions come first, cheap ones before expensive ones; deliberate damage comes late. Answers are
-measurements, not tests: the exit code is 0 when every question has one, 1 when some did not end or had no time, 2
-without a GPU.
+Every answer is a line of JSON in the file, written at once. Each step has its own process: if a question ends that
+process, or does not end, its line says so, and the next process asks the remaining questions. The most important
+questions come first, cheap ones before expensive ones; deliberate damage comes late. Answers are measurements, not
+tests: the exit code is 0 if every question has one, 1 if some did not end or had no time, 2 without a GPU.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ from probing.answers import unanswered
 from probing.steps import Context, Step
 
 SETTLE = 25.0
-"""The seconds that a process may take until its first question: imports, pictures, CUDA's start."""
+"""The time limit in seconds until a process's first question: imports, pictures, CUDA's start."""
 LOST = 3
-"""The exit code of a process whose device no longer answers."""
+"""The exit code of a process whose device does not answer any more."""
 
 
 def all_steps(short: bool) -> list[Step]:
@@ -52,7 +51,7 @@ def all_steps(short: bool) -> list[Step]:
 
 
 def child(step: Step, first: int, images: Path | None, short: bool) -> int:
-    """Ask the questions of a step, beginning with one; print a line before and after each."""
+    """Ask the questions of a step from `first` on; print a line before and after each."""
 
     def tell(line: dict) -> None:
         print(json.dumps(line), flush=True)
@@ -80,7 +79,7 @@ def child(step: Step, first: int, images: Path | None, short: bool) -> int:
             tell({"index": index, **cell.known, **found})
             if lost != "ok":
                 os._exit(LOST)
-    # The cost of freeing handles is measured where they are made; here a hanging end would cost the next step's time.
+    # The cost of freeing handles is measured where they are made; here a hang at exit would cost the next step's time.
     sys.stdout.flush()
     os._exit(0)
 
@@ -103,7 +102,7 @@ class Probe:
         print(f"{line['step']}: {line['cell']}: {json.dumps(shown)[:400]}", flush=True)
 
     def left(self) -> float:
-        """Return the seconds until the step must be over."""
+        """Return the seconds until the step must have ended."""
         return self.until - time.monotonic()
 
     def run(self, step: Step) -> None:
@@ -117,20 +116,20 @@ class Probe:
             first = self.run_from(step, first)
 
     def run_from(self, step: Step, first: int) -> int:
-        """Ask the questions beginning with one; return the next one when the process has ended."""
+        """Ask the questions from `first` on; return the next question after the process has ended."""
         command = [sys.executable, sys.argv[0], "--child", step.name, "--first", str(first)]
         command += ["--lines", os.devnull, *(["--short"] if self.chosen.short else [])]
         if self.chosen.images:
             command += ["--images", str(self.chosen.images)]
         with tempfile.TemporaryFile("w+", errors="replace") as said:
-            # The process stays in the probe's own group, so that whatever ends the group leaves nothing behind.
+            # The process stays in the probe's group, so that ending the group leaves no process behind.
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said)
             try:
                 under_way, following, ended = self.listen(process, step, first)
             finally:
                 process.kill()
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    # A process that a driver holds does not even end so; it must not hold the others.
+                    # A process that hangs in a driver does not end even then; the others must not wait for it.
                     process.wait(5)
                 process.stdout.close()
             if under_way is None and ended in ("exit 0", f"exit {LOST}") and following > first:
@@ -140,7 +139,7 @@ class Probe:
             said.seek(0)
             told = " | ".join(line.strip() for line in said.read().splitlines() if line.strip())[-600:]
             if under_way is None:
-                # The process did not come to its first question, and others would not either.
+                # The process did not reach its first question, and other processes would not either.
                 self.write({"step": step.name, "cell": "start", "ended": ended, "said": told})
                 return len(step.cells)
             cell = step.cells[under_way]
@@ -148,7 +147,8 @@ class Probe:
             return under_way + 1
 
     def listen(self, process: subprocess.Popen, step: Step, first: int) -> tuple[int | None, int, str]:
-        """Take lines until the process ends; return the question under way, the next one, and how the process ended."""
+        """Read lines until the process ends; return the unanswered question, the next one, and how the process ended.
+        """
         under_way, following, pending = None, first, b""
         until = time.monotonic() + SETTLE
         with selectors.DefaultSelector() as selector:
@@ -184,7 +184,7 @@ def ending(code: int) -> str:
 
 
 def shortened(value: object) -> object:
-    """Return numbers with no more digits than are significant."""
+    """Return numbers rounded to their significant digits."""
     if isinstance(value, dict):
         return {key: shortened(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
@@ -193,7 +193,7 @@ def shortened(value: object) -> object:
 
 
 def main() -> int:
-    """Ask everything; return 1 when something was left unanswered, 2 without a GPU."""
+    """Ask everything; return 1 if something has no answer, 2 without a GPU."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,9 +1,10 @@
-"""Times Foreload on a GPU beside the loaders a user would pick instead: same files and output, one run, rounds in turn.
+"""Times Foreload on a GPU and the loaders that a user might choose instead: same files and output, one run, alternating
+rounds.
 
-Every peer keeps one process through all rounds (`serve.py`); only the one being timed is asked for batches. After the
-rounds each peer trains a ResNet-50 on its batches, which shows how long the device waits for the next batch. Then some
-are measured with other settings: each is a point of images/s against CPU time. Peers that cannot run stay in the table
-with their reason. The result is written anew after each round and each point.
+Every peer keeps one process through all rounds (`serve.py`), and only one peer is asked for batches at a time. After
+the rounds each peer trains a ResNet-50 on its batches, which shows how long the device waits for the next batch. Then
+some peers are measured with other settings: each gives a point of images/s against CPU time. Peers that cannot run stay
+in the table with the reason. The result is rewritten after each round and each point.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from harness import datasets, options, report
 from standings import PEERS, POINTS, PYTHON, Standing
 
 ROUNDS_SHARE = 0.5
-"""The share of the remaining time for rounds and training, once all loaders run; the rest is for other settings."""
+"""The share of the remaining time for rounds and training, after all loaders run; the rest is for other settings."""
 POINT_LIMIT = 40
-"""The seconds that a loader may take to begin anew with other settings."""
+"""The time limit in seconds for a loader to restart with other settings."""
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -75,7 +76,7 @@ def recorded_facts(recording: Path) -> dict:
 
 
 def tune(standing: Standing, known: dict[str, str]) -> None:
-    """Let a peer find its best setting, once for each program and variant (`known`)."""
+    """Make a peer find its best setting, once per program and variant (`known`)."""
     peer = PEERS[standing.name]
     kind = f"{peer.program} {peer.variant}"
     standing.tuned = standing.ask({"do": "tune", "seconds": 1.0, "parts": 4, "only": known.get(kind)}) or {}
@@ -105,7 +106,7 @@ class Comparison:
 
     def measure(self) -> None:
         chosen, standings = self.chosen, self.standings
-        # A training step takes float16 or float32 alike, so one of them is enough.
+        # A training step takes equally long with float16 and float32, so one of them is enough.
         trained = [standing for standing in standings if PEERS[standing.name].dtype == "f16"]
         reserve = len(trained) * (2 * chosen.train_seconds + 4) if chosen.train_seconds else 0
         turn = len(standings) * (chosen.seconds + 3)
@@ -125,7 +126,7 @@ class Comparison:
                 self.keep()
 
     def points(self) -> None:
-        """Measure other settings, one after another, as far as time allows."""
+        """Measure other settings, one after another, while time allows."""
         by_name = {standing.name: standing for standing in self.standings}
         for point in POINTS:
             standing = by_name.get(point.peer)
@@ -166,7 +167,7 @@ def told(answer: dict) -> str:
 
 
 def main() -> int:
-    """Measure and report; return 1 when Foreload failed, or missed a target that was required; 2 without a GPU."""
+    """Measure and report; return 1 if Foreload failed, or missed a required target; 2 without a GPU."""
     chosen, began = parse_arguments(), time.monotonic()
     try:
         gpu = recorded_facts(chosen.recorded) if chosen.recorded else device_facts()

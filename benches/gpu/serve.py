@@ -1,17 +1,17 @@
-"""What the loaders of the GPU comparison share: a process that keeps one loader and times it when asked.
+"""The common code of the loaders of the GPU comparison: a process that keeps one loader and times it on request.
 
-A peer program gives `open_feed(options, setting)`, which returns a `Feed`: an endless run of batches in device memory.
-`serve` answers one JSON line on stdout to each JSON line on stdin:
+A peer program provides `open_feed(options, setting)`, which returns a `Feed`: an endless sequence of batches in device
+memory. `serve` answers each JSON line on stdin with one JSON line on stdout:
 
     {"do": "tune", "seconds": 1}    tries the peer's settings, keeps the fastest
     {"do": "feed", "seconds": 3}    takes batches as fast as they come
     {"do": "train", "seconds": 5}   trains a ResNet-50 on them
     {"do": "point", "seconds": 2, "threads": 4}   as feed, with other settings from here on
 
-A process lives through all rounds, so that no round pays for imports, worker processes or CUDA contexts. Before the
-clock starts, as many batches are thrown away as may have been waiting: loaders fill their queues while they are not
-asked. CPU time is that of the process and all its descendants while the clock runs; the time of its threads is told
-apart by their names.
+A process runs through all rounds, so that no round pays for imports, worker processes or CUDA contexts. Before the
+clock starts, as many batches are thrown away as can be queued, because loaders fill their queues while they are idle.
+CPU time is that of the process and all its descendants while the clock runs; the time of its threads is reported by
+their names.
 """
 
 from __future__ import annotations
@@ -34,9 +34,11 @@ from harness.accounting import thread_cpu_seconds, tree_cpu_seconds
 DEVICE = "cuda"
 DTYPES = {"f16": torch.float16, "f32": torch.float32}
 IN_FLIGHT = 2
-"""The steps that the host may be ahead of the device, as in a training loop that never looks at its loss."""
+"""The steps that the host may be ahead of the device, as in a training loop that never reads its loss."""
 EPOCHS = 100
-"""The passes over the files in an epoch here: with some thousand images its end would be a fifth of the time."""
+"""The passes over the files per epoch here: with some thousand images, the end of a single pass would take a fifth of
+the time.
+"""
 CHECKED = 4
 """The number of batches whose values are described."""
 
@@ -46,7 +48,7 @@ class Options:
     """The options of a peer."""
 
     data: Path
-    """An image folder with one sub-folder a class."""
+    """An image folder with one sub-folder per class."""
     batch_size: int
     image_size: int
     threads: int
@@ -68,18 +70,18 @@ Batch = tuple[torch.Tensor, torch.Tensor]
 
 
 class Feed:
-    """An endless run of (images, labels) on the device. A peer fills in `batches`."""
+    """An endless sequence of (images, labels) on the device. A peer implements `batches`."""
 
     ready = 2
-    """The number of batches that may wait when nobody takes any."""
+    """The number of batches that can be queued while none is taken."""
     note = ""
-    """A note for readers of the result on how it works here."""
+    """A note for readers of the result about this loader."""
 
     def batches(self) -> Iterator[Batch]:
         raise NotImplementedError
 
     def counters(self) -> dict[str, float]:
-        """Return what the loader counted since it was opened; differences are reported."""
+        """Return the loader's counters since it was opened; differences are reported."""
         return {}
 
     def facts(self) -> dict[str, object]:
@@ -106,7 +108,7 @@ class Server:
 
     def open(self, setting: object) -> None:
         if self.feed:
-            # It is None meanwhile: a loader that cannot be opened must not be closed twice.
+            # The feed is None meanwhile: a loader that cannot be opened must not be closed twice.
             self.run, closed, self.feed = iter(()), self.feed, None
             closed.close()
         self.feed = self.open_feed(self.options, setting)
@@ -114,7 +116,7 @@ class Server:
         self.setting = setting
 
     def consume(self, batch: Batch) -> int:
-        """Read some of a batch on the device, without waiting for it; returns its images."""
+        """Read some of a batch on the device, without waiting for it; return its number of images."""
         images, labels = batch
         self.sink += images[:, :, ::32, ::32].sum(dtype=torch.float32) + labels.sum()
         done = torch.cuda.Event(blocking=True)
@@ -143,7 +145,7 @@ class Server:
         return result | {"counters": counters, "threads": {k: v for k, v in by_thread.items() if v > 0}}
 
     def feed_for(self, seconds: float) -> dict:
-        """Take batches as fast as they come, once the queues are as full as they will be in the end."""
+        """Take batches as fast as they come, after the queues are in their steady state."""
         return self.timed(seconds, self.consume, self.feed.ready + IN_FLIGHT)
 
     def describe(self) -> dict:
@@ -179,7 +181,7 @@ class Server:
         return {"setting": str(best), "tried": tried, "note": self.feed.note, **self.describe()}
 
     def point(self, asked: dict) -> dict:
-        """Take batches as fast as they come with other settings; a refused setting is an answer, not the end."""
+        """Take batches as fast as they come with other settings; a refused setting is a valid answer, not the end."""
         given = {name: asked[name] for name in ("threads", "batch_size", "cpu_decode") if asked.get(name)}
         usual = self.options
         os.environ.pop("FORELOAD_GPU_BACKEND", None)
@@ -196,7 +198,7 @@ class Server:
             self.options = usual
 
     def train(self, seconds: float) -> dict:
-        """Train a ResNet-50 on what the loader gives, and on one batch again and again for comparison."""
+        """Train a ResNet-50 on the loader's batches, and on one batch repeatedly for comparison."""
         if self.training is None:
             self.training = Training(self.options)
             self.training.alone(next(self.run))
@@ -219,7 +221,7 @@ class Server:
 
 
 class Training:
-    """A ResNet-50 in mixed precision, and the clock on the device that shows when it had nothing to do."""
+    """A ResNet-50 in mixed precision, and device timers that show when it was idle."""
 
     def __init__(self, options: Options) -> None:
         from torchvision.models import resnet50
@@ -232,7 +234,7 @@ class Training:
         self.alone_seconds = 0.0
 
     def step(self, batch: Batch) -> int:
-        """Do one optimiser step; return the images."""
+        """Do one optimiser step; return the number of images."""
         images, labels = batch
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True, blocking=True)
         begin.record()
@@ -251,7 +253,7 @@ class Training:
         return len(images)
 
     def alone(self, batch: Batch, steps: int = 16) -> None:
-        """Time steps on one batch that is on the device already."""
+        """Time steps on one batch that is already on the device."""
         kept = batch[0].clone(), batch[1].clone()
         for _ in range(8):
             self.step(kept)
@@ -276,7 +278,7 @@ class Training:
 
 
 def mapped(name: str) -> list[str]:
-    """Return libraries of this name that the process has loaded: torchvision brings an nvJPEG of its own."""
+    """Return libraries of this name that the process has loaded: torchvision has its own nvJPEG."""
     files = (line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines())
     return sorted({file for file in files if Path(file).name.startswith(name)})
 
@@ -294,8 +296,8 @@ def parse_options() -> Options:
 
 
 def serve(open_feed: OpenFeed, settings: tuple[object, ...] = (None,)) -> None:
-    """Answer requests until stdin ends; a failure is an answer too, and the last one."""
-    # Libraries may print; their output goes to stderr, since stdout has answers alone.
+    """Answer requests until stdin ends; a failure is reported as the last answer."""
+    # Libraries may print; their output goes to stderr, because stdout has only answers.
     answers = sys.stdout
     sys.stdout = sys.stderr
     options = parse_options()

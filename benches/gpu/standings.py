@@ -17,7 +17,7 @@ from harness.programs import Worker
 HERE = Path(__file__).resolve().parent
 PYTHON = sys.executable
 GRACE = 90
-"""The seconds that a request may take beyond its own: imports, CUDA contexts, first kernels."""
+"""The extra time of a request in seconds: imports, CUDA contexts, first kernels."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,11 @@ PEERS = {
 
 @dataclass(frozen=True)
 class Point:
-    """A peer that is measured once more with other settings; None stands for those of the whole comparison."""
+    """A peer that is measured again with other settings; None stands for those of the whole comparison."""
 
     peer: str
     backend: str | None = None
-    """The backend with which Foreload decodes wherever it can be used."""
+    """The backend with which Foreload decodes, if it can be used."""
     cpu_decode: str | None = None
     """For Foreload: whether the CPU decodes as well."""
     threads: int | None = None
@@ -110,7 +110,7 @@ class Standing:
         self.worker = Worker(command, os.environ | {"PYTHONPATH": path}, logs)
 
     def ask(self, request: dict, limit: float = GRACE) -> dict | None:
-        """Send a request and wait for its answer; a peer that fails or hangs is out."""
+        """Send a request and wait for its answer; a peer that fails or hangs is excluded."""
         if self.failure:
             return None
         try:
@@ -121,7 +121,7 @@ class Standing:
         return self.fail(answer["failure"]) if "failure" in answer else answer
 
     def fail(self, reason: str) -> None:
-        """Take it out of the run."""
+        """Exclude the peer from the run."""
         self.failure = reason.replace(f"{report.ROOT}/", "")
         report.log(f"{self.name}: {self.failure}")
         self.end()
@@ -132,7 +132,7 @@ class Standing:
 
 
 def missing(modules: tuple[str, ...]) -> str | None:
-    """Return the first module that cannot be imported, with the reason; a process of its own tries it."""
+    """Return the first module that cannot be imported, with the reason; this is tested in another process."""
     for module in modules:
         asked = subprocess.run(
             [PYTHON, "-c", f"import {module}"], capture_output=True, text=True, check=False

@@ -1,7 +1,7 @@
 """Thousands of small batches, held and dropped at random: no byte of a held batch may change, no memory may grow.
 
-Consumers read on streams of their own and release batches at once, iterations are dropped in the middle, loaders are
-replaced. The seed is printed and repeats the run. It needs a driver, but no torch.
+Consumers read on their own streams and release batches at once, iterations are dropped in the middle, loaders are
+replaced. The seed is printed, and it repeats the run. It needs a driver, but no torch.
 """
 
 from __future__ import annotations
@@ -30,16 +30,17 @@ SAMPLES_OF_MEMORY = 200
 WARM_UP = 0.25
 """The share of the run in which pools may still grow."""
 GROWTH_LIMIT = {"device_bytes": 4 << 20, "host_bytes": 32 << 20}
-"""The growth that the slope may mean over the whole run, between loaders, when nothing is held: an allocator's noise is
-below it, a leak of one batch in a hundred above."""
+"""The largest growth over the whole run, by the slope of memory between loaders, when nothing is held: the noise of an
+allocator is below it, and a leak of one batch in a hundred is above.
+"""
 DROP_LIMIT = 1.0
-"""The seconds until the threads of a dropped loader are gone."""
+"""The time limit in seconds until the threads of a dropped loader have ended."""
 DTYPES = ("uint8", "float16", "float32", "bfloat16")
 
 
 @dataclass
 class Run:
-    """What happened so far."""
+    """The state of the run so far."""
 
     batches: int = 0
     checked: int = 0
@@ -47,11 +48,11 @@ class Run:
     loaders: int = 0
     drop_seconds: list[float] = field(default_factory=list)
     kept_threads: int | None = None
-    """The threads with a lane's name that stayed after the first loader: those of nvJPEG's decoders, which are kept."""
+    """The threads with a lane's name that stayed after the first loader: those of nvJPEG's cached decoders."""
     memory: list[tuple[int, int, int]] = field(default_factory=list)
     """Samples of (batches, device bytes in use, resident bytes of this process), in the middle of the run."""
     between: list[tuple[int, int, int]] = field(default_factory=list)
-    """The same samples whenever no loader lives and no batch is held."""
+    """The same samples, taken when no loader exists and no batch is held."""
     interrupted: bool = False
 
     def sample(self) -> tuple[int, int, int]:
@@ -66,9 +67,9 @@ def device_bytes() -> int:
 
 
 def own_threads() -> tuple[int, int]:
-    """Return the threads that Foreload named, and how many more have a lane's name.
+    """Return the number of threads that Foreload named, and of other threads with a lane's name.
 
-    nvJPEG begins threads on the lane that makes a decoder. They have its name and live as long as the decoder, which
+    nvJPEG starts threads on the lane that makes a decoder. They inherit its name and live as long as the decoder, which
     the next loader uses.
     """
     names = []
@@ -93,7 +94,7 @@ def make_loader(draws: random.Random, root: Path) -> foreload.ImageLoader:
 
 
 class Consumer:
-    """Keeps some batches and checks that they stay as they were."""
+    """Keeps some batches and checks that they do not change."""
 
     def __init__(self, draws: random.Random, streams: list[int], run: Run) -> None:
         self.draws, self.streams, self.run = draws, streams, run
@@ -108,7 +109,7 @@ class Consumer:
         elif chance < 0.55 and len(self.held) < 24:
             self.held.append((batch.images, driver.to_host(batch.images)))
         elif chance < 0.6:
-            # Nobody consumes this capsule.
+            # This capsule is never consumed.
             batch.images.__dlpack__(stream=self.draws.choice(self.streams))
         if self.held and self.draws.random() < 0.05:
             self.release()
@@ -140,7 +141,7 @@ class Consumer:
 
 
 def stress(root: Path, wanted: int, seconds: float, seed: int, run: Run, kept: report.Lines) -> None:
-    """Run until `wanted` batches have passed, or time is up; print a line for each loader that came and went."""
+    """Run until `wanted` batches have passed, or time is up; print a line for each loader."""
     draws = random.Random(seed)
     every = max(wanted // SAMPLES_OF_MEMORY, 1)
     until = time.monotonic() + seconds
@@ -210,7 +211,7 @@ def problems(run: Run, grown: dict[str, float], wanted: int) -> list[str]:
 
 
 def main() -> int:
-    """Run and print; return 1 when something is wrong, 2 without a GPU."""
+    """Run and print; return 1 if something is wrong, 2 without a GPU."""
     parser = options.parser(__doc__, data=None, targets=False)
     parser.add_argument("--batches", type=int, default=20_000)
     parser.add_argument("--seconds", type=float, default=600, help="give up after this long")

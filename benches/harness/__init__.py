@@ -1,1 +1,1 @@
-"""What all benchmarks share: rounds, programs, aims, results, options, and the environments of other libraries."""
+"""The common code of all benchmarks: rounds, programs, aims, results, options, and environments of other libraries."""

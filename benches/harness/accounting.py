@@ -19,7 +19,7 @@ def tree_cpu_seconds() -> float:
 
 
 def process_cpu_seconds(pid: int) -> float:
-    """Return user + system seconds of a process and of its ended children, in steps of one clock tick."""
+    """Return user + system seconds of a process and of its ended children, with a resolution of one clock tick."""
     fields = stat_fields(pid)
     return sum(int(value) for value in fields[11:15]) / TICKS_PER_SECOND if fields else 0.0
 
@@ -52,7 +52,7 @@ def thread_cpu_seconds() -> dict[str, float]:
 
 
 def task_cpu_seconds(task: Path) -> float:
-    """Return the seconds of one thread: to the nanosecond if the kernel keeps that, else in steps of one clock tick."""
+    """Return the seconds of one thread: to the nanosecond if the kernel counts that, otherwise in clock ticks."""
     try:
         return int((task / "schedstat").read_text().split()[0]) / 1e9
     except (OSError, IndexError):
@@ -61,7 +61,7 @@ def task_cpu_seconds(task: Path) -> float:
 
 
 def stat_fields(pid: int) -> list[str]:
-    """Return the fields of /proc/PID/stat from the third (state) on; empty when the process has gone."""
+    """Return the fields of /proc/PID/stat from the third (state) on; empty if the process has ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -69,12 +69,12 @@ def stat_fields(pid: int) -> list[str]:
 
 
 def tree_memory_bytes(root: int) -> int:
-    """Return the resident memory of a process and its descendants, shared pages counted once among them (PSS)."""
+    """Return the resident memory of a process and its descendants, with shared pages divided among them (PSS)."""
     return sum(proportional_set_bytes(pid) for pid in [root, *descendants(root)])
 
 
 def proportional_set_bytes(pid: int) -> int:
-    """Return the PSS of one process; 0 when it has gone."""
+    """Return the PSS of one process; 0 if it has ended."""
     try:
         text = Path(f"/proc/{pid}/smaps_rollup").read_text()
     except OSError:

@@ -1,4 +1,4 @@
-"""Aims: what is asked of a figure, whether it is met, and how reports say so."""
+"""Aims: the bound of a figure, whether it is met, and how reports show that."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 COLOUR_TOLERANCE = 0.15
-"""The largest difference of a loader's normalised channel mean from the median of all: more means other pixels."""
+"""The largest difference of a loader's normalised channel mean from the median of all: a larger one means other pixels.
+"""
 # Student's t, two-sided 95 %, for 1 to 30 degrees of freedom.
 STUDENT = (
     *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
@@ -15,7 +16,7 @@ STUDENT = (
     *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
 )
 NORMAL = 1.959964
-"""Student's t for ever more degrees of freedom."""
+"""Student's t for an infinite number of degrees of freedom."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ def word(met: bool | None) -> str:
 
 
 def check(value: float, bound: float, says: str, *, at_least: bool = False) -> dict:
-    """Return a figure with its bound, as the parts of a benchmark list them."""
+    """Return a figure with its bound, in the format of a benchmark's checks."""
     told = f"{says}: {value:.3f}, wanted {'≥' if at_least else '≤'} {bound:.3f}"
     return {"value": value, "bound": bound, "met": Aim(bound, at_least).met(value), "says": told}
 
@@ -59,7 +60,8 @@ def lines(checks: Iterable[dict]) -> list[str]:
 
 
 def judge_colours(measured: Iterable[dict]) -> None:
-    """Mark the loaders whose channel means are near the median of all: one that does less work has other pixels."""
+    """Mark the loaders whose channel means are near the median of all: a loader that does less work has other pixels.
+    """
     measured = list(measured)
     for entry in measured:
         typical = [statistics.median(other["mean"][channel] for other in measured) for channel in range(3)]
@@ -76,7 +78,7 @@ def ratio(one: float | None, other: float | None) -> float | None:
 
 
 def student(freedom: int) -> float:
-    """Return Student's t, two-sided 95 %; beyond the table by an expansion around the normal (error < 1e-4)."""
+    """Return Student's t, two-sided 95 %; beyond the table it expands around the normal (error < 1e-4)."""
     if freedom <= len(STUDENT):
         return STUDENT[freedom - 1]
     z = NORMAL

@@ -11,7 +11,7 @@ ATTEMPTS = 10
 
 
 def draw_box(width: int, height: int, rng: random.Random) -> tuple[int, int, int, int]:
-    """Draw a box: x, y, width, height; after ten misses the central one."""
+    """Draw a box: x, y, width, height; after ten failed attempts, the central one."""
     for _ in range(ATTEMPTS):
         area = width * height * rng.uniform(*SCALE)
         ratio = math.exp(rng.uniform(math.log(RATIO[0]), math.log(RATIO[1])))

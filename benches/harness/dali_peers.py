@@ -1,4 +1,4 @@
-"""What the DALI peers share: the settings of a pipeline on the CPU, and its epochs."""
+"""The common code of the DALI peers: the settings of a pipeline on the CPU, and its epochs."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from harness.measure import Batches, Epoch, Options
 
 
 def epochs_of(training_pipeline: Callable[..., Pipeline], about: object, options: Options) -> Epoch:
-    """Return epochs of one pipeline, which keeps prefetching, so that it is as full at the end as at the start.
+    """Return epochs of one pipeline, which keeps prefetching, so that its queue is as full at the end as at the start.
 
-    `training_pipeline` makes it of `about`, paths and labels, and of DALI's own arguments. It returns all views of the
-    images, and then their labels.
+    `training_pipeline` makes the pipeline from `about`, paths and labels, and DALI's own arguments. The pipeline
+    returns all views of the images, and then their labels.
     """
     paths, labels = measure.list_images(options.data)
     pipeline = training_pipeline(

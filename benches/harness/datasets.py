@@ -1,4 +1,4 @@
-"""The datasets of the benchmarks: made by `foreload synth` where they are missing."""
+"""The datasets of the benchmarks: missing ones are made with `foreload synth`."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from pathlib import Path
 
 IMAGES = 4000
 IMAGES_OF_PAGES = 2000
-"""How many of the web's: they are larger than ImageNet's."""
+"""The number of images of the web profile: they are larger than ImageNet's."""
 SUFFIXES = {".jpg", ".jpeg"}
 
 
 @contextmanager
 def whole(folder: Path) -> Iterator[Path]:
-    """Give an empty folder that becomes `folder` at the end of the block; a run that was cut short leaves none."""
+    """Yield an empty folder that is renamed to `folder` at the end of the block; an interrupted run leaves no `folder`.
+    """
     beside = folder.with_name(f"{folder.name}.new")
     shutil.rmtree(beside, ignore_errors=True)
     beside.mkdir(parents=True)
@@ -27,7 +28,7 @@ def whole(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def emptied(folder: Path) -> Iterator[Path]:
-    """Give a directory with nothing in it, which is removed at the end of the block."""
+    """Yield an empty directory, which is removed at the end of the block."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     try:
@@ -37,7 +38,7 @@ def emptied(folder: Path) -> Iterator[Path]:
 
 
 def synthesise(program: Path, folder: Path, *options: object) -> None:
-    """Make a dataset by `foreload synth` unless something is there already."""
+    """Make a dataset with `foreload synth` if it does not exist yet."""
     if folder.exists():
         return
     if not program.exists():
@@ -49,7 +50,7 @@ def synthesise(program: Path, folder: Path, *options: object) -> None:
 
 
 def ensure_known(folder: Path, program: Path) -> None:
-    """Make `folder` with its shards, and `web`: the names that say what they should hold."""
+    """Make `folder` with its shards, or `web`: the names with known contents."""
     if folder.name == "folder":
         synthesise(program, folder, "--images", IMAGES)
         synthesise(program, shards_beside(folder), "--images", IMAGES, "--layout", "tar")
@@ -58,12 +59,14 @@ def ensure_known(folder: Path, program: Path) -> None:
 
 
 def shards_beside(folder: Path) -> Path:
-    """Return where the tar shards of an image folder are: `tar` beside `folder`, `NAME-tar` beside any other."""
+    """Return the path of the tar shards of an image folder: `tar` next to `folder`, and `NAME-tar` next to any other.
+    """
     return folder.parent / ("tar" if folder.name == "folder" else f"{folder.name}-tar")
 
 
 def part(folder: Path, images: int, scratch: Path) -> Path:
-    """Return a folder of links to `images` of a folder's JPEGs, evenly spread; the folder itself if it has no more."""
+    """Return a folder of links to `images` of a folder's JPEGs, evenly spread; or the folder itself if it has no more.
+    """
     files = jpegs(folder)
     if len(files) <= images:
         return folder
@@ -78,12 +81,12 @@ def part(folder: Path, images: int, scratch: Path) -> Path:
 
 
 def warm(files: list[Path]) -> int:
-    """Read files, so that the page cache holds them; return how many bytes they are."""
+    """Read files, so that the page cache holds them; return their number of bytes."""
     return sum(len(path.read_bytes()) for path in files)
 
 
 def jpegs(folder: Path) -> list[Path]:
-    """Return all JPEGs below a folder, sorted; end the program when there are none."""
+    """Return all JPEGs below a folder, sorted; end the program if there are none."""
     found = sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
     if not found:
         sys.exit(f"{folder}: no JPEGs; `foreload synth {folder}` makes some")

@@ -1,8 +1,8 @@
 """Makes the environments of the peers: one virtual environment each, packages pinned, built on first use.
 
-PyPI's torch brings several GB of CUDA packages, so the peers that need it extend one environment ("torch") by a `.pth`
-line; packages in the extending environment come first on the import path. A peer whose packages or system libraries are
-not available raises `Unavailable` with the reason, which ends up in the table and the JSON result.
+PyPI's torch brings several GB of CUDA packages, so the peers that need it extend one environment ("torch") through a
+`.pth` line; packages in the extending environment come first on the import path. If packages or system libraries of a
+peer are not available, `Unavailable` is raised with the reason, which is shown in the table and in the JSON result.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ INSTALL_TIMEOUT = 3600
 
 
 class Unavailable(Exception):
-    """The error that a peer cannot take part, and why."""
+    """The error that a peer cannot take part, with the reason."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What one environment needs."""
+    """The requirements of one environment."""
 
     requirements: tuple[str, ...]
     extends: str | None = None
     libraries: tuple[str, ...] = ()
     """The Debian packages that the wheels need at run time or to build."""
     check: str = ""
-    """Python statements that must run once everything is installed."""
+    """Python statements that must run after everything is installed."""
     build_environment: dict[str, str] = field(default_factory=dict)
     no_build_isolation: bool = False
     no_dependencies: bool = False
 
 
 def pinned(name: str, version: str) -> tuple[str, str]:
-    """Return a release; a Python that is too old for it gets the last one made for it."""
+    """Return the requirement of a release; a Python that is too old for it gets the last release that supports it."""
     return f'{name}=={version}; python_version >= "3.11"', f'{name}; python_version < "3.11"'
 
 
@@ -77,7 +77,7 @@ DATASETS = (
     "tzdata==2026.6",
     "xxhash==4.1.0",
 )
-"""Hugging Face's `datasets` with all that it imports, without which it would bring other releases each month."""
+"""Hugging Face's `datasets` with pinned versions of all its imports, which otherwise change each month."""
 
 RECIPES: dict[str, Recipe] = {
     "torch": Recipe(
@@ -130,12 +130,12 @@ RECIPES: dict[str, Recipe] = {
     ),
     "ray": Recipe(("ray[train]==2.60.0",), extends="torch", check="import ray.train.torch"),
     "redis": Recipe(("redis==8.1.0", "hiredis==3.5.0"), extends="torch", check="import hiredis, redis"),
-    # Reverb's wheels are made for this TensorFlow, and for no Python beyond 3.11.
+    # Reverb's wheels are made for this TensorFlow, and for Python up to 3.11.
     "reverb": Recipe(
         ("dm-reverb==0.14.0", "tensorflow-cpu==2.15.1", "numpy==1.26.4"), check="import reverb, tensorflow"
     ),
     "dali": Recipe(("nvidia-dali-cuda130==2.4.0", *NUMPY), check="import nvidia.dali"),
-    # What streams of examples/ come from, with the servers that the tests start of them.
+    # The libraries of the sources of streams in examples/, with the servers that the tests start with them.
     "feeds": Recipe(
         (
             "confluent-kafka==2.16.1",
@@ -160,7 +160,7 @@ RECIPES: dict[str, Recipe] = {
         check="import material, mkdocs, mkdocstrings_handlers.python",
     ),
     "tensorflow": Recipe(("tensorflow-cpu==2.21.0",), check="import tensorflow"),
-    # TensorFlow and DALI, which PyTorch's workloads do not need, are left out.
+    # TensorFlow and DALI, which PyTorch's workloads do not need, are omitted.
     "dlio": Recipe(
         (
             "dlio-benchmark==2.0.0",
@@ -183,7 +183,7 @@ RECIPES: dict[str, Recipe] = {
         no_dependencies=True,
     ),
     "datasets": Recipe(DATASETS, extends="torch", check="import datasets", no_dependencies=True),
-    # The next three, with `tensorflow`, write the tests' fixtures (tests/fixtures), without torch.
+    # The next three environments, with `tensorflow`, write the tests' fixtures (tests/fixtures), without torch.
     "huggingface": Recipe(
         (*DATASETS, *IMAGES), check="import datasets, pyarrow.parquet, PIL", no_dependencies=True
     ),
@@ -218,7 +218,7 @@ def python_of(name: str, folder: Path = DEFAULT_FOLDER) -> Path:
 
 
 def site_packages(name: str, folder: Path = DEFAULT_FOLDER) -> Path:
-    """Return where an environment keeps its packages."""
+    """Return the package folder of an environment."""
     return (
         folder / name / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
     )
@@ -226,7 +226,7 @@ def site_packages(name: str, folder: Path = DEFAULT_FOLDER) -> Path:
 
 @contextmanager
 def alone(what: str, folder: Path = DEFAULT_FOLDER) -> Iterator[None]:
-    """Wait until no other process installs the same thing; its lock ends with the process, however that ends."""
+    """Wait until no other process installs the same thing; the lock ends with the process, even if it is killed."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / f"{what}.lock").open("w") as file:
         try:
@@ -238,7 +238,7 @@ def alone(what: str, folder: Path = DEFAULT_FOLDER) -> Iterator[None]:
 
 
 def ensure(name: str, folder: Path = DEFAULT_FOLDER) -> Path:
-    """Build the environment unless it exists; return its interpreter or raise `Unavailable`."""
+    """Build the environment if it does not exist; return its interpreter or raise `Unavailable`."""
     recipe = RECIPES[name]
     if recipe.extends:
         ensure(recipe.extends, folder)
@@ -248,7 +248,7 @@ def ensure(name: str, folder: Path = DEFAULT_FOLDER) -> Path:
 
 
 def install(name: str, recipe: Recipe, folder: Path) -> Path:
-    """Build the environment unless it is there as its recipe wants it; return its interpreter."""
+    """Build the environment if it does not match its recipe; return its interpreter."""
     home = folder / name
     wanted = {
         "python": f"{sys.version_info.major}.{sys.version_info.minor}",
@@ -273,10 +273,10 @@ def install(name: str, recipe: Recipe, folder: Path) -> Path:
 
 
 def fetch(name: str, recipe: Recipe, folder: Path) -> None:
-    """Install the packages of a recipe: by uv, which takes a fifth of pip's time, where it can and does.
+    """Install the packages of a recipe: with uv if possible, which takes a fifth of pip's time.
 
-    Packages of the environment that this one extends are seen by pip alone. Nothing is compiled beforehand: what is
-    imported at all is compiled then.
+    Only pip sees packages of the environment that this one extends. Nothing is compiled in advance: modules are
+    compiled when they are imported.
     """
     python, environment = str(python_of(name, folder)), os.environ | recipe.build_environment
     options = ["--quiet"]
@@ -307,7 +307,7 @@ def fetch(name: str, recipe: Recipe, folder: Path) -> None:
 
 
 def ensure_libraries(packages: tuple[str, ...], folder: Path = DEFAULT_FOLDER) -> None:
-    """Install missing Debian packages when root; otherwise raise an error with the command that does it."""
+    """Install missing Debian packages as root; for other users raise an error with the command that installs them."""
     if all(map(debian_package_installed, packages)):
         return
     with alone("system-packages", folder):
@@ -315,7 +315,7 @@ def ensure_libraries(packages: tuple[str, ...], folder: Path = DEFAULT_FOLDER) -
 
 
 def install_libraries(missing: list[str]) -> None:
-    """Install Debian packages when root; otherwise raise an error with the command that does it."""
+    """Install Debian packages as root; for other users raise an error with the command that installs them."""
     if not missing:
         return
     command = f"apt-get install -y --no-install-recommends {' '.join(missing)}"
@@ -330,7 +330,7 @@ def install_libraries(missing: list[str]) -> None:
 
 
 def debian_package_installed(package: str) -> bool:
-    """Whether dpkg knows the package as installed."""
+    """Whether dpkg lists the package as installed."""
     if shutil.which("dpkg-query") is None:
         return False
     answer = subprocess.run(

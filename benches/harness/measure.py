@@ -1,13 +1,13 @@
-"""What every peer program shares: its options, the timed epoch, and the measurement of CPU time and memory.
+"""The common code of every peer program: its options, the timed epoch, and the measurement of CPU time and memory.
 
-A peer program gives one function, `prepare(options)`, which returns `epoch(number, batches)`: an iterator
-over (images, labels) of that epoch, cut off after `batches` batches where the peer can do so (None: all of
-it). Images of several views are a sequence of arrays. `main` runs a warm-up, which starts workers, compiles
-kernels and checks the output, then times whole epochs and prints one JSON line.
+A peer program provides one function, `prepare(options)`, which returns `epoch(number, batches)`: an iterator over
+(images, labels) of that epoch, cut off after `batches` batches if the peer can do so (None: all of it). Images of
+several views are a sequence of arrays. `main` runs a warm-up, which starts workers, compiles kernels and checks the
+output, then times whole epochs and prints one JSON line.
 
-CPU time is counted over the timed epochs only, as a difference of two readings (`accounting`), so imports,
-index building and the start of workers, which happens in the warm-up, are not in it. The peers find this
-module by PYTHONPATH, which `run.py` sets.
+CPU time is counted only over the timed epochs, as a difference of two readings (`accounting`). So it does not include
+imports, index building and the start of workers, which happen in the warm-up. The peers find this module through
+PYTHONPATH, which `run.py` sets.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
 FLOATS_PER_PAGE = 1024
 FACTS: dict = {}
-"""What a peer program adds to its result, as the bytes of its own copy of the data."""
+"""Additional fields of a peer program's result, such as the bytes of its own copy of the data."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,9 @@ class Options:
     """The options of a peer program."""
 
     data: Path
-    """An image folder with one sub-folder a class."""
+    """An image folder with one sub-folder per class."""
     shards: Path | None
-    """A folder of tar shards with the same samples, for peers that read those."""
+    """A folder of tar shards with the same samples, for peers that read shards."""
     scratch: Path
     """A folder for a peer's own copy of the data (FFCV)."""
     batch_size: int
@@ -91,7 +91,9 @@ def one_view(options: Options) -> list[int]:
 
 
 def foreload_epochs(loader: Any, arrays: Callable[[Any], Images]) -> Epoch:
-    """Return the epochs of Foreload's loader; `arrays` are the images of a batch, by DLPack and without a copy."""
+    """Return the epochs of Foreload's loader; `arrays` returns the images of a batch, through DLPack and without a
+    copy.
+    """
 
     def epoch(number: int, batches: int | None) -> Batches:
         loader.set_epoch(number)
@@ -106,7 +108,7 @@ def foreload_epochs(loader: Any, arrays: Callable[[Any], Images]) -> Epoch:
 def main(
     prepare: Callable[[Options], Epoch], sides_of: Callable[[Options], Sequence[int]] = one_view
 ) -> None:
-    """Run one peer: warm-up, timed epochs, one JSON line on stdout. `sides_of` says how large each view is."""
+    """Run one peer: warm-up, timed epochs, one JSON line on stdout. `sides_of` returns the size of each view."""
     options, raw = parse_options()
     started = time.perf_counter()
     epoch = prepare(options)
@@ -125,7 +127,7 @@ def main(
 
 
 def timed(whole_epoch: Callable[[int], int], raw: argparse.Namespace) -> dict:
-    """Time whole epochs, each of which `whole_epoch` consumes by its number and returns how many images it had."""
+    """Time whole epochs. `whole_epoch` consumes the epoch with this number and returns its number of images."""
     images, per_epoch = 0, []
     for number in range(raw.epochs_before):
         whole_epoch(number + 1)
@@ -144,7 +146,7 @@ def tell(result: dict) -> None:
 
 
 def check_warm_up(batches: Batches, sides: Sequence[int]) -> dict:
-    """Consume the warm-up and describe what came: shapes, data type, and the pixels of all views together."""
+    """Consume the warm-up and describe its batches: shapes, data type, and the pixels of all views together."""
     pixels = Pixels()
     shapes, dtype = None, None
     for images, labels in batches:
@@ -162,19 +164,19 @@ def check_warm_up(batches: Batches, sides: Sequence[int]) -> dict:
 
 
 def views(images: Images) -> Sequence[np.ndarray]:
-    """Return the arrays of all views, also where there is but one."""
+    """Return the arrays of all views, even if there is only one."""
     return [images] if isinstance(images, np.ndarray) else images
 
 
 class Pixels:
-    """Sums over pixels: mean and deviation of each channel, and how much neighbours in a row differ."""
+    """Sums over pixels: mean and deviation of each channel, and the difference of neighbours in a row."""
 
     def __init__(self) -> None:
         self.count = self.pairs = 0
         self.total, self.squares, self.steps = np.zeros(3), np.zeros(3), 0.0
 
     def add(self, images: np.ndarray) -> None:
-        """Add a batch, one image at a time: a copy of the batch would show in the loader's peak memory."""
+        """Add a batch, one image at a time: a copy of the whole batch would increase the loader's peak memory."""
         for image in images:
             sample = image.astype(np.float32)
             self.total += sample.sum(axis=(1, 2), dtype=np.float64)
@@ -196,7 +198,7 @@ class Pixels:
 
 
 def touch(images: np.ndarray) -> float:
-    """Read one value of every page of a batch, as a copy to the device would reach them all."""
+    """Read one value of every page of a batch, as a copy to the device would read all pages."""
     return float(images.reshape(-1)[::FLOATS_PER_PAGE].sum(dtype=np.float32))
 
 

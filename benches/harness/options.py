@@ -1,4 +1,4 @@
-"""The options that the command lines of benchmarks share."""
+"""The common options of the benchmarks' command lines."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ PYTHON = ROOT / ".venv" / "bin" / "python"
 def parser(
     about: str | None, data: str | None = "folder", several: bool = False, targets: bool = True
 ) -> argparse.ArgumentParser:
-    """Return a parser with --output and --json, --data unless that is None, and --require-targets unless `targets` is
-    false. `data` is the default folder below `data/`; with `several`, --data takes more than one."""
+    """Return a parser with --output and --json, with --data unless `data` is None, and with --require-targets unless
+    `targets` is false. `data` is the default folder below `data/`; with `several`, --data accepts more than one.
+    """
     made = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     if data:
         folder, more = ROOT / "data" / data, {"nargs": "+"} if several else {}
@@ -34,7 +35,7 @@ def add_environments(to: argparse.ArgumentParser) -> None:
 
 
 def add_loaders(to: argparse.ArgumentParser, rounds: int) -> None:
-    """Add what every comparison of loaders can be asked for."""
+    """Add the options of all comparisons of loaders."""
     to.add_argument("--rounds", type=int, default=rounds, help="timed rounds of every loader")
     to.add_argument("--warmup", type=int, default=8, help="batches before all epochs")
     to.add_argument("--batch-size", type=int, default=64)
@@ -43,15 +44,15 @@ def add_loaders(to: argparse.ArgumentParser, rounds: int) -> None:
 
 
 def settings(chosen: argparse.Namespace, keys: str) -> dict:
-    """Return the named options, as a result keeps them."""
+    """Return the named options, in the format of a result."""
     return {key: getattr(chosen, key) for key in keys.split()}
 
 
 def requirements(names: set[str | None]) -> dict[str, list[str]]:
-    """Return the packages of the named environments, as a result keeps them."""
+    """Return the packages of the named environments, in the format of a result."""
     return {name: list(environments.RECIPES[name].requirements) for name in sorted(names - {None})}
 
 
 def exit_code(chosen: argparse.Namespace, failed: bool, missed: bool) -> int:
-    """Return 1 if Foreload failed, or missed an aim that was required."""
+    """Return 1 if Foreload failed, or missed a required aim."""
     return int(bool(failed or (chosen.require_targets and missed)))

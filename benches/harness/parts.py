@@ -1,4 +1,5 @@
-"""Benchmarks of several parts: each gives a table with checks, and one that fails says why while the others go on.
+"""Benchmarks of several parts: each gives a table with checks. If a part fails, its reason is reported and the others
+run.
 
 A part is a function of the benchmark's state that returns `{"head": …, "rows": …, "checks": …}`, where the checks are
 those of `aims.check`.
@@ -16,7 +17,7 @@ from harness import aims, programs, report, rounds
 
 @dataclass(frozen=True)
 class Part:
-    """One part: what it measures, and how its table is introduced."""
+    """One part: what it measures, and the introduction of its table."""
 
     measure: Callable[[Any], dict]
     title: str
@@ -24,7 +25,7 @@ class Part:
 
 
 class Skipped(Exception):
-    """The error that a part has nothing to measure here, and why."""
+    """The error that a part has nothing to measure here, with the reason."""
 
 
 def add_option(parser: argparse.ArgumentParser, parts: Iterable[str]) -> None:
@@ -32,7 +33,7 @@ def add_option(parser: argparse.ArgumentParser, parts: Iterable[str]) -> None:
 
 
 def run(parts: Mapping[str, Part], names: Iterable[str], bench: object) -> dict[str, dict]:
-    """Return the results of the named parts; what is skipped or fails has its reason in place of a table."""
+    """Return the results of the named parts; a part that is skipped or fails has the reason in place of a table."""
     found = {}
     for name in names:
         report.log(f"{name}: {parts[name].title}")
@@ -45,7 +46,7 @@ def run(parts: Mapping[str, Part], names: Iterable[str], bench: object) -> dict[
 
 
 def as_text(title: str, about: Iterable[str], result: dict, parts: Mapping[str, Part]) -> str:
-    """Return the report in Markdown; `about` are paragraphs on how all was measured."""
+    """Return the report in Markdown; `about` are paragraphs about the method."""
     told = [f"# {title}", report.machine_line(result["machine"]), *about]
     for name, found in result["parts"].items():
         told.append(f"## {parts[name].title}")

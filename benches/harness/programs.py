@@ -20,7 +20,7 @@ BENCHES = ROOT / "benches"
 TIMEOUT = 1800
 MEMORY_INTERVAL = 0.1
 LONGEST = 600
-"""The most characters of a program's complaints that a result keeps."""
+"""The most characters of a program's error output that a result keeps."""
 
 
 def python_path(*folders: str | Path) -> dict[str, str]:
@@ -35,7 +35,7 @@ def output_of(
     together: bool = False,
     cwd: Path | None = None,
 ) -> str:
-    """Run a program; return what it prints to stdout, with stderr if `together`.
+    """Run a program; return its stdout, with stderr if `together`.
 
     Raises:
         Unavailable: It failed, or did not end in time.

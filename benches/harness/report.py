@@ -1,4 +1,4 @@
-"""What the reports of all benchmarks share: the machine they ran on, Markdown tables, files of results."""
+"""The common code of all reports: the machine, Markdown tables, files of results."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ SIMD_FLAGS = ("avx2", "avx512bw", "avx512vbmi", "avx512_vbmi2", "asimd")
 
 
 def machine() -> dict:
-    """Return processor, cores, memory, kernel, time and command, so that a result can be judged later.
+    """Return processor, cores, memory, kernel, time and command, so that a result can be evaluated later.
 
-    If another script calls this one, it sets FORELOAD_COMMAND to what a reader has to type.
+    If another script calls this one, it sets FORELOAD_COMMAND to the command for readers.
     """
     cpuinfo = Path("/proc/cpuinfo").read_text()
     facts = dict(line.split(":", 1) for line in cpuinfo.splitlines() if ":" in line)
@@ -51,7 +51,7 @@ def system_name() -> str:
 
 
 def commit() -> str:
-    """Return the measured commit, marked when the tree has changes; FORELOAD_COMMIT where there is no repository."""
+    """Return the measured commit, marked if the tree has changes; FORELOAD_COMMIT if there is no repository."""
     if told := os.environ.get("FORELOAD_COMMIT"):
         return told
     command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12"]
@@ -86,14 +86,14 @@ def show(spread_of: dict, digits: int) -> str:
 
 
 def keep(result: dict, text: str, output: Path) -> None:
-    """Write both forms of a result beside each other; an interrupted program leaves the last ones whole."""
+    """Write both forms of a result (.md and .json); if the program is interrupted, the earlier files stay complete."""
     output.parent.mkdir(parents=True, exist_ok=True)
     replace(output.with_suffix(".json"), json.dumps(result, indent=1) + "\n")
     replace(output.with_suffix(".md"), text + "\n")
 
 
 def replace(path: Path, text: str) -> None:
-    """Replace a file as a whole."""
+    """Replace a file atomically."""
     beside = path.with_name(path.name + ".new")
     beside.write_text(text)
     beside.replace(path)
@@ -102,9 +102,10 @@ def replace(path: Path, text: str) -> None:
 def begun(
     output: Path | None, result: dict, same: tuple[str, ...], defaults: dict | None = None
 ) -> dict | None:
-    """Return the result that is in `output` already; end the program if it differs in what must be the `same`.
+    """Return the result that is already in `output`; end the program if it differs in a setting that must be the
+    `same`.
 
-    A setting that an earlier result does not name had its value in `defaults`.
+    A setting that is missing in an earlier result had its value in `defaults`.
     """
     path = output and output.with_suffix(".json")
     if not path or not path.exists():
@@ -120,7 +121,7 @@ def begun(
 
 
 def deliver(result: dict, text: str, chosen: argparse.Namespace) -> None:
-    """Print the result (table, or one JSON object) and keep both beside each other when asked."""
+    """Print the result (table, or one JSON object), and write both forms if an output is given."""
     if chosen.output:
         keep(result, text, chosen.output)
     print(json.dumps(result) if chosen.json else text)
@@ -132,7 +133,7 @@ def digits(value: float | None, count: int) -> str:
 
 
 def missing(entry: dict, width: int) -> list[str]:
-    """Return the line of a table with `width` columns for what was not measured."""
+    """Return a table row with `width` columns for a loader that was not measured."""
     return [entry["title"], f"not measured: {entry['failure']}".replace("|", "/"), *[""] * (width - 2)]
 
 
@@ -145,7 +146,7 @@ def loader(entry: dict, *more: str, mark: str = "", cpu: int = 2) -> list[str]:
 
 
 class Lines:
-    """A file of results with a line of JSON for each: lines that were added stay, however the program ends."""
+    """A file of results with one line of JSON per result: added lines stay, however the program ends."""
 
     def __init__(self, path: Path | None) -> None:
         self.file = path.open("w") if path else None
@@ -158,5 +159,5 @@ class Lines:
 
 
 def log(message: str) -> None:
-    """Print progress to stderr; stdout has the result alone."""
+    """Print progress to stderr; stdout has only the result."""
     print(message, file=sys.stderr, flush=True)

@@ -1,7 +1,7 @@
-"""Rounds: programs that run in turn, round after round, each in its environment, and the figures of what they took.
+"""Rounds: programs that run in turn, round after round, each in its environment, and their measurements.
 
-Rounds alternate (A B C … A B C …), so that a busy machine affects all alike. An entrant that cannot be installed,
-fails, or delivers something else than was asked for keeps its reason and takes no part in later rounds.
+Rounds alternate (A B C … A B C …), so that a busy machine affects all programs equally. An entrant that cannot be
+installed, fails, or delivers something other than requested keeps the reason and takes no part in later rounds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ COMPARED = ROOT / "benches" / "compare" / "peers"
 """The folder of the loaders that several benchmarks measure."""
 FAILURES = (Unavailable, OSError, KeyError, ValueError)
 LOOKS = ("shape", "dtype", "mean", "std")
-"""What a result says of how the batches look."""
+"""The fields of a result that describe its batches."""
 
 
 @dataclass(frozen=True)
@@ -33,22 +33,22 @@ class Entrant:
     """The environment of its packages; None for Foreload's own interpreter."""
     variant: str = ""
     sharded: bool = False
-    """Whether every worker has shards or samples of its own, and may drop a partial batch of them."""
+    """Whether every worker has its own shards or samples, and may drop an incomplete last batch of them."""
 
     def program(self, data: Path, chosen: argparse.Namespace, *more: object) -> Program:
-        """Return how it runs, with `more` options; its environment is made if it is missing."""
+        """Return the program to run, with `more` options; its environment is made if it is missing."""
         python = interpreter(self.environment, chosen)
         scratch = chosen.envs / "scratch"
         scratch.mkdir(parents=True, exist_ok=True)
         words = [python, self.source, data, "--variant", self.variant, "--threads", chosen.threads]
         words += ["--warmup", chosen.warmup, "--batch-size", chosen.batch_size, "--scratch", scratch, *more]
-        # A benchmark's own modules are beside the folder of its programs.
+        # A benchmark's own modules are in the folder above its programs.
         return Program([str(word) for word in words], programs.python_path(self.source.parents[1]))
 
 
 @dataclass(frozen=True)
 class Program:
-    """How an entrant is run."""
+    """The command of an entrant."""
 
     words: list[str]
     variables: dict[str, str]
@@ -72,7 +72,7 @@ class Standing:
         report.log(f"{name}: {self.failure}")
 
     def figures(self, looks: tuple[str, ...] = ()) -> dict:
-        """Return medians and ranges of what was measured, and how batches look; only the reason if that failed."""
+        """Return medians and ranges of the measurements, and the batches' description; only the reason if it failed."""
         if not self.runs or self.failure:
             return {"failure": self.failure}
         return {
@@ -84,7 +84,7 @@ class Standing:
 
 
 def use_cores(count: int) -> None:
-    """Restrict this program and all it starts to the first cores that it may use."""
+    """Restrict this program and its child processes to the first cores that it may use."""
     cores = sorted(os.sched_getaffinity(0))[:count]
     if len(cores) < count:
         report.log(f"only {len(cores)} cores for {count} threads")
@@ -107,10 +107,10 @@ def hold(
     memory: bool = False,
     title: str = "",
 ) -> dict[str, Standing]:
-    """Run all programs in turn, `rounds` times, and once more to sample their memory, as sampling costs time.
+    """Run all programs in turn, `rounds` times, and once more to sample their memory, because sampling costs time.
 
-    `check` raises `Unavailable` for a result that is not what was asked for. An entrant is called once, before the
-    first round: it installs what its program needs, or raises `Unavailable`.
+    `check` raises `Unavailable` for a result that differs from the request. An entrant is called once, before the first
+    round: it installs what its program needs, or raises `Unavailable`.
     """
     standings = {name: Standing() for name in entrants}
     ready: dict[str, Program] = {}
@@ -137,9 +137,10 @@ def hold(
 
 
 def alternate(standings: Mapping[str, Standing], turn: Callable[[str, int], None], rounds: int) -> None:
-    """Call `turn` with each name and the number of each round; a name whose turn is `Unavailable` has no further one.
+    """Call `turn` with each name and the number of each round; a name whose turn raises `Unavailable` has no further
+    turn.
 
-    Each round begins with another name: the first one finds caches as the last one left them.
+    Each round begins with another name, because the first one finds the caches as the last one left them.
     """
     names = list(standings)
     for number in range(1, rounds + 1):
@@ -163,7 +164,7 @@ def entries(
 
 
 def check_images(result: dict, images: int, dropped: int) -> None:
-    """Check that all timed epochs were whole, but for the `dropped` images at most that fill no batch."""
+    """Check that all timed epochs were complete, except at most `dropped` images of an incomplete last batch."""
     epochs = len(result["epoch_seconds"])
     if not (images - dropped) * epochs < result["images"] <= images * epochs:
         raise Unavailable(f"delivered {result['images']} of {images * epochs} images")
@@ -175,12 +176,12 @@ def cpu_per_1000(result: dict) -> float:
 
 
 def told(result: dict) -> str:
-    """Return a run as a line of the log."""
+    """Return a run as a line for the log."""
     return f"{result['images'] / result['seconds']:.0f} images/s, {cpu_per_1000(result):.2f} CPU s per 1000"
 
 
 def attempt(measure: Callable[[], dict]) -> dict:
-    """Return what is measured, or why it cannot be."""
+    """Return the measurement, or the reason why it failed."""
     try:
         return measure()
     except FAILURES as error:

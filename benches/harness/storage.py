@@ -1,4 +1,4 @@
-"""Storage that is slow, and files that memory does not hold."""
+"""Slow storage, and files that are kept out of the page cache."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from harness.environments import ROOT, Unavailable, last_lines
 
 SLOW_FS = ROOT / "target" / "release" / "slow-fs"
-"""The emulated parallel file system: files behind FUSE, with latencies and one bandwidth."""
+"""The emulated parallel file system: files through FUSE, with latencies and a shared bandwidth."""
 
 
 @contextmanager
@@ -36,7 +36,7 @@ def slow_view(program: Path, folder: Path, mountpoint: Path, rates: str) -> Iter
 
 @contextmanager
 def out_of_page_cache(*folders: Path, every: float = 1.0) -> Iterator[None]:
-    """Keep telling the kernel to forget the pages of all files below, so that memory does not serve the next epoch."""
+    """Keep dropping the pages of all files below these folders, so that memory does not serve the next epoch."""
     over = threading.Event()
 
     def sweep() -> None:
@@ -63,7 +63,7 @@ def forget_all(folder: Path) -> None:
 
 
 def forget(path: Path) -> None:
-    """Drop a file's pages; those that are written but not on the drive yet stay."""
+    """Drop a file's pages; pages that are not yet written to the drive stay."""
     try:
         file = os.open(path, os.O_RDONLY)
     except OSError:

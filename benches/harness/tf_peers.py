@@ -1,4 +1,4 @@
-"""What the peers built on tf.data share: a view of an image, and epochs of normalised batches."""
+"""The common code of the peers with tf.data: a view of an image, and epochs of normalised batches."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from harness.measure import MEAN, RATIO, SCALE, STD, Batches, Epoch, Options
 
 
 def use_threads(options: Options) -> None:
-    """Let TensorFlow have `threads` threads, which must be said before anything else is asked of it."""
+    """Make TensorFlow use `threads` threads; this must come before any other use of it."""
     tf.config.threading.set_intra_op_parallelism_threads(options.threads)
     tf.config.threading.set_inter_op_parallelism_threads(options.threads)
 
 
 def view(encoded: tf.Tensor, options: Options) -> tf.Tensor:
-    """Return a JPEG cropped at random while it is decoded, resized and perhaps mirrored; not `plain`: antialiased."""
+    """Return a JPEG that is cropped at random while it is decoded, resized and perhaps mirrored; antialiased if not
+    `plain`.
+    """
     begin, size, _ = tf.image.sample_distorted_bounding_box(
         tf.image.extract_jpeg_shape(encoded),
         bounding_boxes=tf.constant([[[0.0, 0.0, 1.0, 1.0]]]),
@@ -40,7 +42,7 @@ def view(encoded: tf.Tensor, options: Options) -> tf.Tensor:
 def batches_of(
     samples: tf.data.Dataset, load: Callable[..., tuple[tf.Tensor, tf.Tensor]], options: Options
 ) -> tf.data.Dataset:
-    """Return normalised batches of samples, of which `load` makes a view and a label in `threads` calls."""
+    """Return normalised batches of samples; `load` makes a view and a label in `threads` parallel calls."""
     mean = tf.constant([255 * value for value in MEAN])
     deviation = tf.constant([255 * value for value in STD])
 
@@ -66,7 +68,7 @@ def epochs_of(
     dataset = batches_of(samples, load, options)
 
     def epoch(_number: int, batches: int | None) -> Batches:
-        # np.asarray takes the tensor's memory as it is; .numpy() would copy it.
+        # np.asarray uses the tensor's memory; .numpy() would copy it.
         for images, label in dataset if batches is None else dataset.take(batches):
             yield np.asarray(images), np.asarray(label)
 

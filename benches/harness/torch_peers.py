@@ -1,4 +1,4 @@
-"""What the peers built on torch's DataLoader share: decoding, crops, loader, sampler, normalisation of batches."""
+"""The common code of the peers with torch's DataLoader: decoding, crops, loader, sampler, normalisation of batches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torchvision.transforms import v2
 from harness.measure import MEAN, RATIO, SCALE, STD, Batches, Epoch, Options, list_images
 
 Finish = Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor | list[torch.Tensor], torch.Tensor]]
-"""From the images and labels that workers send to those of a batch."""
+"""Turns the images and labels that workers send into those of a batch."""
 
 
 def read_image(path: str) -> torch.Tensor:
@@ -30,7 +30,7 @@ def decoded(image: bytes | Image.Image) -> torch.Tensor:
 
 
 def crop_and_flip(size: int) -> v2.Compose:
-    """Return the transforms that come before normalisation, which is done by the batch."""
+    """Return the transforms before normalisation, which is done per batch."""
     crop = v2.RandomResizedCrop(size, scale=SCALE, ratio=RATIO, antialias=True)
     return v2.Compose([crop, v2.RandomHorizontalFlip()])
 
@@ -41,7 +41,7 @@ def image_folder(data: str, size: int, read: Callable[[str], torch.Tensor] = rea
 
 
 class Files(Dataset):
-    """The files of an image folder, each as what `load` makes of its path, with its label."""
+    """The files of an image folder; a sample is the result of `load` for its path, and its label."""
 
     def __init__(self, options: Options, load: Callable[[str], object]) -> None:
         """List the images."""
@@ -58,12 +58,12 @@ class Files(Dataset):
 
 
 def as_they_are(images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return what the workers sent."""
+    """Return the images and labels unchanged."""
     return images, labels
 
 
 class ShuffledSampler(Sampler[int]):
-    """A sampler with a new permutation every epoch, cut off after `limit` samples when that is set."""
+    """A sampler with a new permutation every epoch, cut off after `limit` samples if that is set."""
 
     def __init__(self, size: int, seed: int) -> None:
         """Make a sampler over `size` samples."""
@@ -81,10 +81,10 @@ class ShuffledSampler(Sampler[int]):
 
 
 def epochs_of(dataset: Dataset, options: Options, finish: Finish = as_they_are) -> Epoch:
-    """Return epochs of a map-style dataset through a DataLoader whose workers live on between epochs.
+    """Return epochs of a map-style dataset through a DataLoader whose workers stay alive between epochs.
 
-    `finish` makes the batches of what the workers send. It runs in this process: to send uint8 and normalise here costs
-    less than to send four times as many bytes.
+    `finish` makes the batches from the workers' results. It runs in this process: sending uint8 and normalising here
+    costs less than sending four times as many bytes.
     """
     torch.set_num_threads(1)
     sampler = ShuffledSampler(len(dataset), options.seed)
@@ -113,7 +113,9 @@ def normalise(images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor,
 
 
 def normalised(images: torch.Tensor) -> torch.Tensor:
-    """Return uint8 images (n, 3, H, W) as float32, contiguous; made one by one, as the processor's cache holds one."""
+    """Return uint8 images (n, 3, H, W) as float32, contiguous; made one by one, because the processor's cache holds one
+    image.
+    """
     mean = torch.tensor(MEAN).view(3, 1, 1) * 255
     scale = 1 / (torch.tensor(STD).view(3, 1, 1) * 255)
     finished = torch.empty(images.shape)

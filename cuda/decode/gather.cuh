@@ -1,5 +1,5 @@
-//! What kernels decode images from, gathered into device memory: one launch reads it where the reader left it, in
-//! page-locked memory of the host, so that a batch needs no copy for each of its images.
+//! Gathers the bytes that the decoding kernels read into device memory. One launch reads them from page-locked host
+//! memory, where the reading thread stored them, so that a batch needs no copy for each of its images.
 //!
 //! The Rust side is `src/pixels/decode/cuda/gather.rs`; both assert the same sizes and offsets.
 
@@ -8,18 +8,18 @@
 
 #include "block.cuh"
 
-/// The threads of a block, and the bytes that each of them moves at a time: a quad.
+/// The threads of a block, and the bytes that a thread moves at a time (a quad).
 #define GATHER_THREADS 128
 #define QUAD_BYTES 16
 
-/// The most quads of a piece that a thread moves. It reads all of them before it writes the first, so that the way over
-/// the bus is waited for once.
+/// The most quads of a piece that a thread moves. A thread reads all of them before it writes the first, so that it
+/// waits for the bus only once.
 #define QUADS_OF_THREAD 4
 
-/// A piece of what is needed of an image: at most what the threads of a block move at once.
+/// A piece of the bytes of an image, at most as long as the threads of a block move at once.
 typedef struct {
-    /// The address in page-locked memory of the host, as the device sees it, and the one in device memory. Both are
-    /// multiples of 16.
+    /// The source address in page-locked host memory, as the device sees it, and the target address in device memory.
+    /// Both are multiples of 16.
     u64 from, to;
     /// The number of 16-byte quads.
     u32 quads;

@@ -1,4 +1,4 @@
-//! From the coefficients of a wanted block, which lie row by row in memory that threads share, to samples of its plane.
+//! From the coefficients of a wanted block, which are stored row by row in shared memory, to samples of its plane.
 
 #ifndef FORELOAD_DECODE_SAMPLES
 #define FORELOAD_DECODE_SAMPLES
@@ -6,8 +6,8 @@
 #include "decode/table.cuh"
 #include "decode/transform.cuh"
 
-/// From a block's coefficients to the next block's: two words more than they are, so that threads which look at the
-/// same coefficients of their blocks meet in few banks of the memory.
+/// The distance of the coefficients of neighbouring blocks in shared memory, in coefficients. It is 4 more than 64, so
+/// that threads which read the same coefficient of their blocks cause few bank conflicts.
 #define COEFFICIENTS 68
 
 /// The place of each coefficient in coding order, row by row (ITU T.81, figure A.6).
@@ -17,27 +17,27 @@ CONSTANTS u8 zigzag[64] = {
     53, 60, 61, 54, 47, 55, 62, 63,
 };
 
-/// What all threads of a block look up: the place of each coefficient in coding order, and the steps of each component.
+/// Tables that all threads of a block read: the place of each coefficient in coding order, and each component's steps.
 typedef struct {
     u8 places[64];
     u16 steps[3][64];
 } CodingTables;
 
-/// Copies the tables to memory that the threads of a block share.
+/// Copies the tables to shared memory.
 INLINE void share_tables(CodingTables* tables, const ImageEntry* image, u32 t) {
     if (t >= 64) return;
     tables->places[t] = zigzag[t];
     ROLL for (u32 c = 0; c < image->count; c++) tables->steps[c][t] = image->components[c].steps[t];
 }
 
-/// Makes all coefficients of a block zero.
+/// Sets all coefficients of a block to zero.
 INLINE void clear(i16* coefficients) {
     const u32 zeros[2] = {0, 0};
     ROLL for (u32 i = 0; i < 64; i += 4) store_words((u8*)(coefficients + i), zeros, 2);
 }
 
-/// Transforms the coefficients of the block in this column and row of its component's blocks, which are changed, and
-/// writes its samples. Returns 0 for coefficients beyond what samples of 8 bits can have.
+/// Transforms the coefficients of the block in this column and row of its component's blocks, in place, and writes its
+/// samples. Returns 0 if coefficients exceed the range that samples of 8 bits can have.
 INLINE u32 write_samples(const ComponentEntry* component, const u16* steps, i16* coefficients, u32 column, u32 row) {
     const u32 within = transform_columns(coefficients, steps);
     const u32 x = 8 * (column - component->wanted[0][0]), y = 8 * (row - component->wanted[1][0]);

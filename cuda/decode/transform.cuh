@@ -1,5 +1,5 @@
 //! From the coefficients of a block to samples: the accurate integer inverse DCT of libjpeg, with the same bits as
-//! `src/pixels/decode/jpeg/idct.rs`, which says where it is from.
+//! `src/pixels/decode/jpeg/idct.rs`, which names its source.
 
 #ifndef FORELOAD_DECODE_TRANSFORM
 #define FORELOAD_DECODE_TRANSFORM
@@ -7,13 +7,14 @@
 #include "platform.cuh"
 
 /// A bound on the sum of the magnitudes of four coefficients that share a column: rows 0, 1, 2, 5 and rows 3, 4, 6, 7.
-/// Anything beyond is damage.
+/// Larger sums mean damage.
 ///
 /// No factor below is more than 11363, so that a column's results stay below (2 * 2950 * 11363 + 1024) / 2048 < 2^15.
 /// The factors of one result of a row sum up to less than 2^16, so that its terms stay within 32 bits.
 #define LIMIT 2950
 
-/// Eight inputs to eight outputs, which have 13 bits after the point more and are rounded to `shift` bits fewer.
+/// Transforms eight inputs to eight outputs. The outputs have 13 more bits after the point, of which `shift` are
+/// rounded away.
 INLINE void transform(const i32 x[8], u32 shift, i32 to[8]) {
     const i32 half = 1 << (shift - 1);
     const i32 sum = (x[0] + x[4]) * 8192 + half, difference = (x[0] - x[4]) * 8192 + half;
@@ -31,8 +32,8 @@ INLINE void transform(const i32 x[8], u32 shift, i32 to[8]) {
     }
 }
 
-/// Multiplies coefficients by their steps and transforms the columns, in place. Returns 0 for coefficients beyond what
-/// samples of 8 bits can have; what becomes of them is of no matter.
+/// Multiplies coefficients by their steps and transforms the columns, in place. Returns 0 if coefficients exceed the
+/// range that samples of 8 bits can have; the results are then undefined.
 INLINE u32 transform_columns(i16* coefficients, const u16* steps) {
     u32 within = 1;
     ROLL for (u32 column = 0; column < 8; column++) {
@@ -54,7 +55,7 @@ INLINE u32 transform_columns(i16* coefficients, const u16* steps) {
     return within;
 }
 
-/// Transforms a row of what the columns became, and returns its samples: the first four, then the others.
+/// Transforms a row of the transformed columns, and returns its samples: the first four, then the other four.
 INLINE void transform_row(const i16* row, u32 words[2]) {
     i32 x[8], to[8];
     UNROLL for (u32 half = 0; half < 2; half++) {

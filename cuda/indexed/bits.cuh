@@ -1,27 +1,27 @@
-//! The bits of a row of MCUs of a JPEG, the highest of each byte first, without the zeros that are stuffed behind FF.
+//! The bits of a row of MCUs of a JPEG, the highest of each byte first, without the zeros that are stuffed after FF.
 
 #ifndef FORELOAD_INDEXED_BITS
 #define FORELOAD_INDEXED_BITS
 
 #include "indexed/table.cuh"
 
-/// How far a thread has come in the bits of its row.
+/// The progress of a thread in the bits of its row.
 typedef struct {
-    /// The bits that follow, the first one highest; behind them are zeros.
+    /// The next bits, the first one highest, followed by zeros.
     u64 window;
-    /// The number of these bits; less than 0 when more were taken than there are.
+    /// The number of bits in `window`; negative if more bits were taken than the row has.
     i32 count;
     /// The offset in the row of the next byte to read.
     u32 at;
-    /// Whether a marker or the row's end is there.
+    /// Whether the thread has reached a marker or the end of the row.
     u32 ended;
 } RowBits;
 
-/// What `next_byte` gives in front of a marker and at the row's end: no byte.
+/// What `next_byte` returns at a marker and at the end of the row: no byte.
 #define NO_BYTE 256u
 
-/// The four bytes of a row from `at` on, the first one lowest. One of them at least is in the row; of those behind it
-/// nothing is known.
+/// The four bytes of a row from `at` on, the first one lowest. At least one of them is in the row; bytes after the end
+/// of the row are undefined.
 INLINE u32 four_bytes(const IndexedRowEntry* row, u32 at) {
     const u64 address = row->bytes + at, word = address & ~(u64)3;
     const u32 high = word + 4 < row->bytes + row->length ? load_word((const u8*)(word + 4)) : 0;
@@ -34,8 +34,8 @@ INLINE u32 has_ff(u32 bytes) { return (~bytes - 0x01010101u) & bytes & 0x8080808
 /// Whether the four bytes from `at` on are all in the row and none of them is FF.
 INLINE u32 are_plain(const IndexedRowEntry* row, u32 at, u32 bytes) { return row->length - at >= 4 && !has_ff(bytes); }
 
-/// Steps over a byte of coded data and gives it, without the zero that is stuffed behind it. More than one FF may stand
-/// before a marker.
+/// Returns the next byte of coded data and advances past it and past the zero that is stuffed after it. More than one
+/// FF may precede a marker.
 INLINE u32 next_byte(const IndexedRowEntry* row, u32* at) {
     ROLL while (*at < row->length) {
         const u32 bytes = four_bytes(row, *at), byte = bytes & 255, next = bytes >> 8 & 255;
@@ -54,7 +54,7 @@ INLINE u32 next_byte(const IndexedRowEntry* row, u32* at) {
     return NO_BYTE;
 }
 
-/// Makes sure that there are more than 32 bits, if the row has them. No code with its value is longer than 27.
+/// Fills the window to more than 32 bits, if the row has them. No code with its value is longer than 27 bits.
 INLINE void refill(const IndexedRowEntry* row, RowBits* bits) {
     ROLL while (bits->count <= 32 && !bits->ended) {
         const u32 bytes = bits->at < row->length ? four_bytes(row, bits->at) : 0;
@@ -78,8 +78,8 @@ INLINE void take_bits(RowBits* bits, u32 count) {
     bits->count -= (i32)count;
 }
 
-/// Whether nothing but padding is left in front of a marker or the row's end: less than a byte, or bytes of zeros or of
-/// ones. These are taken.
+/// Whether only padding is left before a marker or the end of the row: less than a byte, or bytes of zeros or of ones.
+/// Consumes the padding.
 INLINE u32 only_padding(const IndexedRowEntry* row, RowBits* bits) {
     if (bits->count < 0) return 0;
     take_bits(bits, (u32)bits->count % 8);
@@ -93,7 +93,8 @@ INLINE u32 only_padding(const IndexedRowEntry* row, RowBits* bits) {
     return 1;
 }
 
-/// Goes on behind the next marker, which must be the one before this restart interval. Returns 0 if it is not.
+/// Advances past the next marker, which must be the restart marker before `interval`. Returns 0 if it is another
+/// marker.
 INLINE u32 begin_interval(const IndexedRowEntry* row, RowBits* bits, u32 interval) {
     u32 at = bits->at;
     ROLL while (at < row->length) {

@@ -1,5 +1,5 @@
-//! Huffman codes, and from the bits of a row to the coefficients of a block (ITU T.81, F.2.2). What cannot be is what
-//! cannot be to `src/pixels/decode/jpeg/scan.rs`, too.
+//! Huffman codes, and from the bits of a row to the coefficients of a block (ITU T.81, F.2.2). The same data is invalid
+//! here and in `src/pixels/decode/jpeg/scan.rs`.
 
 #ifndef FORELOAD_INDEXED_CODES
 #define FORELOAD_INDEXED_CODES
@@ -7,14 +7,14 @@
 #include "indexed/bits.cuh"
 #include "indexed/shared.cuh"
 
-/// The most bits of a DC difference and of an AC coefficient in images of 8 bits a sample.
+/// The largest size in bits of a DC difference and of an AC coefficient in images with 8 bits per sample.
 #define MOST_DC_BITS 11
 #define MOST_AC_BITS 10
 
-/// The largest number that a DC coefficient may be when it is multiplied by its step.
+/// The largest magnitude of a DC coefficient multiplied by its step.
 #define MOST_DC 32767
 
-/// The code that 16 bits begin with: its length, then the symbol in the upper half; 0 if there is none.
+/// The code that `bits` (16 bits) begin with: its length, and the symbol in the upper half. 0 if there is none.
 INLINE u32 find_code(const HuffmanCode* code, u32 bits) {
     u32 i = 0;
     ROLL while (i < 16 && bits >= load_word((const u8*)&code->limit[i])) i++;
@@ -23,7 +23,7 @@ INLINE u32 find_code(const HuffmanCode* code, u32 bits) {
     return (i + 1) | load_byte(&code->symbols[index & 255]) << 8;
 }
 
-/// Fills a lookup by so many bits, as one of all threads.
+/// Fills a lookup table of `bits` bits. Thread `t` fills its share.
 INLINE void fill_lookup(const HuffmanCode* code, u32 bits, u16* lookup, u32 t) {
     ROLL for (u32 i = t; i < 1u << bits; i += GROUP_THREADS) {
         const u32 found = find_code(code, i << (16 - bits));
@@ -31,14 +31,14 @@ INLINE void fill_lookup(const HuffmanCode* code, u32 bits, u16* lookup, u32 t) {
     }
 }
 
-/// The code that follows, like `find_code`.
+/// The next code of the row, in the format of `find_code`.
 INLINE u32 next_code(const HuffmanCode* code, const u16* lookup, u32 bits, const RowBits* row) {
     const u32 found = lookup[row->window >> (64 - bits)];
     return found ? found : find_code(code, (u32)(row->window >> 48));
 }
 
-/// Takes a code of this length and the value of `size` bits behind it, and gives the value: numbers that begin with a 0
-/// are negative.
+/// Takes a code of length `length` and the value of `size` bits after it, and returns the value. Values whose first bit
+/// is 0 are negative.
 INLINE i32 take_value(RowBits* bits, u32 length, u32 size) {
     take_bits(bits, length);
     if (size == 0) return 0;
@@ -47,8 +47,8 @@ INLINE i32 take_value(RowBits* bits, u32 length, u32 size) {
     return value >> (size - 1) ? value : value - (1 << size) + 1;
 }
 
-/// Reads the block of a component that follows in the bits of a row, whose last DC coefficient is `dc`. Puts its
-/// coefficients in their places in `to`, which are zeros, unless that is null. Returns 0 for what cannot be.
+/// Reads the next block of a component from the bits of a row. `dc` is the component's last DC coefficient. Stores the
+/// coefficients in their places in `to`, which must be zeros, unless `to` is null. Returns 0 if the data is invalid.
 INLINE u32 read_coefficients(const IndexedShared* shared, const IndexedImageEntry* image, const HuffmanCode* codes,
                       const IndexedRowEntry* row, u32 component, RowBits* bits, i32* dc, i16* to) {
     const u32* numbers = image->codes[component];
@@ -66,7 +66,7 @@ INLINE u32 read_coefficients(const IndexedShared* shared, const IndexedImageEntr
         const u32 run = code >> 12, size = code >> 8 & 15;
         if (code == 0 || size > MOST_AC_BITS) return 0;
         const i32 value = take_value(bits, code & 255, size);
-        // As in libjpeg, whatever has no value ends the block, but sixteen zeros.
+        // As in libjpeg, every symbol without a value ends the block, except a run of sixteen zeros.
         if (size == 0 && run != 15) return 1;
         k += run + 1;
         if (k > 63) return 0;

@@ -1,25 +1,26 @@
-//! Rows of MCUs of an indexed image: their wanted blocks become samples of the image's planes. The form is specified in
-//! `docs/indexed-image.md`, and the samples are those of `src/pixels/decode/jpeg/indexed/region.rs`.
+//! Decodes rows of MCUs of an indexed image: their wanted blocks become samples of the image's planes. The storage
+//! format is specified in `docs/indexed-image.md`, and the samples are those of
+//! `src/pixels/decode/jpeg/indexed/region.rs`.
 //!
-//! Within a row codes can only be read one after another, so that what takes the time is waiting: for a table, for the
-//! shift behind it, for the next table. A launch has some thousand rows, whose waits pass side by side.
+//! Within a row, codes can only be read one after another, so latency dominates: a table lookup, the shift that depends
+//! on it, the next lookup. A launch has some thousand rows, whose latencies overlap.
 //!
-//! The host has read the headers of the image and checked that the rows lie in it, and nothing else. So nothing that a
-//! row says leads to memory beyond the row, beyond the planes or beyond what the block shares, and no loop goes on
-//! without a byte or a block that it has done. A row that cannot be right is counted, and what became of its samples is
-//! of no matter: the CPU says what is wrong.
+//! The host has only read the headers of the image and checked that the rows are within the file. So whatever a row
+//! says, a thread must not access memory outside of the row, the planes or the shared memory, and each turn of a loop
+//! must consume a byte or decode a block. An invalid row is counted, and its samples are undefined: the CPU decodes the
+//! image again and reports the error.
 
 #ifndef FORELOAD_INDEXED_DECODE
 #define FORELOAD_INDEXED_DECODE
 
 #include "indexed/codes.cuh"
 
-/// How far the first thread of a row has come.
+/// The progress of the first thread of a row.
 typedef struct {
     RowBits bits;
-    /// The column of MCUs, and the number of the next block in that MCU.
+    /// The column of MCUs, and the index of the next block in that MCU.
     u32 column, number;
-    /// Whether something cannot be.
+    /// Whether the row is invalid.
     u32 damaged;
 } RowReader;
 
@@ -28,7 +29,7 @@ INLINE u32 columns_of(const IndexedImageEntry* image, u32 component) {
     return image->image.components[component].columns / image->mcus[0];
 }
 
-/// Writes down in which order the blocks of an MCU come.
+/// Lists the blocks of an MCU in their order.
 INLINE void list_blocks(IndexedShared* shared, const IndexedImageEntry* image) {
     u32 number = 0;
     ROLL for (u32 c = 0; c < image->image.count; c++) {
@@ -42,7 +43,7 @@ INLINE void list_blocks(IndexedShared* shared, const IndexedImageEntry* image) {
     shared->mcu_blocks = number;
 }
 
-/// Goes to where reading a row begins: its first bit, or the last restart marker before what is wanted.
+/// Moves to the place where reading a row begins: its first bit, or the last restart marker before the wanted MCUs.
 INLINE void begin_row(IndexedShared* shared, const IndexedImageEntry* image, const IndexedRowEntry* row, u32 r,
                       RowReader* mine) {
     const RowReader begun = {{0, 0, 0, 0}, 0, 0, 0};
@@ -60,7 +61,7 @@ INLINE void begin_row(IndexedShared* shared, const IndexedImageEntry* image, con
     }
 }
 
-/// Goes on behind an MCU, over a restart marker if one follows.
+/// Advances to the next MCU, past a restart marker if one follows.
 INLINE void end_mcu(IndexedShared* shared, const IndexedImageEntry* image, const IndexedRowEntry* row, u32 r,
                     RowReader* mine) {
     mine->number = 0;
@@ -68,7 +69,7 @@ INLINE void end_mcu(IndexedShared* shared, const IndexedImageEntry* image, const
     mine->damaged |= mine->bits.count < 0;
     const u32 mcu = row->number * image->mcus[0] + mine->column;
     if (mine->damaged || image->interval == 0 || mcu % image->interval) return;
-    // Behind the last interval libjpeg lets anything pass.
+    // After the last restart interval libjpeg accepts any data.
     if (mcu < image->mcus[1] * image->mcus[0]) mine->damaged = !only_padding(row, &mine->bits);
     if (mine->column < image->wanted[1] && !mine->damaged) {
         mine->damaged = !begin_interval(row, &mine->bits, mcu / image->interval);
@@ -76,7 +77,7 @@ INLINE void end_mcu(IndexedShared* shared, const IndexedImageEntry* image, const
     }
 }
 
-/// Reads the codes of row `r` on until each of its threads has a wanted block, or to the end of what is wanted.
+/// Reads the codes of row `r` until each thread of the row has a wanted block, or until the last wanted MCU is read.
 INLINE void read_blocks(IndexedShared* shared, const IndexedImageEntry* image, const HuffmanCode* codes,
                         const IndexedRowEntry* row, u32 r, RowReader* mine) {
     u32 found = 0;
@@ -113,8 +114,8 @@ INLINE u32 most_blocks(const IndexedImageEntry* image) {
     return blocks;
 }
 
-/// Decodes what is wanted of a group of rows, by a block of `GROUP_THREADS` threads. Adds 1 to the image's count if one
-/// of them is damaged.
+/// Decodes the wanted blocks of a group of rows, with a block of `GROUP_THREADS` threads. Adds 1 to the image's damage
+/// counter if one of the rows is damaged.
 INLINE void decode_group(const Block* block, const IndexedImageEntry* images, const HuffmanCode* codes,
                          const IndexedRowEntry* rows, const RowGroupEntry* group, u32* damage) {
     IndexedShared* shared = (IndexedShared*)block->memory;
@@ -145,7 +146,7 @@ INLINE void decode_group(const Block* block, const IndexedImageEntry* images, co
             if (t % ROW_THREADS == 0 && r < group->count) {
                 RowReader* mine = &readers[MINE(t)];
                 read_blocks(shared, image, codes, rows + group->first + r, r, mine);
-                // All threads that write, write the same value.
+                // All threads that write store the same value.
                 if (mine->damaged) shared->damaged = 1;
             }
         }

@@ -1,6 +1,6 @@
-//! What decodes indexed images is told, in device memory: a table with an entry for each image, one for the Huffman
-//! codes of all, one for each row of MCUs that is wanted of the images, and one for each group of rows that a block of
-//! threads decodes. The form is specified in `docs/indexed-image.md`.
+//! The tables, in device memory, of the kernel that decodes indexed images: one entry per image, per Huffman code, per
+//! wanted row of MCUs, and per group of rows that a block of threads decodes. The storage format is specified in
+//! `docs/indexed-image.md`.
 //!
 //! The Rust side is `src/pixels/decode/cuda/indexed.rs`; both assert the same sizes and offsets.
 
@@ -9,7 +9,7 @@
 
 #include "decode/table.cuh"
 
-/// An image, whose components are in the order of its scan.
+/// An image. Its components are in the order of its scan.
 typedef struct {
     ImageEntry image;
     /// The columns and rows of MCUs.
@@ -18,12 +18,13 @@ typedef struct {
     u32 interval;
     /// The columns of MCUs that hold wanted blocks: from..to.
     u32 wanted[2];
-    /// The number in the table of codes of each component's code of DC differences and of its code of AC coefficients.
+    /// For each component, the index in the table of codes of its code for DC differences and of its code for AC
+    /// coefficients.
     u32 codes[3][2];
     u32 unused;
 } IndexedImageEntry;
 
-/// A Huffman code, which Rust has in `src/pixels/decode/jpeg/huffman.rs`. Its symbols are sizes of DC differences, at
+/// A Huffman code; the Rust side is `src/pixels/decode/jpeg/huffman.rs`. Its symbols are sizes of DC differences, at
 /// most 15, or runs and sizes of AC coefficients.
 typedef struct {
     /// The first code that is too large for codes of this length, left-aligned to 16 bits; by length - 1.
@@ -35,11 +36,11 @@ typedef struct {
 
 /// A row of MCUs.
 typedef struct {
-    /// The address of the byte that holds its first bit; words that hold a byte of the row are read whole.
+    /// The address of the byte that holds the row's first bit. Words that hold a byte of the row are read whole.
     u64 bytes;
-    /// The number of its bytes, and which row of its image it is.
+    /// The number of bytes of the row, and the index of the row in its image.
     u32 length, number;
-    /// The bits of the first byte that belong to the row before.
+    /// The number of bits of the first byte that belong to the row before.
     u16 skip;
     /// The DC coefficients before the row, by component.
     i16 dc[3];
@@ -47,7 +48,7 @@ typedef struct {
 
 /// Rows of one image that follow each other in the table.
 typedef struct {
-    /// The number of their image, the number in the table of the first of them, and how many there are.
+    /// The index of the image, the index of the first row in the table of rows, and the number of rows.
     u32 image, first, count;
 } RowGroupEntry;
 

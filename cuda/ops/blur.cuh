@@ -6,11 +6,11 @@
 
 #include "ops/program.cuh"
 
-/// The bits of a weight, and those after the point between the passes.
+/// The bits of a weight, and the bits after the point of the values between the two passes.
 #define BLUR_BITS 15
 #define BLUR_FRACTION 7
 
-/// The pixel that a place outside of 0..length shows: the one as far inside of the border pixel.
+/// The pixel that a place outside of 0..length shows: the place mirrored at the border pixel.
 INLINE u32 reflected(i32 place, u32 length) {
     if ((u32)place < length) return (u32)place;
     if (length == 1) return 0;
@@ -19,7 +19,8 @@ INLINE u32 reflected(i32 place, u32 length) {
     return (u32)(ahead < period - ahead ? ahead : period - ahead);
 }
 
-/// The sets of the upper and the lower bytes of what lies between the passes, of an instruction's first word.
+/// The sets with the upper and the lower bytes of the values between the two passes. The instruction's first word names
+/// them.
 INLINE u8* upper_of(const Canvas* canvas, const u32* op) { return set_of(canvas, words_of(op)[0] & 0xffff); }
 INLINE u8* lower_of(const Canvas* canvas, const u32* op) { return set_of(canvas, words_of(op)[0] >> 16); }
 
@@ -47,7 +48,7 @@ INLINE void blur_rows(const Block* block, const Canvas* canvas, const u32* op, u
     }
 }
 
-/// Thread `t` blurs its pixels of what lies between the passes along their columns.
+/// Thread `t` blurs its pixels of the first pass's result along their columns.
 INLINE void blur_columns(const Block* block, const Canvas* canvas, const u32* op, u32 t) {
     const u32 width = canvas->output->width, height = canvas->output->height, pixels = pixels_of(canvas);
     const u32 count = words_of(op)[2];

@@ -18,7 +18,7 @@ INLINE u32 noise_word(const u32 key[2], u32 number, u32 which) {
         keys[0] += 0x9e3779b9;
         keys[1] += 0xbb67ae85;
     }
-    // An index that is computed would keep the words out of registers.
+    // A computed index would keep the words out of registers.
     return which == 0 ? words[0] : which == 1 ? words[1] : which == 2 ? words[2] : words[3];
 }
 
@@ -34,10 +34,10 @@ INLINE f32 log_of(f32 value) {
     return (f32)exponent * 0.69314718f + 2.0f * ratio * series;
 }
 
-/// A polynomial step.
+/// A step of Horner's rule.
 INLINE f32 horner(f32 sum, f32 x, f32 next) { return sum * x + next; }
 
-/// The standard normal number of 32 uniform bits, by Giles' inverse of the error function.
+/// The standard normal number of 32 uniform bits, by Giles' approximation of the inverse error function.
 INLINE f32 normal_of(u32 bits) {
     const f32 x = (f32)((i32)(bits >> 8) * 2 + 1 - (1 << 24)) * (1.0f / (f32)(1 << 24));
     const f32 w = -log_of((1.0f - x) * (1.0f + x));

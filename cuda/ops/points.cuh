@@ -1,5 +1,5 @@
-//! Instructions that see each pixel by itself: `grey.rs`, `hue.rs` and `table.rs` of `src/pixels/augment/ops/`, and the
-//! store of the finished image.
+//! Instructions that handle each pixel independently: `grey.rs`, `hue.rs` and `table.rs` of `src/pixels/augment/ops/`,
+//! and the store of the finished image.
 
 #ifndef FORELOAD_POINTS
 #define FORELOAD_POINTS
@@ -7,7 +7,7 @@
 #include "ops/arithmetic.cuh"
 #include "ops/program.cuh"
 
-/// What a grey level is worth on the scale of 0..1, and 1 in levels.
+/// One grey level on the scale of 0..1, and 1.0 in levels.
 #define LEVEL_UNIT ((f32)(1.0 / 255.0))
 #define LEVELS_OF_ONE ((f32)(256.0 - 1e-3))
 #define SIXTH ((f32)(1.0 / 6.0))
@@ -17,7 +17,7 @@ INLINE u32 luma(u32 red, u32 green, u32 blue) {
     return truncated(fused((f32)blue, 0.114f, fused((f32)green, 0.587f, (f32)red * 0.2989f)));
 }
 
-/// Turns the hue of a pixel by a share of a full turn, by way of hue, saturation and value.
+/// Turns the hue of a pixel by a share `by` of a full turn, through hue, saturation and value.
 INLINE void turn_hue(u32 pixel[3], f32 by) {
     const f32 red = (f32)pixel[0] * LEVEL_UNIT, green = (f32)pixel[1] * LEVEL_UNIT, blue = (f32)pixel[2] * LEVEL_UNIT;
     const f32 larger_two = red > green ? red : green, most = larger_two > blue ? larger_two : blue;
@@ -49,13 +49,13 @@ INLINE void turn_hue(u32 pixel[3], f32 by) {
     pixel[2] = is_first || sector == 1 ? low : sector == 3 || sector == 4 ? high : moving;
 }
 
-/// Whether pixel `at` lies in the rectangle of row, column, rows and columns at `words`.
+/// Whether pixel `at` is in the rectangle (row, column, rows, columns) at `words`.
 INLINE u32 is_inside(const Canvas* canvas, const u32* words, u32 at) {
     const u32 x = at % canvas->output->width, y = at / canvas->output->width;
     return y - words[0] < words[2] && x - words[1] < words[3];
 }
 
-/// Does to pixel `at` what the instruction `op` says.
+/// Applies the instruction `op` to pixel `at`.
 INLINE void change_pixel(const Block* block, const Canvas* canvas, const u32* op, u32 at, u32 pixel[3]) {
     const u32 code = code_of(op);
     const u32* words = words_of(op);
@@ -70,7 +70,7 @@ INLINE void change_pixel(const Block* block, const Canvas* canvas, const u32* op
     } else if (code == OP_HUE) {
         turn_hue(pixel, float_of(words[0]));
     } else if (code == OP_PERMUTE) {
-        // Arrays with computed indices would not become registers.
+        // Arrays with computed indices would not be kept in registers.
         const u32 levels = pixel[0] | pixel[1] << 8 | pixel[2] << 16;
         UNROLL for (u32 c = 0; c < 3; c++) pixel[c] = levels >> 8 * (words[0] >> 8 * c & 255) & 255;
     } else if (code == OP_FILL && is_inside(canvas, words, at)) {
@@ -90,7 +90,7 @@ INLINE void store_finished(const Canvas* canvas, u32 at, u32 count, const u32 le
     store_pixels(output, canvas->finished, at, count, values);
 }
 
-/// Thread `t` does to its pixels what the instructions op..end say, one after another.
+/// Thread `t` applies the instructions op..end to its pixels, one after another.
 INLINE void run_points(const Block* block, const Canvas* canvas, const u32* op, const u32* end, u32 t) {
     const u32 pixels = pixels_of(canvas);
     const u8* from = set_of(canvas, from_of(op));

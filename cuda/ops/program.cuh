@@ -1,25 +1,26 @@
-//! What is done to the grey levels of one image, as data: a list of instructions. The Rust side, which makes them of an
-//! image's drawn operations, is `src/pixels/augment/cuda/program.rs`.
+//! The operations on the grey levels of one image, as data: a list of instructions. The Rust side, which makes the list
+//! from the drawn operations of an image, is `src/pixels/augment/cuda/program.rs`.
 //!
-//! The levels lie in *sets*: three planes, R, G and B, of the output's size. An instruction reads one set and writes
-//! one, perhaps the same. The augmentation pass has written set 0 before.
+//! The levels are stored in *sets*: three planes, R, G and B, of the output's size. An instruction reads one set and
+//! writes one set, perhaps the same. Set 0 holds the result of the augmentation pass.
 
 #ifndef FORELOAD_PROGRAM
 #define FORELOAD_PROGRAM
 
 #include "finish.cuh"
 
-/// The codes of instructions, and the words behind the two of their head. Floats are words by their bits.
+/// The codes of instructions, and the words after the two words of an instruction's head. Floats are stored as their
+/// bits.
 enum {
-    /// Gives each level that of a table: 256 bytes.
+    /// Replaces each level by its entry in a table of 256 bytes.
     OP_TABLE,
-    /// Contrast: the factor, and what is left of it to 1.
+    /// Contrast: the factor, and 1 minus the factor.
     OP_CONTRAST,
     OP_AUTOCONTRAST,
     OP_EQUALIZE,
-    /// Grey, as torchvision has it.
+    /// Grey, as torchvision computes it.
     OP_GREY,
-    /// Saturation: the factor, and what is left of it to 1.
+    /// Saturation: the factor, and 1 minus the factor.
     OP_SATURATION,
     /// Hue: the share of a full turn.
     OP_HUE,
@@ -27,63 +28,64 @@ enum {
     OP_PERMUTE,
     /// A rectangle (row, column, rows, columns), and its levels of R, G and B, a byte each.
     OP_FILL,
-    /// Normalises, casts and stores the image: the end of a program, but for what follows.
+    /// Normalises, casts and stores the image. Only the instructions below that work on the finished image follow it.
     OP_STORE,
-    /// Sharpness: what is left of the factor to 1.
+    /// Sharpness: 1 minus the factor.
     OP_SHARPNESS,
-    /// A blur: the sets that hold the upper and the lower bytes of what lies between its passes, 16 bits each; the
-    /// number of weights along x and y, from the middle one on; those along x, those along y.
+    /// A blur: the sets that hold the upper and the lower bytes of the values between its passes, 16 bits each. Then
+    /// the number of weights along x and y, counted from the middle weight; the weights along x; the weights along y.
     OP_BLUR,
-    /// Moves pixels by whole numbers: pixel (x, y) shows (a x + b y + c, d x + e y + f) of the words a to f.
+    /// Moves pixels by integers: pixel (x, y) shows (a x + b y + c, d x + e y + f) of the words a to f.
     OP_MOVE,
     /// A warp: three floats for columns and three for rows, which give places in the image; the sampler; whether there
     /// is a fill, and its three floats.
     OP_WARP,
-    /// A warp that moves each row along itself: by how many pixels, and by how many more for each row from the image's
-    /// centre on, in floats; from how many rows further down; whether there is a fill, and its three floats.
+    /// A warp that moves each row along itself. Its words: the distance in pixels and the further distance per row from
+    /// the image's centre, as floats; how many rows further down the source row is; whether there is a fill, and its
+    /// three floats.
     OP_SHIFT,
-    /// The weighted sum of sets: their number, and for each of them its number and its weight.
+    /// The weighted sum of sets: their number, then for each set its index and its weight.
     OP_MIX,
     /// Writes values over a rectangle (row, column, rows, columns) of the finished image: three floats.
     OP_ERASE,
-    /// The same with normal numbers: two words of a key, three means, three deviations.
+    /// Writes normal numbers over a rectangle of the finished image: two words of a key, three means, three deviations.
     OP_NOISE,
 };
 
-/// Of the codes, in their order: those below the first make a table of levels, those below the second see each pixel by
-/// itself, and those from the third on work on the finished image.
+/// Bounds in the order of the codes: codes below the first make a table of levels, and codes below the second handle
+/// each pixel independently.
 enum { FIRST_BESIDE_TABLES = OP_GREY, FIRST_BESIDE_POINTS = OP_SHARPNESS };
 
-/// Where an image's instructions are: words first..end behind the launch's.
+/// The location of an image's instructions: words first..end of the words of the launch.
 typedef struct {
     u32 first, end;
-    /// The number of sets that they use.
+    /// The number of sets that the instructions use.
     u32 sets;
 } ProgramSpan;
 
-/// The head of an instruction is a word of its code and its sets, and a word of how many words it has in all.
+/// The head of an instruction: a word with its code and its sets, and a word with its length in words.
 INLINE u32 code_of(const u32* op) { return op[0] & 0xff; }
 INLINE u32 from_of(const u32* op) { return op[0] >> 8 & 0xfff; }
 INLINE u32 to_of(const u32* op) { return op[0] >> 20; }
 INLINE u32 length_of(const u32* op) { return op[1]; }
 INLINE const u32* words_of(const u32* op) { return op + 2; }
 
-/// An image on its way through its program.
+/// An image while its program runs.
 typedef struct {
     const OutputParams* output;
-    /// The first pixel of its set 0; set n lies n * `set_bytes` bytes behind.
+    /// The first pixel of the image's set 0. Set n begins n * `set_bytes` bytes later.
     u8* levels;
     u64 set_bytes;
     /// The finished image.
     u8* finished;
 } Canvas;
 
-/// The number of pixels of an image, whose levels are fewer than 2^32.
+/// The number of pixels of an image. Its levels are fewer than 2^32.
 INLINE u32 pixels_of(const Canvas* canvas) { return canvas->output->width * canvas->output->height; }
 INLINE u8* set_of(const Canvas* canvas, u32 number) { return canvas->levels + number * canvas->set_bytes; }
 
-/// The levels of up to four consecutive pixels, the first one in the lowest byte. They stay together in
-/// a word, which takes fewer registers than they would.
+/// The levels of up to four consecutive pixels in one word, the first one lowest. A word takes fewer registers than
+/// four separate levels.
 INLINE u32 load_levels(const u8* from, u32 count) {
     if (count == QUAD && ((u64)from & 3) == 0) return current_word(from);
     u32 levels = 0;
@@ -128,10 +130,10 @@ INLINE OpsShared* ops_shared(const Block* block) { return (OpsShared*)block->mem
 #define EACH_QUAD(at, canvas, t)                                                                                      \
     ROLL for (u32 at = QUAD * (t); at < pixels_of(canvas); at += QUAD * block->threads)
 
-/// The same, one pixel at a time: for what reads around it.
+/// The loop of thread `t` over single pixels, for instructions that read neighbours.
 #define EACH_PIXEL(at, canvas, t) ROLL for (u32 at = (t); at < pixels_of(canvas); at += block->threads)
 
-/// The number of pixels of the four from `at` on that there are.
+/// The number of pixels from `at` on, at most four.
 INLINE u32 count_from(const Canvas* canvas, u32 at) { return smaller(QUAD, pixels_of(canvas) - at); }
 
 #endif

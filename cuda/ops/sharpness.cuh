@@ -6,7 +6,7 @@
 #include "ops/arithmetic.cuh"
 #include "ops/program.cuh"
 
-/// Thread `t` blends its pixels with what a small filter makes of them. Those at the border keep their levels.
+/// Thread `t` blends its pixels with the result of a 3×3 filter. Pixels at the border keep their levels.
 INLINE void sharpen(const Block* block, const Canvas* canvas, const u32* op, u32 t) {
     const u32 width = canvas->output->width, height = canvas->output->height, pixels = pixels_of(canvas);
     const f32 of_smooth = float_of(words_of(op)[0]);
@@ -24,7 +24,7 @@ INLINE void sharpen(const Block* block, const Canvas* canvas, const u32* op, u32
                     const u8* middle = here + row * (i32)width;
                     sum += (u32)middle[-1] + middle[0] + middle[1];
                 }
-                // Thirteenths are never halves.
+                // A multiple of 1/13 is never a half, so that rounding needs no rule for ties.
                 const f32 centre = (f32)level, smooth = (f32)((sum + 6) / 13);
                 level = truncated(fused(smooth - centre, of_smooth, centre));
             }

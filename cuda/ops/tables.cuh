@@ -1,4 +1,4 @@
-//! Tables of levels, most of which need to know something of the whole image first: `table.rs` and `statistics.rs` of
+//! Tables of levels, most of which need statistics of the whole image first: `table.rs` and `statistics.rs` of
 //! `src/pixels/augment/ops/`.
 
 #ifndef FORELOAD_TABLES
@@ -6,7 +6,7 @@
 
 #include "ops/points.cuh"
 
-/// Thread `t` counts its part of the set `from` into what the threads share, as the instruction needs it.
+/// Thread `t` adds its share of the set `from` to the shared statistics that the instruction needs.
 INLINE void count_levels(const Block* block, const Canvas* canvas, const u32* op, u32 t) {
     OpsShared* all = ops_shared(block);
     const u32 pixels = pixels_of(canvas), code = code_of(op);
@@ -41,20 +41,20 @@ INLINE void count_levels(const Block* block, const Canvas* canvas, const u32* op
     }
 }
 
-/// What contrast makes of a level: the level, times the factor, plus the mean grey times the rest.
+/// The result of contrast for a level: the level times the factor, plus the mean grey times (1 - factor).
 INLINE u32 contrasted(const Canvas* canvas, const OpsShared* all, const u32* words, u32 level) {
     const f32 mean = (f32)all->sum / (f32)pixels_of(canvas);
     return truncated(fused(mean, float_of(words[1]), (f32)level * float_of(words[0])));
 }
 
-/// What automatic contrast makes of a level of a channel.
+/// The result of automatic contrast for a level of a channel.
 INLINE u32 stretched(u32 lowest, u32 highest, u32 level) {
     const f32 scale = (f32)(highest - lowest) * LEVEL_UNIT;
     return highest == lowest ? level : truncated(((f32)level - (f32)lowest) / scale);
 }
 
-/// Fills the table of a channel with what makes its histogram even; one thread does it, since each level depends on
-/// those below it.
+/// Fills the table of a channel such that its histogram becomes uniform. One thread does it, because each level depends
+/// on the levels below it.
 INLINE void even_out(const Canvas* canvas, OpsShared* all, u32 c) {
     u32 of_greatest = 0;
     ROLL for (u32 level = 0; level < 256; level++) {
@@ -90,7 +90,7 @@ INLINE void make_table(const Block* block, const Canvas* canvas, const u32* op) 
         if (code == OP_EQUALIZE) {
             if (t < 3) even_out(canvas, all, t);
         } else {
-            // The table of a launch is one for all channels, or one for each.
+            // The table in a launch's words is one for all channels, or one for each.
             const u32 channel_words = length_of(op) > 2 + 64 ? 64 : 0;
             ROLL for (u32 i = t; i < 3 * 256; i += block->threads) {
                 const u32 c = i / 256, level = i % 256;

@@ -1,5 +1,5 @@
-//! Walks through the programs of images: one block makes an image, instruction by instruction, with a barrier between
-//! those that read what another thread has written.
+//! Runs the programs of images: one block of threads makes an image, instruction by instruction. Barriers separate
+//! instructions that read data of other threads.
 
 #ifndef FORELOAD_WALK
 #define FORELOAD_WALK
@@ -13,9 +13,9 @@
 #include "ops/tables.cuh"
 #include "ops/warp.cuh"
 
-/// The end of the run of instructions that begins at `op`, each of which sees a pixel by itself, so that a thread goes
-/// through all of them with its pixels at hand. A run goes on in the set that its first instruction writes; another
-/// table of levels would have to wait for the threads that still use the first.
+/// The end of the run of instructions at `op` that handle each pixel independently. A thread applies all of them while
+/// it keeps its pixels in registers. All instructions of a run use the set that the first one writes. A second table of
+/// levels ends the run: it must wait for the threads that still use the first table.
 INLINE const u32* end_of_run(const u32* op, const u32* end) {
     const u32 to = to_of(op);
     do {
@@ -25,7 +25,7 @@ INLINE const u32* end_of_run(const u32* op, const u32* end) {
     return op;
 }
 
-/// Runs the instructions op..end that work on levels, and those behind them on the finished image.
+/// Runs the instructions op..end: first those that work on levels, then those on the finished image.
 INLINE void run_instructions(const Block* block, const Canvas* canvas, const u32* op, const u32* end) {
     ROLL while (op < end) {
         const u32 code = code_of(op);

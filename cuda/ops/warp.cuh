@@ -1,4 +1,4 @@
-//! Pixels that come from elsewhere: `warp.rs`, `resample.rs` and `shift.rs` of `src/pixels/augment/ops/`, which are
+//! Operations that move pixels: `warp.rs`, `resample.rs` and `shift.rs` of `src/pixels/augment/ops/`, which follow
 //! torch's `grid_sample` with zeros outside and torchvision's fill; and `mirror.rs`.
 
 #ifndef FORELOAD_WARP
@@ -7,7 +7,7 @@
 #include "ops/arithmetic.cuh"
 #include "ops/program.cuh"
 
-/// How the pixel at a place is made of those around it.
+/// How a pixel is interpolated from its neighbours.
 enum { SAMPLER_NEAREST, SAMPLER_BILINEAR, SAMPLER_BICUBIC };
 
 /// A set that pixels are taken from.
@@ -21,7 +21,7 @@ INLINE Source source_of(const Canvas* canvas, const u32* op) {
     return source;
 }
 
-/// Thread `t` moves its pixels by whole numbers.
+/// Thread `t` moves its pixels by integers.
 INLINE void move_pixels(const Block* block, const Canvas* canvas, const u32* op, u32 t) {
     const u32 width = canvas->output->width, pixels = pixels_of(canvas);
     const u32* of = words_of(op);
@@ -29,7 +29,7 @@ INLINE void move_pixels(const Block* block, const Canvas* canvas, const u32* op,
     u8* to = set_of(canvas, to_of(op));
     EACH_PIXEL(at, canvas, t) {
         const u32 x = at % width, y = at / width;
-        // Negative numbers wrap around, and back again.
+        // Negative numbers wrap around, and the sums wrap back.
         const u32 column = of[0] * x + of[1] * y + of[2], row = of[3] * x + of[4] * y + of[5];
         UNROLL for (u32 c = 0; c < 3; c++) to[c * pixels + at] = from[c * pixels + row * width + column];
     }
@@ -43,7 +43,7 @@ INLINE f32 place_of(const u32* matrix, u32 axis, u32 width, u32 height, u32 x, u
     return ((column * float_of(of[0]) + row * float_of(of[1]) + float_of(of[2])) + 1.0f) * half - 0.5f;
 }
 
-/// R, G, B, and whether there is such a pixel, which is zeros otherwise.
+/// R, G, B, and 1.0 if the pixel exists; otherwise four zeros.
 INLINE void pixel_at(const Source* source, i32 column, i32 row, f32 values[4]) {
     const u32 inside = (u32)column < source->width && (u32)row < source->height;
     const u32 pixels = source->width * source->height, at = inside ? row * source->width + column : 0;
@@ -121,7 +121,7 @@ INLINE void warp(const Block* block, const Canvas* canvas, const u32* op, u32 t)
         }
         UNROLL for (u32 c = 0; c < 3; c++) {
             const f32 fill = float_of(words[8 + c]);
-            // A share of the pixel that lies outside is drawn towards the fill.
+            // A pixel that is partly outside of the source is blended with the fill.
             const f32 filled = (values[c] - fill) * values[3] + fill;
             to[c * pixels + at] = (u8)rounded(is_filled ? filled : values[c]);
         }

@@ -5,10 +5,10 @@
 
 #include "packed/table.cuh"
 
-/// The bits of a row of MCUs from one of its bytes on. Behind the row there are up to three bytes of what follows it in
-/// memory, then zeros, whatever is asked for.
+/// The bits of a row of MCUs from one of its bytes on. After the row come up to three bytes of the memory that follows
+/// it, then zeros without end.
 typedef struct {
-    /// The address of the word that holds the first byte, and the bits of that word before it.
+    /// The address of the word that holds the first byte, and the number of bits of that word before the first byte.
     u64 words;
     u32 skew;
     /// The number of words up to the one that holds the row's last byte.

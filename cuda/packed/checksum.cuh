@@ -1,19 +1,19 @@
-//! The CRC-32C of a row of MCUs. Each thread of a block has a stretch of the row; the remainders of neighbours are
-//! joined pair by pair.
+//! The CRC-32C of a row of MCUs. Each thread of a block computes the remainder of a stretch of the row; the remainders
+//! of neighbouring stretches are then joined pair by pair.
 //!
-//! A remainder does not depend on zeros before the first byte. So zeros are put in front that make all stretches
-//! equally long, by a power of two, and what the left one of two remainders is multiplied by follows from the length of
-//! the stretches alone.
+//! Zeros before the first byte do not change a remainder. So zeros are put in front that make the lengths of all
+//! stretches the same power of two. Then the factor of the left one of two remainders depends only on the length of the
+//! stretches.
 
 #ifndef FORELOAD_PACKED_CHECKSUM
 #define FORELOAD_PACKED_CHECKSUM
 
 #include "packed/shared.cuh"
 
-/// Castagnoli's polynomial, the coefficient of x^31 lowest.
+/// Castagnoli's polynomial, with the coefficient of x^31 lowest.
 #define CASTAGNOLI 0x82f63b78u
 
-/// x^(8 * 2^i) modulo the polynomial: what 2^i bytes behind a remainder multiply it by.
+/// x^(8 * 2^i) modulo the polynomial: the factor of a remainder when 2^i bytes are appended.
 CONSTANTS u32 behind[32] = {
     0x00800000, 0x00008000, 0x82f63b78, 0x6ea2d55c, 0x18b8ea18, 0x510ac59a, 0xb82be955, 0xb8fdb1e7,
     0x88e56f72, 0x74c360a4, 0xe4172b16, 0x0d65762a, 0x35d73a62, 0x28461564, 0xbf455269, 0xe2ea32dc,
@@ -34,8 +34,8 @@ INLINE u32 product_of(u32 a, u32 b) {
     return product;
 }
 
-/// The four bytes of a row from `at` on, of which those before the row are zeros. The remainder begins with ones, which
-/// is the same as if the row's first four bytes were inverted.
+/// The four bytes of a row from `at` on; bytes before the row are zeros. CRC-32C starts with a remainder of ones, which
+/// is the same as inverting the row's first four bytes.
 INLINE u32 word_of_row(const PackedRowEntry* row, i64 at) {
     if (at <= -4) return 0;
     const u64 address = row->bytes + (u64)at, words = address & ~(u64)3;
@@ -47,7 +47,7 @@ INLINE u32 word_of_row(const PackedRowEntry* row, i64 at) {
     return (word & of_row) ^ (at < 0 ? of_row : ~0u >> 8 * (u32)at);
 }
 
-/// The checksum of a row, the same for all threads of the block. It needs the coefficients' memory.
+/// The checksum of a row, the same for all threads of the block. It uses the memory of the coefficients.
 INLINE u32 checksum_of(const Block* block, const PackedRowEntry* row) {
     PackedShared* shared = (PackedShared*)block->memory;
     EACH_THREAD(t) {

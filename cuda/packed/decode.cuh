@@ -1,10 +1,9 @@
-//! A row of MCUs of a packed image: its wanted blocks become samples of the image's planes. The form is specified in
-//! `docs/packed-image.md`, and the samples are those of `src/pixels/decode/jpeg/packed/region.rs`.
+//! Decodes a row of MCUs of a packed image: its wanted blocks become samples of the image's planes. The storage format
+//! is specified in `docs/packed-image.md`, and the samples are those of `src/pixels/decode/jpeg/packed/region.rs`.
 //!
-//! The host has checked the head of the image, by which the row is long enough for the lengths of its units, and
-//! nothing else. So nothing that a row says leads to memory beyond the row, beyond the planes or beyond what the block
-//! shares. A row that cannot be right is counted, and what became of its samples is of no matter: the CPU says what is
-//! wrong.
+//! The host has only checked the head of the image, which ensures that the row can hold the lengths of its units. So
+//! whatever a row says, a thread must not access memory outside of the row, the planes or the shared memory. An invalid
+//! row is counted, and its samples are undefined: the CPU decodes the image again and reports the error.
 
 #ifndef FORELOAD_PACKED_DECODE
 #define FORELOAD_PACKED_DECODE
@@ -12,16 +11,16 @@
 #include "packed/checksum.cuh"
 #include "packed/unit.cuh"
 
-/// The units in a row of blocks of a component.
+/// The number of units in a row of blocks of a component.
 INLINE u32 units_of(const ComponentEntry* component) { return (component->columns + UNIT - 1) / UNIT; }
 
-/// The number of bytes of the unit with this number in the row.
+/// The number of bytes of unit `number` of the row.
 INLINE u32 unit_length(const PackedRowEntry* row, u32 number) {
     const u8* at = (const u8*)(row->bytes + 2 * (u64)number);
     return load_byte(at) | load_byte(at + 1) << 8;
 }
 
-/// The units in a row of MCUs, and how many of them have wanted blocks.
+/// The number of units in a row of MCUs, and the number of those that have wanted blocks.
 INLINE void count_units(const ImageEntry* image, u32 number, u32* all, u32* wanted) {
     *all = *wanted = 0;
     ROLL for (u32 c = 0; c < image->count; c++) {
@@ -33,8 +32,8 @@ INLINE void count_units(const ImageEntry* image, u32 number, u32* all, u32* want
     }
 }
 
-/// Adds up the lengths of the row's units, stretch by stretch: each thread has `stretch` units, and the sum of these
-/// and all before them goes to `sums[LEVELS % 2]`.
+/// Computes prefix sums of the lengths of the row's units. Each thread has `stretch` units; the sum of its units and of
+/// all units before them goes to `sums[LEVELS % 2]`.
 INLINE void add_lengths(const Block* block, const PackedRowEntry* row, u32 units, u32 stretch) {
     PackedShared* shared = (PackedShared*)block->memory;
     EACH_THREAD(t) {
@@ -53,8 +52,8 @@ INLINE void add_lengths(const Block* block, const PackedRowEntry* row, u32 units
     }
 }
 
-/// Finds the wanted unit with this number, whose component and place follow from the image; its bytes begin behind
-/// those of the units before it.
+/// Finds wanted unit `number`: its component and place follow from the image, and its offset is the sum of the lengths
+/// of the units before it.
 INLINE void find_unit(const PackedShared* shared, const ImageEntry* image, const PackedRowEntry* row, u32 number,
                       u32 units, u32 stretch, PackedUnit* unit) {
     u32 before = 0;
@@ -119,15 +118,15 @@ INLINE void decode_units(const Block* block, const ImageEntry* image, const Pack
         if (t % UNIT >= unit_of(shared, t)->first && t % UNIT < unit_of(shared, t)->end) {
             add_escapes(shared, row, t, mine);
             write_block(shared, image, t, mine);
-            // All threads that write, write the same value.
+            // All threads that write store the same value.
             if (mine->damaged) shared->damaged = 1;
         }
     }
     SYNC();
 }
 
-/// Decodes what is wanted of a row of MCUs, by a block of `BLOCKS` threads. Adds 1 to the image's count if the row is
-/// damaged.
+/// Decodes the wanted blocks of a row of MCUs, with a block of `BLOCKS` threads. Adds 1 to the image's damage counter
+/// if the row is damaged.
 INLINE void decode_row(const Block* block, const ImageEntry* images, const PackedRowEntry* row, u32* damage) {
     PackedShared* shared = (PackedShared*)block->memory;
     const ImageEntry* image = images + row->image;

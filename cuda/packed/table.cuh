@@ -1,6 +1,6 @@
-//! What decodes packed images is told: a table with an entry for each image and one with an entry for each row of MCUs
-//! that is wanted of them, in device memory. The host has checked the head of each image, and only the head. The form
-//! is specified in `docs/packed-image.md`.
+//! The tables, in device memory, of the kernel that decodes packed images: one entry per image, and one per wanted row
+//! of MCUs. The host has checked only the head of each image. The storage format is specified in
+//! `docs/packed-image.md`.
 //!
 //! The Rust side is `src/pixels/decode/cuda/packed.rs`; both assert the same sizes and offsets.
 
@@ -11,11 +11,11 @@
 
 /// A row of MCUs.
 typedef struct {
-    /// The address of its first byte; words that hold a byte of the row are read whole.
+    /// The address of the row's first byte. Words that hold a byte of the row are read whole.
     u64 bytes;
-    /// The number of its bytes, and their CRC-32C.
+    /// The number of bytes of the row, and their CRC-32C.
     u32 length, checksum;
-    /// The number of its image in the table of images, and which row of that image it is.
+    /// The index of the image in the table of images, and the index of the row in the image.
     u32 image, number;
 } PackedRowEntry;
 

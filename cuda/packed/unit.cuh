@@ -1,5 +1,5 @@
-//! From the bits of units to coefficients. Each thread has a block; where its bits begin follows from what the blocks
-//! before it in the unit need, which all have found out before.
+//! From the bits of units to coefficients. Each thread has a block. The offset of a block's bits follows from the
+//! lengths of the blocks before it in the unit; a barrier ensures that these are known.
 
 #ifndef FORELOAD_PACKED_UNIT
 #define FORELOAD_PACKED_UNIT
@@ -7,34 +7,34 @@
 #include "packed/bits.cuh"
 #include "packed/shared.cuh"
 
-/// The bits of a unit's head: the first DC coefficient, the width of the differences, whether escapes are long. Behind
-/// the differences come the index of a block's last coefficient and the width of its remainders.
+/// The widths in bits of a unit's head: the first DC coefficient, the width of the differences, the flag for long
+/// escapes. After the differences come the index of a block's last coefficient and the width of its remainders.
 enum { DC_BITS = 12, DIFFERENCE_BITS = 4, HEAD_BITS = DC_BITS + DIFFERENCE_BITS + 1, LAST_BITS = 6, WIDTH_BITS = 3 };
 
 /// The largest magnitude of an AC coefficient.
 #define MOST_MAGNITUDE 1023
 
-/// What a thread knows of its block.
+/// The state of a thread's block.
 typedef struct {
-    /// The coefficients that are not zero, by their number in coding order. Of those, from the lowest bit on, which are
-    /// negative and which have remainders; of these, which have escapes.
+    /// Bit masks of coefficients. `nonzero` is in coding order. `negative` and `large` (has a remainder) have one bit
+    /// per nonzero coefficient, from the lowest on; `escaped` has one bit per large coefficient.
     u64 nonzero, negative, large, escaped;
-    /// The width of the remainders, and the bytes of an escape of the unit.
+    /// The width of the remainders in bits, and the size of an escape of the unit in bytes.
     u32 width, escape_bytes;
-    /// Where the masks begin, or what follows them: signs, then remainders.
+    /// The offset of the masks in bits, or of the data after them: signs, then remainders.
     u32 at;
     i32 dc;
-    /// Whether something cannot be.
+    /// Whether the block is invalid.
     u32 damaged;
 } PackedBlock;
 
 /// The unit of the thread's block.
 INLINE const PackedUnit* unit_of(const PackedShared* shared, u32 t) { return &shared->units[t / UNIT]; }
 
-/// The remainder, by its width, that says that an escape has the rest.
+/// The remainder of this width that marks an escape.
 INLINE u32 escape_of(u32 width) { return width == 0 ? ~0u : width == 7 ? 126 : (1u << width) - 1; }
 
-/// Reads what the unit says of the block before the masks.
+/// Reads the fields of the block that precede the masks.
 INLINE void read_block(PackedShared* shared, const PackedRowEntry* row, u32 t, PackedBlock* mine) {
     const PackedUnit* unit = unit_of(shared, t);
     const BitSource bits = bits_from(row, unit->offset);
@@ -52,7 +52,7 @@ INLINE void read_block(PackedShared* shared, const PackedRowEntry* row, u32 t, P
     const u32 last = (u32)lowest(said, LAST_BITS);
     mine->width = (u32)lowest(said >> LAST_BITS, WIDTH_BITS);
     mine->at = blocks_at + unit->count * (LAST_BITS + WIDTH_BITS);
-    // The last coefficient is known; its mask follows.
+    // The last coefficient is not zero; the mask covers those before it.
     mine->nonzero = (u64)(last > 0) << last;
     shared->mask_bits[t] = (u8)(last ? last - 1 : 0);
 }
@@ -88,7 +88,7 @@ INLINE void read_signs(PackedShared* shared, const PackedRowEntry* row, u32 t, P
     shared->remainder_bits[t] = (u16)(ones_of(mine->large) * mine->width);
 }
 
-/// Puts the AC coefficients in their places. Those that have escapes are wrong until these are read.
+/// Stores the AC coefficients in their places. Coefficients with escapes are wrong until `add_escapes`.
 INLINE void expand(PackedShared* shared, const PackedRowEntry* row, u32 t, PackedBlock* mine) {
     const PackedUnit* unit = unit_of(shared, t);
     const BitSource bits = bits_from(row, unit->offset);
@@ -114,7 +114,7 @@ INLINE void expand(PackedShared* shared, const PackedRowEntry* row, u32 t, Packe
             window >>= width;
             left -= width;
             at += width;
-            // A remainder that is no number may be too large for a byte, in which the CPU's wraps, too.
+            // An invalid remainder may exceed a byte. On the CPU it wraps, too.
             magnitude += 1 + rest;
             escaped |= (u64)(rest == escape) << number;
             number++;
@@ -128,12 +128,13 @@ INLINE void expand(PackedShared* shared, const PackedRowEntry* row, u32 t, Packe
     shared->escapes[t] = (u8)ones_of(escaped);
 }
 
-/// Puts the coefficients that have escapes in their places.
+/// Stores the coefficients that have escapes.
 INLINE void add_escapes(PackedShared* shared, const PackedRowEntry* row, u32 t, PackedBlock* mine) {
     if (!mine->escaped) return;
     const PackedUnit* unit = unit_of(shared, t);
     const BitSource bits = bits_from(row, unit->offset);
-    // Less than a byte behind the remainders of all blocks is no escape, so that there are none before those wanted.
+    // If less than a byte follows the remainders of all blocks, the unit holds no escapes, so the blocks before the
+    // wanted ones have none.
     const u32 any = unit->end < unit->count || 8 * unit->length >= mine->at + 8;
     const u32 first = t - t % UNIT;
     u32 back = 0;

@@ -1,9 +1,9 @@
-//! Checksums: CRC-32C (Castagnoli), which accompanies a sample's bytes wherever they are copied, and CRC-32 for the
-//! formats of others.
+//! Checksums: CRC-32C (Castagnoli), which is stored and sent with every copy of a sample's bytes, and CRC-32, which
+//! gzip, PNG and Parquet use.
 
 use crc_fast::{CrcAlgorithm, Digest};
 
-/// The name of Castagnoli's CRC in the catalogue of CRCs.
+/// CRC-32C (Castagnoli), under its name in the catalogue of CRCs.
 const CASTAGNOLI: CrcAlgorithm = CrcAlgorithm::Crc32Iscsi;
 
 /// The CRC-32C of a contiguous range of bytes.
@@ -20,7 +20,7 @@ pub fn crc32(bytes: &[u8]) -> u32 {
 pub struct Checksum(Digest);
 
 impl Checksum {
-    /// Starts with no bytes.
+    /// Creates the checksum of no bytes.
     pub fn new() -> Self {
         Self(Digest::new(CASTAGNOLI))
     }
@@ -30,7 +30,7 @@ impl Checksum {
         self.0.update(bytes);
     }
 
-    /// The checksum of the chunks so far.
+    /// The checksum of all chunks that were added.
     pub fn value(&self) -> u32 {
         self.0.finalize() as u32
     }

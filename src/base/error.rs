@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 /// A result whose error is [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The problem with a file that is a pointer of Git LFS. `None` for files that begin otherwise.
+/// Returns a message if `beginning`, the first bytes of a file, is a Git LFS pointer. `None` for other files.
 pub fn git_lfs_pointer(beginning: &[u8]) -> Option<&'static str> {
     let is_pointer = beginning.starts_with(b"version https://git-lfs.github.com/spec/");
     is_pointer.then_some(
@@ -66,7 +66,7 @@ pub enum Error {
     /// One sample failed, because of `source`.
     #[error("sample {id}{} ({}, bytes {offset}+{length}): {source}", shown_key(key.as_deref()), path.display())]
     Sample {
-        /// The sample id, which is its number in the index.
+        /// The sample id: the index of the sample in the dataset, from 0.
         id: u64,
         /// The key of a sample in a tar shard, if known.
         key: Option<Box<str>>,
@@ -80,7 +80,7 @@ pub enum Error {
         source: Box<Error>,
     },
 
-    /// More samples failed than `max_errors` allows. `source` is the failure that exceeded it.
+    /// More samples failed than `max_errors` allows. `source` is the failure that exceeded the limit.
     #[error("{count} samples failed, max_errors is {max_errors}; the last: {source}")]
     TooManyErrors {
         /// The number of failures so far in this epoch.
@@ -100,9 +100,9 @@ pub enum Error {
     Gpu {
         /// The function that failed: `cuMemAllocFromPoolAsync`.
         call: &'static str,
-        /// The name and description of its status: "CUDA_ERROR_OUT_OF_MEMORY: out of memory".
+        /// The name and description of the returned status: "CUDA_ERROR_OUT_OF_MEMORY: out of memory".
         status: String,
-        /// What to do: "; lower device_memory", or nothing if no usual cause is known.
+        /// What to do: "; lower device_memory". Empty if no usual cause is known.
         advice: &'static str,
     },
 
@@ -134,7 +134,7 @@ pub enum DecodeError {
         /// What is wrong with the field.
         source: Box<DecodeError>,
     },
-    /// The image has more pixels than the limit. It may be a decompression bomb.
+    /// The image has more pixels than the limit. The file might be a decompression bomb.
     #[error(
         "image of {width}×{height} pixels exceeds the limit of {limit} pixels; raise max_pixels if this is intended"
     )]

@@ -4,8 +4,8 @@
 //! Python writes and reads the documents of users. Its writer emits `NaN` and `Infinity`. Its reader accepts a byte
 //! order mark, UTF-16 and UTF-32, unpaired surrogates and documents of any depth. No crate accepts exactly this:
 //! serde_json rejects NaN, jiter rejects unpaired surrogates and deep documents, and json5 also accepts comments and
-//! single quotes. So this scanner only checks a document, and Python creates the values. Python itself checks its
-//! further limits (recursion, whole numbers of more than 4300 digits).
+//! single quotes. So this scanner only checks a document, and Python creates the values. Python also checks its own
+//! limits: the recursion depth, and 4300 digits for integers.
 
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
@@ -14,7 +14,7 @@ use std::borrow::Cow;
 /// The reason why bytes are not a JSON document, and the place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NotJson {
-    /// The place in the document as UTF-8, in bytes.
+    /// Byte offset of the error in the document as UTF-8.
     at: usize,
     expected: &'static str,
 }
@@ -25,11 +25,11 @@ impl std::fmt::Display for NotJson {
     }
 }
 
-/// The text of a document as UTF-8. Detects the encoding as `json.detect_encoding` does, and accepts unpaired
-/// surrogates as it does.
+/// Converts a document to UTF-8. Detects the encoding as Python's `json.detect_encoding` does. Accepts unpaired
+/// surrogates, as `json.loads` does.
 ///
 /// # Errors
-/// [`NotJson`] for bytes that are not text.
+/// [`NotJson`] for bytes that are not text in the detected encoding.
 pub fn utf8(bytes: &[u8]) -> Result<Cow<'_, [u8]>, NotJson> {
     let (unit, big, text) = match *bytes {
         [0, 0, 0xFE, 0xFF, ref text @ ..] => (4, true, text),
@@ -71,7 +71,7 @@ pub fn utf8(bytes: &[u8]) -> Result<Cow<'_, [u8]>, NotJson> {
     Ok(Cow::Owned(decoded.into_bytes()))
 }
 
-/// Checks that bytes are UTF-8, but accepts surrogates that are encoded as characters.
+/// Checks that bytes are UTF-8. Also accepts surrogates that are encoded in three bytes.
 fn check_utf8(text: &[u8]) -> Result<(), NotJson> {
     let mut at = 0;
     while let Err(error) = std::str::from_utf8(&text[at..]) {
@@ -84,8 +84,8 @@ fn check_utf8(text: &[u8]) -> Result<(), NotJson> {
     Ok(())
 }
 
-/// Scans a whole document in UTF-8, and passes the entries of its outermost object or list to `show`: each value and
-/// key as they are written, the key with its quotes.
+/// Scans a whole document in UTF-8. Calls `show` for each entry of the outermost object or list, with the key (`None`
+/// in a list) and the value as they are written. The key includes its quotes.
 ///
 /// # Errors
 /// [`NotJson`] if `json.loads` would reject the document.
@@ -120,7 +120,7 @@ pub fn scan<'a>(text: &'a [u8], mut show: impl FnMut(Option<&'a [u8]>, &'a [u8])
             }
             _ => scan.word()?,
         }
-        // A value has ended, and perhaps the objects and lists that contain it.
+        // The end of this value may also be the end of the objects and lists that contain it.
         loop {
             if open.len() == 1 {
                 show(key, &text[start..scan.at]);
@@ -153,8 +153,8 @@ pub fn text(raw: &[u8]) -> Option<String> {
     serde_json::from_slice(raw).ok()
 }
 
-/// Reads a document with settings. Each of its objects must have each key only once. `json.loads` takes the last of
-/// several values, which hides the others from the user.
+/// Reads a document with settings. Each object must have each key only once. (`json.loads` takes the last of several
+/// values, which hides the other values from the user.)
 ///
 /// # Errors
 /// A message for a document that is not JSON, for the first key that an object has twice, and for lists and objects

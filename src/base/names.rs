@@ -19,7 +19,7 @@ pub trait NamedValue: Copy + PartialEq + 'static {
         })
     }
 
-    /// The value called `name`, for `setting`.
+    /// The value called `name` of the setting `setting`.
     ///
     /// # Errors
     /// [`Error::Config`] with the valid names.
@@ -33,7 +33,8 @@ pub trait NamedValue: Copy + PartialEq + 'static {
     }
 }
 
-/// Gives a type its names. Users cannot ask for a value without a name. In JSON the names are the values.
+/// Implements [`NamedValue`] for an enum, and serialises each variant as its name. Users cannot select a variant that
+/// has no name here.
 #[macro_export]
 macro_rules! named {
     ($type:ident: $($name:literal => $variant:ident),+ $(,)?) => {

@@ -10,15 +10,16 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The most bytes of a message: enough for reason, remedy and a long path, but not for a list of all files concerned.
+/// The maximum length of a message in bytes: enough for the reason, the remedy and a long path, but not for a list of
+/// all affected files.
 const LONGEST: usize = 1000;
 
-/// The number of running commands. While a command runs, urgent notices are printed at once, because nothing takes
-/// them.
+/// The number of running commands. While a command runs, urgent notices are printed immediately, because no other code
+/// shows them before the command ends.
 static COMMANDS: AtomicUsize = AtomicUsize::new(0);
 
-/// While it lives, urgent notices are printed on stderr, as the command line needs. The process may be a Python
-/// interpreter that later uses loaders, so dropping it ends the printing.
+/// While this value exists, urgent notices are printed on stderr, as the command line needs. Dropping the value ends
+/// the printing, because the process may be a Python interpreter that later uses loaders.
 pub struct PrintUrgentNotices(());
 
 impl PrintUrgentNotices {
@@ -40,8 +41,8 @@ thread_local! {
     static ARE_DROPPED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `work`, and drops the notices that this thread adds during it. For work whose notices the user gets from
-/// elsewhere.
+/// Runs `work`, and drops the notices that this thread adds during `work`. Use this if the user gets the same notices
+/// in another way.
 pub fn without_notices<T>(work: impl FnOnce() -> T) -> T {
     struct Restored(bool);
     impl Drop for Restored {
@@ -78,7 +79,7 @@ pub struct Notices(Arc<NoticeQueue>);
 
 #[derive(Debug, Default)]
 struct NoticeQueue {
-    /// Whether there is a notice to take. It is checked at every batch.
+    /// Whether there is a notice to take. Every batch checks this flag, without the mutex.
     waiting: AtomicBool,
     state: Mutex<NoticeState>,
 }
@@ -86,7 +87,7 @@ struct NoticeQueue {
 #[derive(Debug, Default)]
 struct NoticeState {
     subjects: BTreeSet<NoticeSubject>,
-    /// The messages of other processes that were added.
+    /// Messages from other processes that were already added.
     passed_on: BTreeSet<String>,
     waiting: VecDeque<Notice>,
 }
@@ -132,8 +133,8 @@ impl Notices {
         }
     }
 
-    /// Adds a message of another process, unless it was added before: a process that reconnects gets all messages
-    /// again.
+    /// Adds a message of another process, unless the same message was added before. A process that reconnects gets all
+    /// messages again.
     pub fn pass_on(&self, kind: NoticeKind, message: String) {
         let mut state = self.state();
         if !ARE_DROPPED.get() && state.passed_on.insert(message.clone()) {
@@ -141,7 +142,7 @@ impl Notices {
         }
     }
 
-    /// Warns with `message` about a current event. While a command runs, it is printed at once.
+    /// Warns with `message` about a current event. While a command runs, the message is printed immediately.
     pub fn warn_at_once(&self, message: String) {
         if ARE_DROPPED.get() {
             return;
@@ -158,7 +159,7 @@ impl Notices {
         self.0.waiting.store(true, Ordering::Release);
     }
 
-    /// Takes the first notice that was not taken yet. It is cheap if there is none.
+    /// Takes the first notice that was not taken yet. This is cheap if there is no notice.
     pub fn next(&self) -> Option<Notice> {
         if !self.0.waiting.load(Ordering::Acquire) {
             return None;

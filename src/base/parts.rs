@@ -1,20 +1,20 @@
-//! Byte ranges of a sample that are wanted if not the whole sample is. Readers are asked for them, and decoders may
-//! only look at them.
+//! Byte ranges of a sample, for uses that need only parts of it. Readers fetch these ranges, and decoders must not
+//! access any other byte.
 
 use std::ops::Range;
 
-/// The header summary of a packed image, which an index keeps so that parts of the image can be read. Only decoders
+/// The header summary of a packed image. An index keeps it so that parts of the image can be read. Only decoders
 /// interpret it. It is all zeros for a file that is not packed.
 pub type RawHeaderSummary = [u8; 32];
 
-/// Two parts of a sample's bytes, counted from its first byte: the beginning, and a range after it.
+/// Two byte ranges of a sample: its first bytes, and a later range. Offsets count from the sample's first byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WantedBytes {
     /// The number of bytes of the first part, at least 1.
     pub head: u32,
     /// The start of the second part, at or after the end of the first.
     pub start: u32,
-    /// The end of the second part. The bytes after it are not wanted.
+    /// The end of the second part, exclusive.
     pub end: u32,
 }
 
@@ -28,12 +28,12 @@ impl WantedBytes {
         Self { head, start: body.start, end: body.end }
     }
 
-    /// The bytes before `end`, as the first part alone.
+    /// Only the bytes before `end`. The second part is empty.
     pub fn until(end: u32) -> Self {
         Self { head: end, start: end, end }
     }
 
-    /// The smallest parts that contain both.
+    /// The smallest two parts that contain all bytes of `self` and `other`.
     pub fn union(self, other: Self) -> Self {
         Self {
             head: self.head.max(other.head),
@@ -48,14 +48,14 @@ impl WantedBytes {
         range.is_empty() || range.end <= head || range.end <= end && (range.start >= start || start == head)
     }
 
-    /// The number of bytes.
+    /// The number of bytes in both parts.
     pub fn bytes(self) -> u32 {
         self.head + (self.end - self.start)
     }
 }
 
-/// The header summary and the length of a packed image, by which its parts are chosen. Images with the same summary and
-/// length have the same rows in the same parts.
+/// The header summary and the length of a packed image. They determine in which byte range each row is: images with the
+/// same summary and length have the same ranges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SummarizedBytes {
     /// The header summary, as indexes and segments store it.

@@ -30,13 +30,13 @@ pub enum Use {
     /// The mixing of images in a global batch.
     Mix = 6,
     /// The owner nodes of samples.
-    Home = 7,
+    Owner = 7,
     /// The pauses between the attempts of a request to a server.
     Pause = 8,
-    /// The order of the read units in an epoch that keeps neighbours together.
-    Load = 9,
-    /// The order of the samples in a phase of such an epoch.
-    Turn = 10,
+    /// The order of the read units in a block-shuffled epoch.
+    ReadUnit = 9,
+    /// The order of the samples in a phase of a block-shuffled epoch.
+    Phase = 10,
     /// The samples of a stream that a rehearsal buffer keeps.
     Keep = 11,
     /// The samples of the rehearsal buffer that a step uses.
@@ -68,8 +68,8 @@ impl RandomKey {
         Self::of(hash)
     }
 
-    /// Makes the key of a part of this key's use: for the `nth` transform of its `kind` in a list, for one `view` of an
-    /// image. Parts share no numbers, so adding a part changes no other part's numbers.
+    /// Makes the key of one transform for one `view` of an image: the `nth` transform of its `kind` in a list.
+    /// Different keys share no numbers, so adding a transform changes no other transform's numbers.
     pub fn part(&self, view: [u32; 2], kind: &str, nth: u32) -> Self {
         let mut hash = Sha256::new();
         hash.update(b"foreload rng part");
@@ -81,8 +81,8 @@ impl RandomKey {
         Self::of(hash)
     }
 
-    /// Makes the key for the same use of another image field after the first. The first field uses this key itself, so
-    /// adding a field changes no other field's numbers.
+    /// Makes the key for the same use in another image field. The first image field uses this key itself, so adding a
+    /// field changes no other field's numbers.
     pub fn of_field(&self, name: &str) -> Self {
         let mut hash = Sha256::new();
         hash.update(b"foreload rng field");
@@ -113,16 +113,16 @@ impl RandomKey {
     }
 
     /// Computes four random words at (index, block): the raw generator.
-    // Not inlined in tests: the test code that would inline it is less optimised than this crate (Cargo.toml), and
-    // would take ten times as long.
+    // Not inlined in debug builds: test code is less optimised than this crate (Cargo.toml), so a copy inlined into a
+    // test would take ten times as long.
     #[cfg_attr(debug_assertions, inline(never))]
     pub fn block(&self, index: u64, block: u32) -> [u32; 4] {
         let counter = [index as u32, (index >> 32) as u32, block ^ self.domain[0], self.domain[1]];
         philox4x32_10(counter.map(|word| [word]), self.words).map(|[word]| word)
     }
 
-    /// Computes block 0 of `N` consecutive indexes from `first` on: word `w` of the `i`-th index is in `[w][i]`. SIMD
-    /// computes several at a time.
+    /// Computes block 0 of `N` consecutive indexes from `first` on: word `w` of the `i`-th index is in `[w][i]`. The
+    /// compiler vectorises this with SIMD.
     pub fn blocks<const N: usize>(&self, first: u64) -> [[u32; N]; 4] {
         let index = |i: usize| first + i as u64;
         let low = std::array::from_fn(|i| index(i) as u32);
@@ -185,8 +185,9 @@ impl RandomStream {
     }
 }
 
-/// Random words for the values of an image, by the key drawn for the image. A run is four consecutive values. Returns
-/// the words of `N` runs from number `first` on; word `w` of the `i`-th run is in `[w][i]`. The GPU computes the same.
+/// Random words for the values of an image, from the key that was drawn for the image. A run is four consecutive
+/// values. Returns the words of `N` runs, from the run with index `first` on: word `w` of the `i`-th run is in
+/// `[w][i]`. The GPU computes the same words.
 #[inline(always)]
 pub fn noise_words<const N: usize>(key: [u32; 2], first: u64) -> [[u32; N]; 4] {
     let number = |run: usize| first + run as u64;
@@ -195,7 +196,7 @@ pub fn noise_words<const N: usize>(key: [u32; 2], first: u64) -> [[u32; N]; 4] {
     philox4x32_10([low, high, [0; N], [0; N]], key)
 }
 
-/// Runs the generator for `N` counters, stored word by word. SIMD computes several at a time.
+/// Runs the generator for `N` counters, stored word by word, which the compiler vectorises with SIMD.
 #[inline(always)]
 fn philox4x32_10<const N: usize>(mut counters: [[u32; N]; 4], mut key: [u32; 2]) -> [[u32; N]; 4] {
     const M: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
@@ -236,7 +237,7 @@ mod tests {
 
     #[test]
     fn blocks_in_a_row_are_those_one_by_one() {
-        let (key, first) = (RandomKey::new(b"d", 3, 1, Use::Home), u64::from(u32::MAX) - 2);
+        let (key, first) = (RandomKey::new(b"d", 3, 1, Use::Owner), u64::from(u32::MAX) - 2);
         let words = key.blocks::<8>(first);
         for (i, index) in (0..8).zip(first..) {
             assert_eq!(words.map(|word| word[i]), key.block(index, 0));

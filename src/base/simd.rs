@@ -1,4 +1,4 @@
-//! The SIMD level to use: found at run time, the same for the whole program. `foreload doctor` and every benchmark
+//! The SIMD level to use: detected at run time, the same for the whole program. `foreload doctor` and every benchmark
 //! report it.
 
 use std::sync::OnceLock;
@@ -28,7 +28,7 @@ impl Level {
         })
     }
 
-    /// The levels that this processor supports, from the lowest. Tests compare them.
+    /// The levels that this processor supports, from the lowest. Tests compare the results of all levels.
     pub fn available() -> impl Iterator<Item = Self> {
         [Self::Portable, Self::Avx2, Self::Avx512].into_iter().filter(|&level| level <= Self::best())
     }

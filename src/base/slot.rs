@@ -26,8 +26,8 @@ pub struct SlotPool {
 }
 
 impl SlotPool {
-    /// Creates an arena of `bytes`, rounded up to 2 MiB. All of it is resident from then on. A forked child does not
-    /// inherit it, so its slots are usable in this process only.
+    /// Creates an arena of `bytes`, rounded up to 2 MiB. The whole arena is resident from then on. A forked child does
+    /// not inherit the arena, so slots are usable in this process only.
     ///
     /// # Errors
     /// [`Error::Config`] for `memory` if there is not enough memory.
@@ -35,7 +35,8 @@ impl SlotPool {
         Self::map(bytes, AtFork::Leave)
     }
 
-    /// Creates an arena like [`SlotPool::new`], for slots that consumers get. A forked child inherits a copy of it.
+    /// Creates an arena like [`SlotPool::new`], for slots that consumers get. A forked child inherits a copy of the
+    /// arena.
     ///
     /// # Errors
     /// The errors of [`SlotPool::new`].
@@ -100,12 +101,12 @@ pub struct SlotUsage {
     pub pieces: usize,
 }
 
-/// The bytes that a slot has beyond its `length`. They leave up to a page less one byte before the data, because
-/// O_DIRECT starts at a page boundary. They leave one byte after the data, with which a reader detects that a file has
-/// grown. Rounding up to pages gives the space that O_DIRECT needs at the end.
+/// The bytes that a slot has beyond its `length`. Up to `PAGE - 1` of them precede the data, because O_DIRECT starts at
+/// a page boundary. One byte follows the data, with which a reader detects that a file has grown. Rounding up to pages
+/// gives the space that O_DIRECT needs at the end.
 pub const OVERHEAD: usize = PAGE;
 
-/// The pages of a slot for `length` bytes; `None` if no arena can have that many.
+/// The pages of a slot for `length` bytes; `None` if the number is too large for any arena.
 fn pages_for(length: usize) -> Option<u32> {
     let bytes = length.checked_add(OVERHEAD)?;
     u32::try_from(bytes.div_ceil(PAGE)).ok()
@@ -163,15 +164,16 @@ impl Drop for Slot {
 /// What a forked child inherits of an arena.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum AtFork {
-    /// Nothing. So a fork costs neither time nor memory, and the parent's next writes fault on no shared page.
+    /// Nothing. So the arena adds neither time nor memory to a fork, and the parent's next writes fault on no shared
+    /// page.
     Leave,
     /// A copy.
     ///
-    /// The kernel may be reading into the arena at that moment, for the parent. Pages of registered buffers are pinned:
-    /// since Linux 5.9 a fork copies them for the child and leaves the parent its own (io_uring as it is used here
-    /// needs 5.17). Any other read under way continues into the page that both processes then share and that the parent
-    /// keeps. This is safe: only the kernel writes to a slot before its read has ended, and a later read into it first
-    /// gives the parent its own page.
+    /// At the fork, the kernel may be reading into the arena for the parent. Pages of registered buffers are pinned:
+    /// since Linux 5.9 a fork copies pinned pages for the child and leaves the parent its own (io_uring as it is used
+    /// here needs 5.17). Any other read in flight continues into a page that both processes now share and that the
+    /// parent keeps. This is safe: before a read has ended, only the kernel writes to its slot. A later read into the
+    /// slot first gives the parent its own page.
     Inherit,
 }
 
@@ -195,8 +197,8 @@ impl Arena {
         let too_large = || std::io::Error::from_raw_os_error(libc::ENOMEM);
         let bytes = bytes.checked_next_multiple_of(HUGE_PAGE).ok_or_else(too_large)?;
         let pages = u32::try_from(bytes / PAGE).map_err(|_| too_large())?;
-        // The mapping has one huge page more than needed, so that it contains an aligned range. The rest is never
-        // touched.
+        // The mapping has one huge page more than needed, so that it contains an aligned range. The bytes outside this
+        // range are never touched.
         let mapped = bytes.checked_add(HUGE_PAGE).ok_or_else(too_large)?;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a new anonymous mapping at an address that the kernel chooses does not overlap any memory in use.
@@ -207,7 +209,7 @@ impl Arena {
         let start = mapping.as_ptr().cast::<u8>();
         let base = NonNull::new(start.wrapping_add(start.align_offset(HUGE_PAGE)))
             .expect("above the mapping's start");
-        // From here on `Drop` unmaps, also if prefaulting fails.
+        // From here on `Drop` unmaps the memory, even if prefaulting fails.
         let arena = Self {
             base,
             bytes,
@@ -256,8 +258,8 @@ impl Drop for Arena {
     }
 }
 
-/// The free pages as (first, pages), sorted by first, never adjacent. There are only tens of ranges, so a scan is
-/// faster than a tree.
+/// The free ranges as (first page, number of pages), sorted by first page, never adjacent. There are only tens of
+/// ranges, so a scan is faster than a tree.
 struct FreeSpace {
     free: Vec<(u32, u32)>,
     in_use: u32,

@@ -1,6 +1,7 @@
-//! The layout of texts for readers: docstrings, stubs, documents.
+//! Line wrapping for docstrings, stubs and documents.
 
-/// Wraps a text into lines of at most `width` columns. The first line begins with `first`, the others with `other`.
+/// Wraps a text into lines of at most `width` columns. The first line begins with `first`, the following lines with
+/// `other`.
 pub fn wrapped(text: &str, first: &str, other: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut line = first.to_owned();

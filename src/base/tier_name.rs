@@ -3,10 +3,11 @@
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
-/// The most characters of a name.
+/// The maximum number of characters of a name.
 const LONGEST: usize = 24;
 
-/// The most names in a process: more than any job has tiers, and few enough that a damaged log cannot fill the memory.
+/// The maximum number of names in a process: more than any job has tiers, and few enough that a damaged log cannot fill
+/// the memory.
 const MAX_NAMES: usize = 64;
 
 /// The name of a tier, such as `ram`, `nvme` or `source`.

@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use writer::TraceLog;
 
-/// The work of a thread, or of a tier on its behalf.
+/// A kind of work that a thread does, or that a tier does for a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stage {
     /// The consumer waits for a batch.
@@ -54,7 +54,7 @@ pub enum Stage {
 
 impl Stage {
     /// The stages without a tier, each with its name.
-    const OWN: [(Self, &str); 8] = [
+    const WITHOUT_TIER: [(Self, &str); 8] = [
         (Self::Wait, "wait"),
         (Self::Train, "train"),
         (Self::Ahead, "stage ahead"),
@@ -70,7 +70,11 @@ impl Stage {
         match self {
             Self::Read(tier) => format!("read {tier}"),
             Self::Write(tier) => format!("write {tier}"),
-            own => Self::OWN.into_iter().find(|(stage, _)| *stage == own).map_or("", |(_, name)| name).into(),
+            own => Self::WITHOUT_TIER
+                .into_iter()
+                .find(|(stage, _)| *stage == own)
+                .map_or("", |(_, name)| name)
+                .into(),
         }
     }
 
@@ -79,7 +83,7 @@ impl Stage {
         match name.split_once(' ') {
             Some(("read", tier)) => TierName::new(tier).map(Self::Read),
             Some(("write", tier)) => TierName::new(tier).map(Self::Write),
-            _ => Self::OWN.into_iter().find(|(_, own)| *own == name).map(|(stage, _)| stage),
+            _ => Self::WITHOUT_TIER.into_iter().find(|(_, own)| *own == name).map(|(stage, _)| stage),
         }
     }
 
@@ -100,7 +104,7 @@ impl Stage {
     }
 }
 
-/// A value over time, in addition to the intervals.
+/// A value that is recorded over time, in addition to the intervals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gauge {
     /// Reads in flight.
@@ -118,14 +122,14 @@ impl Gauge {
     }
 }
 
-/// The amount of work in an interval, and the step that it was for.
+/// The amount of work in an interval, and the step that needs the work.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StageWork {
     /// The number of bytes read or written.
     pub bytes: u64,
     /// The number of samples worked on.
     pub samples: u64,
-    /// The epoch of the work; `None` means the current epoch, or later ones.
+    /// The epoch of the work; `None` for work that serves the current epoch or later epochs.
     pub epoch: Option<u64>,
     /// The step of the epoch.
     pub step: u64,
@@ -175,7 +179,8 @@ impl Trace {
         TraceLane::new(self.0.clone(), thread)
     }
 
-    /// Completes the file. Drop the lanes first: intervals that they still hold, and later ones, are not in it.
+    /// Completes the file. Drop the lanes first: the file does not get intervals that a lane still holds or records
+    /// later.
     ///
     /// # Errors
     /// [`crate::error::Error::Io`] if the file could not be written completely.
@@ -184,7 +189,7 @@ impl Trace {
     }
 }
 
-/// The nanoseconds from `origin` to `moment`; 0 if it was before.
+/// The nanoseconds from `origin` to `moment`; 0 if `moment` is before `origin`.
 fn since(origin: Instant, moment: Instant) -> u64 {
     moment.saturating_duration_since(origin).as_nanos() as u64
 }

@@ -93,12 +93,12 @@ fn freed(cleared: &ClearResult) -> String {
         .datasets
         .iter()
         .map(|one| {
-            let beside = if one.in_use {
+            let in_use_note = if one.in_use {
                 "; a job uses it: it continues, reads from the dataset and may fill the cache again"
             } else {
                 ""
             };
-            format!("{}\n  {} samples, {}{beside}", title(one), one.samples, output::bytes(one.bytes))
+            format!("{}\n  {} samples, {}{in_use_note}", title(one), one.samples, output::bytes(one.bytes))
         })
         .collect();
     lines.push(format!("{} freed in {} files", output::bytes(cleared.bytes), cleared.segments));
@@ -108,11 +108,11 @@ fn freed(cleared: &ClearResult) -> String {
     lines.join("\n")
 }
 
-/// The number of shown characters of a fingerprint, enough to distinguish all in a directory.
-const SHOWN_OF_NAME: usize = 16;
+/// The number of shown characters of a fingerprint, enough to distinguish all datasets in a directory.
+const FINGERPRINT_CHARS: usize = 16;
 
 fn title(dataset: &CachedDataset) -> String {
-    let name = dataset.name().get(..SHOWN_OF_NAME).unwrap_or(dataset.name());
+    let name = dataset.name().get(..FINGERPRINT_CHARS).unwrap_or(dataset.name());
     if dataset.roots.is_empty() { name.to_owned() } else { format!("{name}  {}", dataset.roots.join(", ")) }
 }
 

@@ -11,8 +11,8 @@ pub(super) fn rates(text: &str) -> Result<ParallelFsRates> {
     parse_pfs("emulate-pfs", text)
 }
 
-/// Makes the function that opens a reader of the dataset, slowed down to `rates` if there are any. All readers that it
-/// opens share the emulated queues.
+/// Returns the function that opens a reader of the dataset, slowed down to `rates` if `rates` are given. All readers
+/// that the function opens share the emulated queues.
 pub(super) fn open_reader(rates: Option<ParallelFsRates>) -> Box<OpenReader> {
     let pfs = rates.map(|rates| Arc::new(ParallelFsModel::new(rates)));
     Box::new(move |index, slots, config| {

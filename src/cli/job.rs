@@ -10,7 +10,7 @@ use store::tier::RankMeeting;
 
 /// Finds the other processes of a job. Implemented by the Python package, which supports launchers and frameworks.
 pub trait FindsJob {
-    /// Finds the job that this process belongs to, without communicating with the others.
+    /// Finds the job that this process belongs to, without communicating with the other processes.
     ///
     /// # Errors
     /// [`Error::Config`] for `peers` and [`Error::Unavailable`] if the launcher's information cannot be used, or a
@@ -42,15 +42,15 @@ pub(super) fn own_command(finder: Option<&dyn FindsJob>) -> Result<Vec<OsString>
 /// The user's settings for how a job's processes find one another.
 #[derive(Debug)]
 pub struct JobQuestion<'a> {
-    /// A directory that all nodes share, for jobs without a better place to meet.
+    /// A directory that all nodes share, for jobs whose launcher has no rendezvous.
     pub directory: Option<&'a Path>,
-    /// The address and port of this node; `None` means its address on the launcher's side, and any free port.
+    /// The address and port of this node; `None` means its address in the launcher's network, and any free port.
     pub listen: Option<&'a str>,
-    /// How long a rank waits for the others at each meeting.
+    /// How long a rank waits for the other ranks at each meeting.
     pub patience: Duration,
 }
 
-/// The place of this process in its job, and how it meets the others.
+/// The place of this process in its job, and how it meets the other processes.
 pub struct FoundJob {
     /// The rank.
     pub rank: u32,

@@ -88,7 +88,7 @@ enum Command {
     Unpack(unpack::UnpackArgs),
 }
 
-/// What follows a command that this build lacks.
+/// The arguments after the name of a command that this build lacks.
 #[cfg(not(feature = "simulate"))]
 #[derive(Debug, clap::Args)]
 struct LeftOutArgs {
@@ -100,7 +100,7 @@ struct LeftOutArgs {
 const DATASET: &str = "The dataset: a directory of class directories, of files or of shards; one shard; a table of \
     files (.csv, .tsv, .jsonl, .ndjson); several shards as 'train-{000..099}.tar'; or a URL of any of these";
 
-/// Makes a clap parser for a type with named values.
+/// Returns a clap parser for a type with named values.
 fn choice<T: NamedValue + Send + Sync>(
     setting: &'static str,
 ) -> impl Fn(&str) -> Result<T, base::error::Error> + Clone + Send + Sync + 'static {

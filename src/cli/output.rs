@@ -6,7 +6,8 @@ use data::dataset::BlockCosts;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::Write;
 
-/// Makes a progress bar over `total` `things` on stderr. It draws nothing if stderr is not a terminal.
+/// Creates a progress bar on stderr for `total` items, which are called `things`. Draws nothing if stderr is not a
+/// terminal.
 pub(crate) fn bar(total: u64, things: &str) -> ProgressBar {
     let template = format!("{{bar:32}} {{pos}}/{{len}} {things} {{per_sec}} {{eta}} left {{msg}}");
     let style = ProgressStyle::with_template(&template).expect("a template of our own");
@@ -28,7 +29,8 @@ pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<()> {
     print(&serde_json::to_string(value).map_err(|error| base::error::Error::Internal(error.to_string()))?)
 }
 
-/// Makes a text from others safe to print: escapes characters that move the cursor, change colours or reverse letters.
+/// Makes a string from outside safe to print: escapes characters that move the cursor, change colours or reverse
+/// letters.
 pub(crate) fn escaped_for_terminal(text: &str) -> String {
     let is_harmful = |c: char| {
         c.is_control()
@@ -57,7 +59,7 @@ pub(crate) fn print_notices(notices: &Notices) -> Vec<Notice> {
     std::iter::from_fn(|| notices.next()).inspect(print).collect()
 }
 
-/// The lines of a table. Its first column has names, the others have numbers. The first row has the titles.
+/// The lines of a table. The first column has names, the other columns have numbers. The first row has the titles.
 pub(crate) fn table<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> Vec<String> {
     let longest = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: [usize; COLUMNS] = std::array::from_fn(longest);

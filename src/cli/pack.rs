@@ -77,7 +77,7 @@ pub(super) fn run(args: &PackArgs) -> Result<()> {
     let contents = if args.files { Contents::Files } else { Contents::Images };
     let here = || std::thread::available_parallelism().map_or(1, usize::from);
     let index = IndexOptions {
-        // All members are packed, and labels are packed as they are, usable or not.
+        // Pack all members, and pack labels unchanged, even labels that cannot be used.
         members: Some(Vec::new()),
         without_labels: true,
         ..args.settings.validate()?.index_options(contents)
@@ -112,7 +112,7 @@ pub(super) fn run(args: &PackArgs) -> Result<()> {
     if args.json { output::print_json(&summary) } else { output::print(&describe(args, &summary)) }
 }
 
-/// Runs work with a progress bar. The work first passes the total, then one `None` for each item.
+/// Runs `work` with a progress bar. `work` first reports the total number of items, then `None` for each finished item.
 pub(super) fn with_bar<T>(
     things: &str,
     work: impl FnOnce(&(dyn Fn(Option<u64>) + Sync)) -> Result<T, Error>,
@@ -158,7 +158,7 @@ fn describe(args: &PackArgs, summary: &PackSummary) -> String {
     lines.join("\n")
 }
 
-/// The line about shards of an earlier run that were written again.
+/// The line about shards of an earlier run that were rewritten.
 fn again(shards: u64) -> Option<String> {
     let line =
         || format!("  rewritten    {shards} shards of an earlier run, because their files have changed");

@@ -1,11 +1,12 @@
 //! The command `foreload plan`, which predicts the cost of a job: the seconds of an epoch and what limits it. It also
 //! predicts the effect of more NVMe, more nodes, peers' caches, and other ways to store the dataset or fill the cache.
 
-mod ways;
+mod alternatives;
 
 use super::calibrate::{self, KnownRates};
 use super::settings::{Settings, TakesSettings};
 use super::{DATASET, output};
+use alternatives::{Alternative, alternatives, by_block};
 use base::error::{Error, Result};
 use base::notices::Notice;
 use data::dataset::{BlockCosts, Contents, DatasetIndex, MAX_NEIGHBOUR_BLOCK_BYTES, NeighbourBlocks};
@@ -16,7 +17,6 @@ use simulate::predict::{EpochCost, Limit, PredictedJob, Prediction, predict};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use store::tier::{Machine, TierRates};
-use ways::{Alternative, by_block, ways};
 
 /// The arguments of `foreload plan`.
 #[derive(clap::Args, Debug)]
@@ -85,7 +85,7 @@ impl TakesSettings for PlanSettings {
     const DEFAULTS: &'static [(&'static str, &'static str)] = &[("queue_depth", "32")];
 }
 
-/// The report that `--json` prints. Later versions may add fields, but do not change the meaning of these.
+/// The report that `--json` prints. Later versions may add fields, but do not change the meaning of existing fields.
 #[derive(Debug, Serialize)]
 struct PlanReport {
     version: &'static str,
@@ -118,7 +118,7 @@ struct PlanReport {
     ways: Vec<Alternative>,
     /// The prediction with more nodes of the same kind.
     more_nodes: MoreNodes,
-    /// The prediction if nodes do not read from each other; absent if `plan` is that already.
+    /// The prediction if nodes do not read from each other; absent if `plan` already assumes this.
     #[serde(skip_serializing_if = "Option::is_none")]
     without_peers: Option<Prediction>,
     /// The notices about the dataset, as printed on stderr.
@@ -128,7 +128,7 @@ struct PlanReport {
 /// The prediction with a cache of another size.
 #[derive(Debug, Serialize)]
 struct OtherPrediction {
-    /// The size relative to the requested one: "none", "half", "+1 TB", "double".
+    /// The size relative to the requested size: "none", "half", "+1 TB", "double".
     size: &'static str,
     #[serde(flatten)]
     plan: Prediction,
@@ -173,7 +173,7 @@ pub(super) fn run(args: &PlanArgs) -> Result<()> {
             let message = "is set, but the speed of its drive is unknown: pass --cache or --rates";
             return Err(Error::config("cache_size", message));
         }
-        (None, cache, _) => calibrate::rates(&args.dir, cache.as_deref(), of_loaders(args))?,
+        (None, cache, _) => calibrate::rates(&args.dir, cache.as_deref(), measure_options(args))?,
     };
     let (source, decode_bandwidth) = (known.source, known.decode_bandwidth);
     // Without a cache, the rates of the cache's tier are not used.
@@ -221,7 +221,7 @@ pub(super) fn run(args: &PlanArgs) -> Result<()> {
         compressed,
         more_nodes: MoreNodes { nodes: more, plan: predict(&more_nodes, &machine) },
         without_peers: job.network.map(without_peers),
-        ways: ways(
+        ways: alternatives(
             &job,
             &machine,
             &plan,
@@ -235,9 +235,9 @@ pub(super) fn run(args: &PlanArgs) -> Result<()> {
     if args.json { output::print_json(&report) } else { output::print(&describe(&report)) }
 }
 
-/// The settings for measuring rates. The measurement uses the index in the same place, which may change before it is
-/// opened again.
-fn of_loaders(args: &PlanArgs) -> LoaderOptions {
+/// The settings for measuring rates. The measurement opens the same index as the prediction. The index may change
+/// between the two.
+fn measure_options(args: &PlanArgs) -> LoaderOptions {
     let LoaderOptions { fields, split, queue_depth, index_dir, bad_shards, .. } = (*args.settings).clone();
     LoaderOptions { fields, split, queue_depth, index_dir, bad_shards, ..LoaderOptions::default() }
 }
@@ -248,7 +248,8 @@ fn job(args: &PlanArgs, index: &DatasetIndex, compressed: Option<&BlockCosts>) -
     // Each rank keeps the blocks that it has decompressed, if all of them fit into memory.
     let fit = compressed.is_some_and(BlockCosts::fit_in_memory);
     let requests = if fit { each.min(by_block.saturating_mul(ranks)) } else { each };
-    // On one node, all samples of a block are kept when one rank reads it. Several nodes keep what each of them uses.
+    // On one node, the cache keeps all samples of a block when one rank reads the block. With several nodes, each node
+    // keeps only the samples that it uses.
     let requests_kept = if args.nodes == 1 { by_block } else { requests };
     let shards = index.is_sharded().then(|| index.summaries().map(|summary| summary.groups).sum());
     PredictedJob {
@@ -272,19 +273,20 @@ fn job(args: &PlanArgs, index: &DatasetIndex, compressed: Option<&BlockCosts>) -
     }
 }
 
-/// The bytes in use at a time, in an order that keeps neighbours together.
+/// The bytes that a rank has in use at a time, in an order that keeps neighbours together.
 const SHARED_AT_ENDS: u64 = 100 << 20;
 
 /// The number of requests or reads for all samples by all `ranks`, in an order that keeps neighbours together. `None`
-/// if that order reads samples one by one, as it does from file systems.
+/// if such an order also reads samples one by one, as from file systems.
 fn requests_by_blocks(index: &DatasetIndex, ranks: u64) -> Option<u64> {
     if !index.has_blocks() && !index.has_remote() {
         return None;
     }
-    let stretches = NeighbourBlocks::new(index, index.len(), |sample| sample, MAX_NEIGHBOUR_BLOCK_BYTES);
-    // At each end of a rank's part, the next rank also reads the block in use there.
-    let count = stretches.len() as u64;
-    let bytes: u64 = (0..stretches.len()).map(|number| stretches.bytes_of(number)).sum();
+    let neighbour_blocks =
+        NeighbourBlocks::new(index, index.len(), |sample| sample, MAX_NEIGHBOUR_BLOCK_BYTES);
+    // At each end of a rank's range, the next rank also reads the blocks that are in use there.
+    let count = neighbour_blocks.len() as u64;
+    let bytes: u64 = (0..neighbour_blocks.len()).map(|number| neighbour_blocks.bytes_of(number)).sum();
     let at_an_end = SHARED_AT_ENDS / (bytes / count.max(1)).max(1) + 1;
     let of_images = (count + (ranks - 1) * at_an_end.min(count)).min(index.len());
     Some(of_images + index.total_reads().saturating_sub(index.len()))

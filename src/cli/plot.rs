@@ -19,8 +19,7 @@ pub(super) fn svg_path(text: &str) -> Result<PathBuf, String> {
     }
 }
 
-/// Draws a bar for each policy, with its stall after the least time that it takes, and next to the bars the epochs one
-/// by one.
+/// Draws a bar for each policy: its working time, then its stall. Draws the seconds of each epoch next to the bars.
 ///
 /// # Errors
 /// [`Error::Io`], which names the file.

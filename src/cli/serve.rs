@@ -3,7 +3,7 @@
 use super::output;
 use super::settings::{Settings, TakesSettings};
 use base::error::Result;
-use engine::config::Given;
+use engine::config::UserValue;
 use engine::serve::Producer;
 use engine::sharing::{BatchPosition, ProducerStart, TOGETHER};
 use std::path::PathBuf;
@@ -37,7 +37,7 @@ pub(super) struct ServeArgs {
 pub(super) fn run(args: &ServeArgs) -> Result<()> {
     let mut settings = args.settings.given().clone();
     if !settings.has("shared") {
-        settings.give("shared", Given::Truth(true));
+        settings.give("shared", UserValue::Truth(true));
     }
     let start = ProducerStart {
         roots: args.dirs.clone(),

@@ -4,7 +4,7 @@ use base::error::Error;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
-use engine::config::{Given, GivenSettings, LoaderKind, LoaderOptions, Setting, check_given_once};
+use engine::config::{GivenSettings, LoaderKind, LoaderOptions, Setting, UserValue, check_given_once};
 use std::ffi::OsString;
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -43,14 +43,14 @@ impl<C> Deref for Settings<C> {
 }
 
 /// The settings of a command, each with its flag.
-fn taken<C: TakesSettings>() -> impl Iterator<Item = (&'static Setting, String)> {
-    let taken = |setting: &&Setting| C::NAMES.is_none_or(|names| names.contains(&setting.name));
-    Setting::all().filter(taken).filter_map(|setting| Some((setting, setting.flag_name()?)))
+fn flags<C: TakesSettings>() -> impl Iterator<Item = (&'static Setting, String)> {
+    let included = |setting: &&Setting| C::NAMES.is_none_or(|names| names.contains(&setting.name));
+    Setting::all().filter(included).filter_map(|setting| Some((setting, setting.flag_name()?)))
 }
 
 impl<C: TakesSettings> clap::Args for Settings<C> {
     fn augment_args(command: Command) -> Command {
-        taken::<C>().fold(command, |command, (setting, flag)| command.arg(argument::<C>(setting, flag)))
+        flags::<C>().fold(command, |command, (setting, flag)| command.arg(argument::<C>(setting, flag)))
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -60,7 +60,7 @@ impl<C: TakesSettings> clap::Args for Settings<C> {
 
 /// Makes the flag of a setting.
 fn argument<C: TakesSettings>(setting: &'static Setting, flag: String) -> Arg {
-    let doc = in_words_of_shells(&setting.doc(LoaderKind::Images), default::<C>(setting).is_some());
+    let doc = cli_help(&setting.doc(LoaderKind::Images), default::<C>(setting).is_some());
     let form = setting.description();
     let mut argument = Arg::new(setting.name)
         .long(flag)
@@ -74,7 +74,7 @@ fn argument<C: TakesSettings>(setting: &'static Setting, flag: String) -> Arg {
         argument = argument.alias(old);
     }
     if form.annotation.starts_with("bool") {
-        // The flag alone, such as `--immutable`, is enough. A word after it is a separate argument.
+        // The flag alone, such as `--immutable`, means true. A word after the flag is a separate argument.
         argument = argument.num_args(0..=1).require_equals(true).default_missing_value("true");
     }
     match default::<C>(setting) {
@@ -83,9 +83,9 @@ fn argument<C: TakesSettings>(setting: &'static Setting, flag: String) -> Arg {
     }
 }
 
-/// A setting's help text with the values of the command line. The meaning of `None` becomes the default, unless the
-/// flag has one.
-fn in_words_of_shells(doc: &str, has_default: bool) -> String {
+/// A setting's help text with the values of the command line. If the flag has no default, the meaning of `None` is
+/// shown as the default.
+fn cli_help(doc: &str, has_default: bool) -> String {
     let lower = |doc: &str| {
         ["None:", "True:", "False:", "True,"]
             .iter()
@@ -107,9 +107,9 @@ fn default<C: TakesSettings>(setting: &Setting) -> Option<String> {
         return Some((*word).to_owned());
     }
     match setting.shown(&LoaderOptions::default()) {
-        Given::Nothing => None,
-        Given::Text(word) => Some(word),
-        Given::Truth(truth) => Some(truth.to_string()),
+        UserValue::Nothing => None,
+        UserValue::Text(word) => Some(word),
+        UserValue::Truth(truth) => Some(truth.to_string()),
         list if list.items().is_some() => {
             let items = list.items().into_iter().flatten();
             Some(items.map(|item| item.to_string()).collect::<Vec<_>>().join(","))
@@ -119,11 +119,11 @@ fn default<C: TakesSettings>(setting: &Setting) -> Option<String> {
 }
 
 /// Parses the value of a setting.
-fn given(setting: &Setting, word: OsString) -> Result<Given, Error> {
+fn given(setting: &Setting, word: OsString) -> Result<UserValue, Error> {
     let given = match word.into_string() {
-        Ok(word) => setting.given_by(&word),
+        Ok(word) => setting.parse_word(&word),
         // A path may contain any bytes.
-        Err(word) => Given::Path(word.into()),
+        Err(word) => UserValue::Path(word.into()),
     };
     setting.set(&mut LoaderOptions::default(), &given)?;
     Ok(given)
@@ -139,13 +139,13 @@ impl<C: TakesSettings> FromArgMatches for Settings<C> {
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
         let refused = |error| clap::Error::raw(clap::error::ErrorKind::ValueValidation, error);
         let mut by_user = Vec::new();
-        for (setting, _) in taken::<C>() {
-            if let Some(given) = matches.get_one::<Given>(setting.name) {
+        for (setting, _) in flags::<C>() {
+            if let Some(given) = matches.get_one::<UserValue>(setting.name) {
                 setting.set(&mut self.0, given).map_err(refused)?;
                 self.1.give(setting.name, given.clone());
-                // Defaults are values here too, and must not contradict a value from the user.
+                // Clap also gives defaults as values. A default must not conflict with a value from the user.
                 let is_default = matches.value_source(setting.name) != Some(ValueSource::CommandLine);
-                if !is_default && *given != Given::Nothing {
+                if !is_default && *given != UserValue::Nothing {
                     by_user.push(setting.name);
                 }
             }

@@ -46,7 +46,7 @@ pub(super) struct SimulateArgs {
     json: bool,
 }
 
-/// The report that `--json` prints. Later versions may add fields, but do not change the meaning of these.
+/// The report that `--json` prints. Later versions may add fields, but do not change the meaning of existing fields.
 #[derive(Debug, Serialize)]
 struct SimulateReport {
     version: &'static str,
@@ -63,20 +63,20 @@ struct SimulateReport {
     policies: Vec<PolicyOutcome>,
 }
 
-/// How often a node uses a sample. Its repeats in a step count once.
+/// How often a node uses a sample. Repeats of a sample in one step count once.
 #[derive(Debug, Serialize)]
 struct AccessReport {
     /// The mean number of uses of a sample by a node in all epochs.
     mean: f64,
     /// The number of uses above which samples are counted.
     above: u32,
-    /// The expected number of these samples by the binomial distribution.
+    /// The expected number of samples with more than `above` uses, by the binomial distribution.
     expected: f64,
-    /// The number of these samples in this schedule, on the first node.
+    /// The number of samples with more than `above` uses on the first node, in this schedule.
     counted: u64,
     /// The share of local hits if a node caches its most frequently used samples.
     frequency_hits: f64,
-    /// The share of local hits if a node caches as many arbitrary samples.
+    /// The share of local hits if a node caches the same number of arbitrary samples.
     random_hits: f64,
 }
 

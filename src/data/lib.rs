@@ -2,7 +2,7 @@
 //!
 //! - `source` lists and reads directories, servers and object stores; `http` is the client for remote ones.
 //! - `dataset` builds the index of a dataset, whatever its layout.
-//! - `schedule` says which sample an epoch takes when, and `state` how far a training run has come.
+//! - `schedule` assigns samples to the steps of an epoch, and `state` stores the progress of a training run.
 //! - `pack` writes a dataset to new shards, packed or tar, and unpacks them.
 
 #![warn(missing_docs, unreachable_pub)]

@@ -1,30 +1,31 @@
 //! The order of an epoch, and the batches that each rank takes of it. Pure: the whole epoch is known in advance.
 //!
-//! An epoch makes *draws*: each takes one sample. The *occurrence* of a draw is its number among the draws of its
+//! An epoch makes *draws*: each takes one sample. The *occurrence* of a draw is its index among the draws of the same
 //! sample. The order of an epoch is a permutation of its draws, and a *position* is a place in that order.
 //!
 //! - `selection` says which samples an epoch draws, and how often: subsets, weights, mixtures.
 //! - `permutation` shuffles the draws invertibly; `block_shuffle` shuffles blocks of neighbouring samples.
 //! - `order` combines both: which sample is at which position of an epoch.
-//! - [`Schedule`] cuts an order into the batches of a rank, as slices or by the nodes that keep the samples (`homes`,
+//! - [`Schedule`] cuts an order into the batches of a rank, as slices or by the nodes that keep the samples (`owners`,
 //!   `locality`).
 //!
 //! An order depends only on the dataset's fingerprint, the selection, the seed, the epoch and `repeats`. With shuffled
 //! blocks it also depends on the blocks, the global batch and the number of ranks. Every rank makes equally many steps.
-//! By locality, ranks take other places of a global batch than their slice, but equally many; the global batch and the
-//! state stay the same. → `tests/data/schedule.rs`, `tests/data/locality.rs`, `tests/data/selection.rs`
+//! With assignment by locality, a rank takes other places of a global batch than its slice, but equally many. The
+//! global batch and the state stay the same. → `tests/data/schedule.rs`, `tests/data/locality.rs`,
+//! `tests/data/selection.rs`
 
 mod block_shuffle;
-mod homes;
 pub mod locality;
 mod order;
+mod owners;
 mod permutation;
 mod repeats;
 mod selection;
 
 pub use block_shuffle::RankRanges;
-pub use homes::SampleOwners;
 pub use order::{Order, TABLE_LIMIT};
+pub use owners::SampleOwners;
 pub use repeats::RepeatSpread;
 pub use selection::{Draw, Selection};
 
@@ -73,9 +74,9 @@ pub enum Assignment {
     /// Rank r takes the r-th slice.
     #[default]
     Order,
-    /// The ranks of the node that keeps a sample take it, if they have space left in their batches.
+    /// A rank of the sample's owner node takes the sample, if the node's ranks have space left in their batches.
     Locality,
-    /// The same, and ranks get about as many bytes each, where this moves no more samples.
+    /// Like `Locality`, and ranks also get about equally many bytes, as far as this moves no more samples.
     EvenLocality,
 }
 
@@ -84,10 +85,10 @@ named!(Assignment: "order" => Order, "locality" => Locality, "even_locality" => 
 /// One place of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchEntry {
-    /// Number of the place in the epoch, over all batches and ranks; for padding, that of the place it repeats. Without
-    /// [repeats](Order::repeated) it is the position in the epoch's order.
+    /// Index of the place in the epoch, over all batches and ranks. For padding, the index of the place that it
+    /// repeats. Without [repeats](Order::repeated) this is the position in the epoch's order.
     pub position: u64,
-    /// The sample, and the number of this draw among the sample's draws.
+    /// The sample, and the index of this draw among the sample's draws.
     pub draw: Draw,
     /// False for padding.
     pub valid: bool,
@@ -102,7 +103,7 @@ pub struct BatchEntry {
 /// second time, and so on. So the repeats of a sample go to as many different ranks as possible, and neighbours in a
 /// batch are different samples.
 ///
-/// [By locality](Schedule::by_locality), ranks take other places of a global batch than their slice.
+/// With [assignment by locality](Schedule::by_locality), ranks take other places of a global batch than their slice.
 #[derive(Debug, Clone)]
 pub struct Schedule {
     order: Order,
@@ -114,7 +115,7 @@ pub struct Schedule {
     unit: u32,
     steps: u64,
     /// The owner nodes of samples, if ranks take their places by locality.
-    homes: Option<Arc<SampleOwners>>,
+    owners: Option<Arc<SampleOwners>>,
 }
 
 impl Schedule {
@@ -125,10 +126,11 @@ impl Schedule {
     /// than one global batch.
     pub fn new(order: Order, batch_size: u32, rank: u32, world_size: u32, last: LastBatch) -> Result<Self> {
         let steps = Self::count(order.len(), batch_size, rank, world_size, last)?;
-        Ok(Self { order, batch_size, rank, world_size, last, unit: 1, steps, homes: None })
+        Ok(Self { order, batch_size, rank, world_size, last, unit: 1, steps, owners: None })
     }
 
-    /// Returns the same schedule, with each group of `unit` places, from a multiple of `unit` on, assigned to one rank.
+    /// Returns the same schedule, in which each group of `unit` places goes to one rank. Groups begin at multiples of
+    /// `unit`.
     ///
     /// # Panics
     /// Panics unless the batch size is a multiple of `unit`.
@@ -141,17 +143,17 @@ impl Schedule {
         Self { unit, ..self }
     }
 
-    /// Returns the same schedule with samples assigned to ranks of the node that keeps them. A node's ranks take as
-    /// many of its samples as fit into their batches, and only the rest moves. No assignment moves fewer samples,
-    /// unless mixing groups must stay together.
+    /// Returns the same schedule with samples assigned to ranks of their owner nodes. A node's ranks take as many of
+    /// the node's samples as fit into their batches. Only the remaining samples move to other nodes. No assignment
+    /// moves fewer samples, except if mixing groups must stay together.
     ///
     /// The places of each global batch stay the same, and each rank takes as many as before, in ascending order. An
     /// incomplete last global batch is divided into slices as usual.
     ///
     /// # Errors
-    /// [`Error::Config`] unless `homes` has as many ranks as this schedule.
-    pub fn by_locality(self, homes: Arc<SampleOwners>) -> Result<Self> {
-        let ranks = homes.node_of_rank().len();
+    /// [`Error::Config`] unless `owners` has as many ranks as this schedule.
+    pub fn by_locality(self, owners: Arc<SampleOwners>) -> Result<Self> {
+        let ranks = owners.node_of_rank().len();
         if ranks as u64 != u64::from(self.world_size) {
             let message = format!(
                 "is {}, but the peers have {ranks} ranks: with assignment=\"locality\", the loader's ranks must be \
@@ -160,7 +162,7 @@ impl Schedule {
             );
             return Err(Error::config("world_size", message));
         }
-        Ok(Self { homes: Some(homes), ..self })
+        Ok(Self { owners: Some(owners), ..self })
     }
 
     /// Returns the number of steps of an epoch with this number of `draws`, in any order.
@@ -209,8 +211,8 @@ impl Schedule {
         self.slice(step).1
     }
 
-    /// Returns the places of this rank's batch in `step`, [`Schedule::batch_len`] of them. Each is computed on demand,
-    /// in O(1). By locality, the whole global batch is assigned first.
+    /// Returns the places of this rank's batch in `step`, [`Schedule::batch_len`] of them. Each place is computed on
+    /// demand, in O(1). With assignment by locality, the whole global batch is assigned first.
     ///
     /// # Panics
     /// Panics if `step` is not below [`Schedule::steps`].
@@ -223,7 +225,7 @@ impl Schedule {
         })
     }
 
-    /// Returns a place by its number within the global batch of `step`.
+    /// Returns a place by its index within the global batch of `step`.
     fn place(&self, step: u64, within: u64) -> BatchEntry {
         let len = self.order.len();
         let start = step * self.global_batch();
@@ -234,10 +236,10 @@ impl Schedule {
         BatchEntry { position, draw: self.order.draw(self.spread().position(position)), valid }
     }
 
-    /// Returns the places of this rank by locality within the global batch of `step`, in ascending order; `None` if it
-    /// takes its slice.
+    /// Returns the places of this rank within the global batch of `step` by locality, in ascending order; `None` if the
+    /// rank takes its slice.
     fn local_places(&self, step: u64) -> Option<Vec<u32>> {
-        let homes = self.homes.as_ref()?;
+        let owners = self.owners.as_ref()?;
         let (start, global) = (step * self.global_batch(), self.global_batch());
         if self.order.len() - start < global {
             return None;
@@ -245,11 +247,11 @@ impl Schedule {
         let spread = self.spread();
         let samples: Vec<u64> =
             (start..start + global).map(|place| self.order.sample(spread.position(place))).collect();
-        let homes_of: Vec<Option<usize>> = samples.iter().map(|&sample| homes.home(sample)).collect();
-        let bytes = homes.bytes(&samples);
+        let owner_of: Vec<Option<usize>> = samples.iter().map(|&sample| owners.owner(sample)).collect();
+        let bytes = owners.bytes(&samples);
         let sizes = vec![self.batch_size; self.world_size as usize];
-        let batches = Locality::new(homes.node_of_rank(), self.unit as usize).assign(
-            &homes_of,
+        let batches = Locality::new(owners.node_of_rank(), self.unit as usize).assign(
+            &owner_of,
             &sizes,
             bytes.as_deref(),
         );
@@ -264,10 +266,11 @@ impl Schedule {
         }
     }
 
-    /// Returns the minimum number of different samples in a batch of this rank, if the order draws none more than once.
+    /// Returns the minimum number of different samples in a batch of this rank, if the order draws no sample more than
+    /// once.
     pub fn samples_per_batch(&self) -> u64 {
         let (batch, repeats) = (u64::from(self.batch_size), u64::from(self.order.repeats()));
-        match self.homes {
+        match self.owners {
             None => batch.min(self.global_batch().div_ceil(repeats)),
             // All repeats of a sample may go to the only rank of its node.
             Some(_) => batch.div_ceil(repeats),
@@ -303,7 +306,8 @@ impl Schedule {
         u64::from(self.batch_size) * u64::from(self.world_size)
     }
 
-    /// Returns the number of ranks whose last batch is only padding, because no sample of the epoch is left for them.
+    /// Returns the number of ranks whose last batch is only padding, because the epoch has too few samples for all
+    /// ranks.
     pub fn padded_ranks(&self) -> u32 {
         match self.order.len() % self.global_batch() {
             left @ 1.. if self.last == LastBatch::Partial => {

@@ -69,13 +69,13 @@ fn or_none(text: &Option<String>) -> String {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct State {
-    /// The [`VERSION`] of the program that wrote it.
+    /// The [`VERSION`] of the program that wrote the state.
     pub version: u32,
     /// The dataset's fingerprint in hexadecimal.
     pub fingerprint: String,
     /// The seed of order and augmentation.
     pub seed: u64,
-    /// The epoch's number.
+    /// The index of the epoch.
     pub epoch: u64,
     /// Number of samples of the epoch's order that the consumers of all ranks have received.
     pub position: u64,
@@ -212,7 +212,7 @@ impl State {
         self.position.saturating_add(next) > self.epoch_size
     }
 
-    /// Returns the state if it is the one after `at_step` steps, or if `at_step` is `None`.
+    /// Returns this state if it was saved after `at_step` steps, or if `at_step` is `None`.
     ///
     /// # Errors
     /// [`Error::Config`] for `at_step` otherwise.

@@ -49,7 +49,7 @@ pub use settings::{
     CacheChoice, LoaderKind, LoaderOptions, RESOURCES_MAY_BE, SettingsClass, SettingsObject, choices, manual,
     parameters, signature, stub, stub_of_objects,
 };
-pub use settings::{Given, GivenSettings, Setting, docstring, python_name, unknown_setting};
+pub use settings::{GivenSettings, Setting, UserValue, docstring, python_name, unknown_setting};
 pub use share::CpuShare;
 pub use share::has_unwatched_quota;
 pub use sharing::SharingPolicy;
@@ -77,8 +77,8 @@ pub enum OnError {
     /// The batch that would hold the sample is not delivered; its first failure is raised instead.
     #[default]
     Raise,
-    /// Another sample takes its place, chosen by (dataset, seed, epoch, position) alone. Batches stay full, and every
-    /// rank and every run chooses the same one; `sample_ids` names the substitute.
+    /// Another sample replaces it, chosen by (dataset, seed, epoch, position) alone. Batches stay full, and every rank
+    /// and every run chooses the same substitute, whose id is in `sample_ids`.
     Skip,
     /// The image is all zeros and its mask bit is false.
     Zero,
@@ -98,11 +98,11 @@ pub struct LoaderConfig {
     /// The blocks of neighbouring samples (`NeighbourBlocks`) that are read together; `None` if samples are read one by
     /// one.
     pub neighbour_blocks: Option<Arc<NeighbourBlocks>>,
-    /// Number of ranks that `shuffle="blocks"` divides blocks among; `None` for the number of ranks there are.
+    /// Number of ranks that `shuffle="blocks"` divides blocks among; `None` for the current number of ranks.
     pub shuffle_ranks: Option<u32>,
     /// Policy for the samples that do not fill the last batch.
     pub last_batch: LastBatch,
-    /// Number of times in a row that each sample comes.
+    /// Number of consecutive draws of each sample.
     pub repeats: u32,
     /// Rule by which ranks take samples of a global batch.
     pub assignment: Assignment,
@@ -134,7 +134,7 @@ pub struct LoaderConfig {
     pub label_columns: Arc<Vec<SampleColumn>>,
     /// Number of decoding threads.
     pub threads: usize,
-    /// Share of the node's processors that the threads keep to; `None` for no bound.
+    /// Largest share of the node's processors that the threads use; `None` for no limit.
     pub cpu: Option<CpuShare>,
     /// The interface that reads files.
     pub io: IoChoice,
@@ -150,20 +150,21 @@ pub struct LoaderConfig {
     pub orientation: Orientation,
     /// Policy for samples that fail.
     pub on_error: OnError,
-    /// Number of failures that an epoch survives; `None` for any number.
+    /// Largest number of failures in an epoch; `None` for no limit.
     pub max_errors: Option<u64>,
     /// Number of pixels above which an image is refused.
     pub max_pixels: u64,
     /// Sizes of the memory pools.
     pub pools: Pools,
-    /// Most bytes of memory for the starts of rows of JPEGs. Decoding finds them, and later epochs use them.
+    /// Largest size of the cache of JPEG row starts, in bytes. Decoding finds the row starts, and later epochs use
+    /// them.
     pub row_bytes: usize,
     /// Configurations for later epochs with other image sizes, each with its first epoch, in order.
     pub later: Vec<(u64, LoaderConfig)>,
 }
 
 impl LoaderConfig {
-    /// Returns the output for the images of the first image field; with several views, that of the first view.
+    /// Returns the output for the images of the first image field; with several views, the output of the first view.
     pub fn output(&self) -> &Output {
         self.images.first_recipe().views()[0].fixed_output()
     }
@@ -277,7 +278,7 @@ impl LoaderOptions {
 }
 
 impl LoaderConfig {
-    /// Returns the most bytes that are read for a sample of `length` bytes.
+    /// Returns the largest number of bytes that are read for a sample of `length` bytes.
     pub fn most_bytes(&self, length: u32) -> u32 {
         pools::most_read(length, self.cache.is_some())
     }
@@ -309,11 +310,11 @@ impl CheckedOptions<'_> {
         }
     }
 
-    /// Checks everything that can be wrong for this dataset, and chooses all values that were left open.
+    /// Checks everything that can be wrong for this dataset, and chooses all values that the user did not set.
     ///
     /// # Errors
     /// [`Error::Config`] for a `memory` too small for this dataset, and for fields, labels and weights that do not fit
-    /// it; [`Error::Unavailable`] if the requested GPU cannot be used.
+    /// the dataset; [`Error::Unavailable`] if the requested GPU cannot be used.
     pub fn check(self, index: &DatasetIndex) -> Result<LoaderConfig> {
         let Self { options, labels, fields: asked, images } = self;
         options.warn_about_scale(&images, index);
@@ -322,7 +323,7 @@ impl CheckedOptions<'_> {
         let given = options.fields.as_deref().unwrap_or_default();
         let mut label_columns = labels.map_or(Ok(Vec::new()), |labels| labels.columns(index, given))?;
         label_columns.extend(requested::columns_of_tables(given, &names, index)?);
-        // The schema of a table gives the kinds of its columns, and so tells which fields are images.
+        // The schema of a table gives the kinds of its columns, and so decides which fields are images.
         let by_schema = requested::with_kinds(given, index);
         let (asked, images) = match asked {
             Some(_) if index.has_tables() => {
@@ -385,7 +386,7 @@ impl LoaderOptions {
         let mix = options.mix_plan(index, &images, &mut fields, &mut layout, drawn)?;
         let batch_bytes = layout.bytes(options.batch_size as usize);
         let chosen = options.choose_device(&images, index)?;
-        if chosen.overlooked {
+        if chosen.is_gpu_unused {
             index.notices().warn_once("device", || {
                 let why = &chosen.why;
                 format!(
@@ -416,7 +417,7 @@ impl LoaderOptions {
         host.warn_about_sizes();
         let pools = match &device_pools {
             None => host.with_batches(batch_bytes)?,
-            Some(device) => host.beside(device)?,
+            Some(device) => host.for_device(device)?,
         };
         if let Some(cache) = &mut cache {
             cache.no_forms = options.no_forms(&fields, chosen.device, chosen.decoder);
@@ -427,7 +428,7 @@ impl LoaderOptions {
             shuffling: options.shuffling(),
             neighbour_blocks: same.neighbour_blocks.clone(),
             shuffle_ranks: options.shuffle_ranks,
-            last_batch: options.last_batch_or_usual(),
+            last_batch: options.last_batch_or_default(),
             repeats: options.repeats,
             assignment: options.assignment,
             selection: same.selection.clone(),

@@ -1,7 +1,7 @@
 //! The engine: turns a schedule of samples into batches.
 //!
 //! - `config` has the settings and resolves them for one dataset and machine.
-//! - `pipeline` runs the stages in threads; `batch` has the batches that it makes.
+//! - `pipeline` runs the stages in threads; `batch` has the batches that the pipeline makes.
 //! - `sharing` and `serve` give the batches of one pipeline to several processes.
 //! - `status` reports the state of running loaders; `show` draws batches for people to look at.
 

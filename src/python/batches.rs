@@ -30,7 +30,7 @@ impl Drop for Batches {
     fn drop(&mut self) {
         if let Some(warning) = lock(&self.warned).take() {
             // There was no further call, so the warning is reported as unraisable. An exception that is being raised at
-            // the moment is saved and restored around it.
+            // the moment is saved before the report and restored after it.
             Python::attach(|py| {
                 let raised = PyErr::take(py);
                 warning.write_unraisable(py, None);
@@ -71,11 +71,11 @@ impl Batches {
                 Ok(Poll::End) => return deliver(py, notices).map(|()| None),
                 Ok(Poll::Pending) => {
                     py.check_signals()?;
-                    // The notices may tell why it takes so long. No batch was taken yet that an error could lose.
+                    // The notices may explain the delay. No batch was taken yet that an error could lose.
                     deliver(py, notices)?;
                 }
                 Err(error) => {
-                    // A notice may tell the reason, but the error is what ends the epoch.
+                    // A notice may explain the error, but the error is what ends the epoch.
                     let _ = deliver(py, notices);
                     return raise(py, Err(error));
                 }
@@ -91,7 +91,7 @@ impl Batches {
         Ok(py.detach(|| lock(&self.epoch).steps() as usize))
     }
 
-    /// Returns the state of this iteration for a checkpoint: a dict of numbers and texts.
+    /// Returns the state of this iteration for a checkpoint: a dict of numbers and strings.
     #[pyo3(signature = (*, at_step=None))]
     fn state_dict<'py>(&self, py: Python<'py>, at_step: Option<u64>) -> PyResult<Bound<'py, PyAny>> {
         let progress = py.detach(|| lock(&self.epoch).progress().clone());
@@ -163,7 +163,7 @@ impl Batches {
             dict.set_item("gpu", gpu)?;
         }
         dict.set_item("cores", self.pipeline.cores())?;
-        // The entry is there even if the cache turned out to be unusable: then all counters are 0.
+        // The entry exists even if the cache turned out to be unusable: then all counters are 0.
         if self.pipeline.config().cache.is_some() {
             let last_error = self.pipeline.cache().and_then(|cache| cache.last_error());
             dict.set_item("cache", cache_stats(py, &stats.cache, last_error)?)?;
@@ -350,7 +350,7 @@ impl PyBatch {
         Ok((batch.labels().into(), batch.further(partners).into(), batch.further(shares).into()))
     }
 
-    /// Returns the names of the fields, in the order in which they were asked for.
+    /// Returns the names of the fields, in the order of the setting `fields`.
     fn keys(&self) -> Vec<String> {
         if self.batch.is_encoded() {
             return Vec::new();
@@ -415,13 +415,14 @@ impl PyBatch {
         Ok(self.presence(name)?.of_bytes().into())
     }
 
-    /// The numbers of the samples in the index, int64 [n]; with `on_error="skip"` those of the substitutes.
+    /// The ids of the samples, which are their places in the index, int64 [n]; with `on_error="skip"` the ids of the
+    /// substitutes.
     #[getter]
     fn sample_ids(&self) -> PyTensor {
         self.batch.sample_ids().into()
     }
 
-    /// The number of each sample's draw in the epoch, int64 [n]: 0 if the epoch draws each sample once.
+    /// The index of each sample's draw in the epoch, int64 [n]: 0 if the epoch draws each sample once.
     #[getter]
     fn occurrences(&self) -> PyTensor {
         self.batch.occurrences().into()
@@ -449,7 +450,7 @@ impl PyBatch {
         raise(py, py.detach(|| batch.used_by(stream)))
     }
 
-    /// The number of the batch in the epoch.
+    /// The index of the batch in the epoch.
     #[getter]
     fn step(&self) -> u64 {
         self.batch.step()

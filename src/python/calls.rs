@@ -1,9 +1,9 @@
-//! Calls into Python by Foreload's own threads. They end before the interpreter does.
+//! Calls into Python by Foreload's own threads. All these calls end before the interpreter exits.
 //!
 //! While the interpreter is ending, CPython up to 3.13 ends every thread that asks for the GIL, by unwinding its stack.
-//! Rust's frames cannot be unwound in that way, so the whole process would abort. `Python::try_attach` cannot find out
-//! that the interpreter is ending in a module that is built for all versions from 3.10 on. So this module keeps a list
-//! of the threads that are in a call, and [`end`] ends their calls at exit.
+//! Rust's frames cannot be unwound in that way, so the whole process would abort. In a module that is built for all
+//! versions from 3.10 on, `Python::try_attach` cannot detect that the interpreter is ending. So this module keeps a
+//! list of the threads that are in a call, and [`end`] ends their calls at exit.
 
 use base::error::{Error, Result};
 use pyo3::exceptions::PySystemExit;
@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How often the exit raises `SystemExit` in the calls that are running, and how long it then waits for them. A call
-/// that waits inside of C code, such as that of an iterator over an empty queue, does not notice the exit before it
+/// The number of times that [`end`] raises `SystemExit` in the running calls, and how long it waits after each time. A
+/// call that waits inside of C code, for example an iterator over an empty queue, notices the exit only when the C code
 /// returns.
 const END_WAITS: usize = 20;
 const END_WAIT: Duration = Duration::from_millis(100);
@@ -33,7 +33,7 @@ struct Calls {
 
 #[derive(Default)]
 struct CallState {
-    /// The threads in a call, by Python's numbers of threads.
+    /// The threads in a call, by Python's thread identifiers.
     running: Vec<c_ulong>,
     ended: bool,
 }
@@ -43,13 +43,13 @@ impl Calls {
         let mut known = CALLS.load(Ordering::Acquire);
         if known.is_null() {
             let new: *mut Self = Box::leak(Box::default());
-            // Where two threads are here at once, the memory of one of them is lost.
+            // If two threads get here at once, the memory of one of them is leaked.
             known = match CALLS.compare_exchange(null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => new,
                 Err(other) => other,
             };
         }
-        // SAFETY: it was leaked, and is only ever shared.
+        // SAFETY: the value was leaked, and is only ever shared.
         unsafe { &*known }
     }
 
@@ -58,16 +58,16 @@ impl Calls {
     }
 }
 
-/// A call that is running. It ends with its scope, also by a panic.
+/// A call that is running. The call ends when this is dropped, also during a panic.
 struct RunningCall {
     of: &'static Calls,
     thread: c_ulong,
 }
 
 impl RunningCall {
-    /// `None` when the interpreter is ending.
+    /// Records that the calling thread begins a call. Returns `None` if the interpreter is ending.
     fn begin() -> Option<Self> {
-        // SAFETY: It reads a number, and needs neither the GIL nor an interpreter.
+        // SAFETY: the function reads a number, and needs neither the GIL nor an interpreter.
         let thread = unsafe { ffi::PyThread_get_thread_ident() };
         let of = Calls::get();
         let mut state = of.state();
@@ -92,11 +92,11 @@ impl Drop for RunningCall {
 /// Runs `act` with the GIL.
 ///
 /// # Errors
-/// Those of `act`; [`Error::Unavailable`] when the interpreter is ending.
+/// The errors of `act`; [`Error::Unavailable`] if the interpreter is ending.
 pub(super) fn call<T>(act: impl for<'py> FnOnce(Python<'py>) -> Result<T>) -> Result<T> {
     let ending = || Err(Error::Unavailable("the interpreter is ending".into()));
     let Some(_running) = RunningCall::begin() else { return ending() };
-    // A thread that is not attached yet gets no `SystemExit`, so it looks again.
+    // A thread that was not attached yet got no `SystemExit`, so check again.
     Python::try_attach(|py| if has_ended() { ending() } else { act(py) }).unwrap_or_else(ending)
 }
 
@@ -112,8 +112,8 @@ pub(super) fn show(py: Python<'_>, exception: &PyErr) {
     }
 }
 
-/// Ends all calls, and refuses later ones: raises `SystemExit` in each that is running. Returns when they have ended,
-/// or after [`END_WAITS`] times [`END_WAIT`]. It is called at exit.
+/// Ends all calls, and refuses later calls: raises `SystemExit` in each running call. Returns when all calls have
+/// ended, or after [`END_WAITS`] times [`END_WAIT`]. Python runs this at exit.
 #[pyfunction]
 pub(super) fn end(py: Python<'_>) {
     let calls = Calls::get();
@@ -125,8 +125,8 @@ pub(super) fn end(py: Python<'_>) {
             break;
         }
         for thread in running {
-            // SAFETY: This thread holds the GIL. The function takes a reference of its own to the class, and ignores
-            // the number of a thread that has ended its call.
+            // SAFETY: this thread holds the GIL. The function takes its own reference to the class, and ignores the
+            // identifier of a thread that has ended its call.
             unsafe { ffi::PyThreadState_SetAsyncExc(thread as _, exit.as_ptr()) };
         }
         py.detach(|| {
@@ -136,7 +136,7 @@ pub(super) fn end(py: Python<'_>) {
     }
 }
 
-/// Forgets the calls of the parent process. It is called in a forked child, which has none of the parent's threads.
+/// Forgets the calls of the parent process. Python runs this in a forked child, which has none of the parent's threads.
 #[pyfunction]
 pub(super) fn forget() {
     CALLS.store(null_mut(), Ordering::Release);

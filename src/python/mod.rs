@@ -107,7 +107,7 @@ fn is_random(py: Python<'_>, transforms: &str) -> PyResult<bool> {
     error::raise(py, compiled(transforms)).map(|recipe| recipe.is_random())
 }
 
-/// Compiles a list of transforms. The answers of its callers depend on no other setting.
+/// Compiles a list of transforms. The results of the callers depend on no other setting.
 fn compiled(transforms: &str) -> Result<Recipe> {
     Recipe::new(&Transforms::from_json(transforms)?, MemoryFormat::default(), Fidelity::default())
 }
@@ -131,7 +131,7 @@ fn drawn_operations(
     samples: u64,
     seed: u64,
 ) -> PyResult<String> {
-    let drawn = py.detach(|| compiled(transforms)?.explained(seed, samples, (width, height)));
+    let drawn = py.detach(|| compiled(transforms)?.draws_json(seed, samples, (width, height)));
     error::raise(py, drawn)
 }
 

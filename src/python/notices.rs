@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 ///
 /// # Errors
 /// The warning itself, if the user's filter turns warnings into errors; later notices are delivered by the next call.
-/// Call this only where an error loses nothing: never between taking a batch and returning it.
+/// Call this only if an error loses nothing: never between taking a batch and returning it.
 pub(super) fn deliver(py: Python<'_>, notices: &Notices) -> PyResult<()> {
     while let Some(Notice { kind, message }) = notices.next() {
         let say = match kind {

@@ -1,5 +1,5 @@
-//! The meeting of ranks for `peers=`. Python does it, because it can use the cluster's engine (torch.distributed, Ray,
-//! MPI, JAX).
+//! The meeting of ranks for `peers=`, in which the ranks find one another. Python runs the meeting, because it can use
+//! the cluster's engine (torch.distributed, Ray, MPI, JAX).
 
 use super::error::{ConfigError, Error as AnyError};
 use base::error::{Error, Result};
@@ -74,7 +74,7 @@ impl RankMeeting for PythonMeeting {
     }
 }
 
-/// Finds the job for the command line, by what launchers and frameworks tell Python.
+/// Finds the job for the command line, from the information that launchers and frameworks give to Python.
 pub(super) struct PythonJob;
 
 impl FindsJob for PythonJob {

@@ -25,7 +25,7 @@ pub(super) struct PythonSource {
     acknowledges: bool,
     most: u32,
     share: RankShare,
-    /// Number of the next sample without a key.
+    /// Index of the next sample without a key.
     next: u64,
 }
 
@@ -70,7 +70,7 @@ impl PythonSource {
             Err(error) => return Err(self.raised(py, &error)),
         };
         if item.is_none() {
-            // An iterator that does not wait itself must not keep the GIL from other threads.
+            // An iterator that returns without waiting must not keep the GIL from other threads.
             py.detach(|| std::thread::sleep(NOTHING_NOW));
             return Ok(Some(None));
         }
@@ -134,7 +134,7 @@ fn members_of(sample: &Bound<'_, PyDict>) -> Result<Vec<(String, Vec<u8>)>, Stri
     sample.iter().map(member).collect()
 }
 
-/// Returns the bytes of a member: bytes unchanged, text as UTF-8, whole numbers as text, and everything else as JSON.
+/// Returns the bytes of a member: bytes unchanged, text as UTF-8, integers as text, and everything else as JSON.
 fn bytes_of(value: &Bound<'_, PyAny>) -> Result<Vec<u8>, String> {
     if let Ok(bytes) = value.cast::<PyBytes>() {
         return Ok(bytes.as_bytes().to_vec());
@@ -178,7 +178,7 @@ impl StreamSource for PythonSource {
         if self.replays {
             self.call("seek", position.after.as_deref())?;
         }
-        // Replayed samples get the same numbers as before. Without replay, samples get numbers that were never used.
+        // Replayed samples get the same indices as before. Without replay, samples get indices that were never used.
         let given = match self.replays {
             true => position.after.as_deref().and_then(RankShare::number_in),
             false => position.highest_number(),
@@ -192,7 +192,7 @@ impl StreamSource for PythonSource {
         Ok(())
     }
 
-    fn divide_anew(&self, former: Vec<SourcePosition>) -> Result<SourcePosition> {
+    fn redistribute(&self, former: Vec<SourcePosition>) -> Result<SourcePosition> {
         if self.replays {
             let message = format!(
                 "the iterator {:?} resumes with `seek`, which takes the position of one rank: resume with as many \
@@ -208,14 +208,15 @@ impl StreamSource for PythonSource {
         if most == 0 {
             return Ok(Received::More);
         }
-        // The next sample may take long, so each is passed on at once.
+        // The next sample may take long, so pass each sample on at once.
         match call(|py| self.next(py)) {
             Ok(next) => {
                 let Some(next) = next else { return Ok(Received::End) };
                 into.extend(next);
                 Ok(Received::More)
             }
-            // Neither an end nor an error of the stream: a thread of the user's may wait for more until it is ended.
+            // The interpreter is ending. This is neither an end nor an error of the stream: one of the user's threads
+            // may wait for more samples until the thread itself is ended.
             Err(_) if has_ended() => {
                 std::thread::sleep(NOTHING_NOW);
                 Ok(Received::More)
@@ -229,7 +230,7 @@ impl StreamSource for PythonSource {
         Ok(true)
     }
 
-    fn lets_go(&self) -> bool {
+    fn needs_acknowledge(&self) -> bool {
         self.acknowledges
     }
 

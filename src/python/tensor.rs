@@ -22,12 +22,12 @@ use std::sync::{Mutex, PoisonError};
 pub(super) struct PyTensor {
     tensor: batch::Tensor,
     /// The lease to the legacy default stream, for users of the CUDA array interface.
-    loan: Mutex<Option<StreamUse>>,
+    stream_use: Mutex<Option<StreamUse>>,
 }
 
 impl From<batch::Tensor> for PyTensor {
     fn from(tensor: batch::Tensor) -> Self {
-        Self { tensor, loan: Mutex::default() }
+        Self { tensor, stream_use: Mutex::default() }
     }
 }
 
@@ -54,10 +54,10 @@ impl PyTensor {
 
     /// Makes a capsule: `dltensor_versioned` if `max_version` allows 1.0, else `dltensor`.
     ///
-    /// On a GPU, `stream` is the consumer's stream: None or 1 is the legacy default stream, 2 the calling thread's,
-    /// anything above a stream's handle; -1 leaves the order to the consumer. For CPU memory it must be None or -1.
-    /// `dl_device` must be where the tensor is, or `(1, 0)`. With `(1, 0)`, and for CPU memory with `copy=True`, the
-    /// tensor is copied, and the copy is complete on return.
+    /// On a GPU, `stream` is the consumer's stream: None or 1 is the legacy default stream, 2 is the calling thread's
+    /// default stream, a larger number is the handle of a stream, and -1 leaves the order to the consumer. For CPU
+    /// memory it must be None or -1. `dl_device` must be the tensor's own device, or `(1, 0)`. With `(1, 0)`, and for
+    /// CPU memory with `copy=True`, the tensor is copied, and the copy is complete on return.
     #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
     fn __dlpack__<'py>(
         &self,
@@ -100,9 +100,9 @@ impl PyTensor {
                 "__cuda_array_interface__ does not support bfloat16: use DLPack",
             ));
         };
-        let loan = raise(py, self.lend(py, None))?;
+        let stream_use = raise(py, self.lend(py, None))?;
         // The interface has no way to signal that the consumer is done, so the lease lasts as long as the tensor.
-        self.loan.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(loan);
+        self.stream_use.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(stream_use);
         let dict = self.interface(py, typestr)?;
         dict.set_item("stream", 1)?;
         Ok(dict)
@@ -187,11 +187,11 @@ impl PyTensor {
     }
 
     /// Leases the tensor to the consumer's stream: the stream waits for the batch, and the buffer is reused only after
-    /// the stream.
+    /// the stream's work.
     fn lend(&self, py: Python<'_>, stream: Option<i64>) -> crate::Result<StreamUse> {
         let stream = match stream {
-            // None is the legacy stream. With -1 the consumer orders its work itself, at least after the work of this
-            // stream.
+            // None is the legacy stream. With -1 the consumer orders its work itself, but at least after the work of
+            // the legacy stream.
             None | Some(-1) => StreamRef::LEGACY,
             // SAFETY: by DLPack's contract the consumer's stream is alive, and it reads there only until it drops the
             // tensor.
@@ -221,7 +221,7 @@ fn typestr(element: Element) -> Option<&'static str> {
     }
 }
 
-/// A pointer that leaves a section without the GIL.
+/// A pointer that is returned from a section without the GIL.
 struct Address(*mut std::ffi::c_void);
 
 // SAFETY: the pointer is the only owner of its tensor, which may be freed on any thread.

@@ -1,4 +1,5 @@
-//! Which node uses which sample when: sample sizes, the order of every epoch, and each node's part of it.
+//! Which node uses which sample when: sample sizes, the order of every epoch, and the part of the epoch that each node
+//! takes.
 
 use super::nodes;
 use super::scenario::{DatasetSpec, Scenario};
@@ -21,7 +22,7 @@ pub struct Sizes {
 const SIZES_AT_ONCE: usize = 65_536;
 
 impl Sizes {
-    /// Draws the sizes of a scenario: normally distributed, one random number a sample, at least a tenth of the mean.
+    /// Draws the sizes of a scenario: normally distributed, one random number per sample, at least a tenth of the mean.
     pub fn normal(dataset: &DatasetSpec) -> Self {
         let (samples, mean, sigma) = (dataset.samples, dataset.mean.0, dataset.sigma.0);
         if sigma == 0.0 {
@@ -101,10 +102,10 @@ pub struct NodeUse {
     pub step: u64,
     /// The sample.
     pub sample: u64,
-    /// Whether the node keeps the sample for all nodes after this use. Exactly one of a sample's repeats has this. Its
-    /// number rotates from sample to sample, so that all nodes keep equally many.
+    /// Whether the node keeps the sample for all nodes after this use. Exactly one repeat of a sample has this. Which
+    /// repeat it is rotates from sample to sample, so that all nodes keep equally many samples.
     pub keeps: bool,
-    /// Whether the node has used the sample in this step already, and so has its bytes.
+    /// Whether the node has already used the sample in this step, so that it has the bytes.
     pub again: bool,
 }
 
@@ -112,7 +113,7 @@ impl AccessSchedule {
     /// Makes the schedule of `scenario` over `samples` samples.
     ///
     /// # Errors
-    /// [`Error::Config`] if they do not fill a global batch.
+    /// [`Error::Config`] if the samples do not fill a global batch.
     pub fn new(scenario: &Scenario, fingerprint: Fingerprint, samples: u64) -> Result<Self> {
         let global_batch = scenario.global_batch();
         if samples < global_batch {
@@ -147,7 +148,7 @@ impl AccessSchedule {
     }
 
     /// Returns the uses of all nodes in a step of an epoch, in the epoch's order, so that repeats are consecutive. Each
-    /// has its place in the global batch, which determines the node, and its sample.
+    /// use has its place in the global batch, which determines the node, and its sample.
     pub fn of_step(&self, epoch: u64, step: u64) -> impl Iterator<Item = (usize, u32)> + '_ {
         let (order, first) = (&self.orders[epoch as usize], step * self.global_batch);
         (first..first + self.global_batch).map(move |position| {
@@ -184,32 +185,32 @@ impl AccessSchedule {
 /// Next use of a sample that is never used again.
 pub const NEVER: u32 = u32::MAX;
 
-/// Marks an access to a sample that an earlier access of the same step has used, so that the node has its bytes.
+/// Marks an access to a sample that an earlier access of the same step has used. The node already has the bytes.
 const AGAIN: u32 = u32::MAX - 1;
 
-/// One node's accesses, numbered from 0 through all epochs. Its samples are numbered, too (*ids*), so that caches can
-/// use tables instead of maps.
+/// One node's accesses, numbered from 0 through all epochs. The samples of the node also have numbers (*ids*), so that
+/// caches can use tables instead of maps.
 #[derive(Debug)]
 pub struct AccessTrace {
-    /// Id of the sample, by access.
+    /// For each access: the id of the sample.
     pub ids: Vec<u32>,
-    /// Next access to the same sample in a later step, or [`NEVER`], by access. Meaningless for accesses that use a
-    /// sample [again](AccessTrace::is_again).
+    /// For each access: the next access to the same sample in a later step, or [`NEVER`]. Meaningless for accesses that
+    /// use a sample [again](AccessTrace::is_again).
     pub next: Vec<u32>,
-    /// Sample, by id.
+    /// For each id: the sample.
     pub samples: Vec<u32>,
-    /// Size of the sample in bytes, by id.
+    /// For each id: the size of the sample in bytes.
     pub bytes: Vec<f32>,
-    /// First access of the sample, by id.
+    /// For each id: the first access of the sample.
     pub first: Vec<u32>,
-    /// Number of steps that use the sample, by id.
+    /// For each id: the number of steps that use the sample.
     pub uses: Vec<u32>,
     /// Number of accesses in a step.
     pub batch: u64,
 }
 
 impl AccessTrace {
-    /// Makes the trace of accesses to `samples`, in this order. Each `batch` of them are one step.
+    /// Makes the trace of accesses to `samples`, in this order. Each step consists of `batch` accesses.
     pub fn new(samples: &[u32], batch: u64, sizes: &Sizes) -> Self {
         let key = |(access, &sample): (usize, &u32)| u64::from(sample) << 32 | access as u64;
         let mut sorted: Vec<u64> = samples.iter().enumerate().map(key).collect();
@@ -250,7 +251,7 @@ impl AccessTrace {
         trace
     }
 
-    /// Whether the node has the sample's bytes already, because an earlier access of the same step used it.
+    /// Whether the node already has the sample's bytes, because an earlier access of the same step used the sample.
     pub fn is_again(&self, access: usize) -> bool {
         self.next[access] == AGAIN
     }
@@ -261,16 +262,16 @@ impl AccessTrace {
     }
 }
 
-/// The earliest copy of each sample in the caches of all nodes. Several threads fill it concurrently.
+/// The earliest cached copy of each sample on any node. Several threads fill this table concurrently.
 #[derive(Debug)]
 pub struct PublishedCopies(Vec<AtomicU32>);
 
 /// A cached copy of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CachedCopy {
-    /// First step in which it can be read.
+    /// First step in which the copy can be read.
     pub step: u64,
-    /// Cache that holds it.
+    /// Cache that holds the copy.
     pub cache: u8,
 }
 
@@ -294,5 +295,5 @@ impl PublishedCopies {
     }
 }
 
-/// Last step that fits into a word. Later steps count as never.
+/// Last step that fits into the word. Later steps count as never.
 const LAST_STEP: u64 = (1 << 29) - 1;

@@ -1,4 +1,4 @@
-//! Caches of one node, decision by decision: LRU, never-evict, Belady, and the plan of [`store::tier::plan`].
+//! Caches of one node, simulated access by access: LRU, never-evict, Belady, and the plan of [`store::tier::plan`].
 
 use super::access::{AccessTrace, NEVER};
 use super::scenario::Scenario;
@@ -7,8 +7,8 @@ use store::tier::plan::{Admission, GroupId, RetentionRule, TierPlan};
 
 /// A cache that one node fills with the samples that it reads.
 pub trait NodeCache {
-    /// Processes access `access`: decides what is kept and evicted. Returns the cache that has the sample, or `None` if
-    /// it comes from the slow tier.
+    /// Processes access `access`: decides which samples are kept and evicted. Returns the cache that has the sample, or
+    /// `None` if the sample comes from the slow tier.
     fn access(&mut self, trace: &AccessTrace, access: usize) -> Option<u8>;
 }
 
@@ -47,29 +47,29 @@ impl CacheSpace {
         bytes <= self.largest
     }
 
-    fn has_room(&self, bytes: f64) -> bool {
+    fn has_space(&self, bytes: f64) -> bool {
         self.free.iter().any(|free| *free >= bytes)
     }
 }
 
 /// Marks a sample that no cache holds.
-const OUT: u8 = u8::MAX;
+const NOT_CACHED: u8 = u8::MAX;
 
 fn held(place: u8) -> Option<u8> {
-    (place != OUT).then_some(place)
+    (place != NOT_CACHED).then_some(place)
 }
 
 /// A cache that keeps the first samples until it is full, and evicts nothing.
 #[derive(Debug)]
 pub struct NeverEvict {
-    shelves: CacheSpace,
+    space: CacheSpace,
     places: Vec<u8>,
 }
 
 impl NeverEvict {
     /// Makes an empty cache for the samples of `trace`.
-    pub fn new(shelves: CacheSpace, trace: &AccessTrace) -> Self {
-        Self { shelves, places: vec![OUT; trace.samples.len()] }
+    pub fn new(space: CacheSpace, trace: &AccessTrace) -> Self {
+        Self { space, places: vec![NOT_CACHED; trace.samples.len()] }
     }
 }
 
@@ -78,7 +78,7 @@ impl NodeCache for NeverEvict {
         let id = trace.ids[access] as usize;
         let found = held(self.places[id]);
         if found.is_none() {
-            self.places[id] = self.shelves.put(f64::from(trace.bytes[id])).unwrap_or(OUT);
+            self.places[id] = self.space.put(f64::from(trace.bytes[id])).unwrap_or(NOT_CACHED);
         }
         found
     }
@@ -87,19 +87,19 @@ impl NodeCache for NeverEvict {
 /// A cache that evicts the least recently used sample (LRU).
 #[derive(Debug)]
 pub struct Lru {
-    shelves: CacheSpace,
+    space: CacheSpace,
     places: Vec<u8>,
-    /// Last access, by id. An entry in the queue is current only if it is its sample's last access.
+    /// Last access, by id. An entry in the queue is current only if it is the last access to its sample.
     used: Vec<u32>,
-    /// Oldest access whose sample might still be held.
+    /// Oldest access whose sample might still be in a cache.
     oldest: usize,
 }
 
 impl Lru {
     /// Makes an empty cache for the samples of `trace`.
-    pub fn new(shelves: CacheSpace, trace: &AccessTrace) -> Self {
+    pub fn new(space: CacheSpace, trace: &AccessTrace) -> Self {
         let ids = trace.samples.len();
-        Self { shelves, places: vec![OUT; ids], used: vec![NEVER; ids], oldest: 0 }
+        Self { space, places: vec![NOT_CACHED; ids], used: vec![NEVER; ids], oldest: 0 }
     }
 }
 
@@ -109,29 +109,33 @@ impl NodeCache for Lru {
         let bytes = f64::from(trace.bytes[id]);
         let found = held(self.places[id]);
         self.used[id] = access as u32;
-        if found.is_none() && self.shelves.fits(bytes) {
-            // The accesses themselves are the queue: walk from the oldest to one that is still its sample's last use.
-            while !self.shelves.has_room(bytes) && self.oldest < access {
+        if found.is_none() && self.space.fits(bytes) {
+            // The accesses themselves are the queue. Advance from the oldest access to one that is still the last use
+            // of its sample.
+            while !self.space.has_space(bytes) && self.oldest < access {
                 let old = trace.ids[self.oldest] as usize;
-                if self.used[old] as usize == self.oldest && self.places[old] != OUT {
-                    self.shelves
-                        .take(std::mem::replace(&mut self.places[old], OUT), f64::from(trace.bytes[old]));
+                if self.used[old] as usize == self.oldest && self.places[old] != NOT_CACHED {
+                    self.space.take(
+                        std::mem::replace(&mut self.places[old], NOT_CACHED),
+                        f64::from(trace.bytes[old]),
+                    );
                 }
                 self.oldest += 1;
             }
-            self.places[id] = self.shelves.put(bytes).unwrap_or(OUT);
+            self.places[id] = self.space.put(bytes).unwrap_or(NOT_CACHED);
         }
         found
     }
 }
 
-/// A cache that evicts the sample with the most distant next use, unless the new sample's is more distant still. See
-/// Belady, "A study of replacement algorithms for a virtual-storage computer", 1966, here with bypass.
+/// A cache that evicts the sample with the most distant next use. If the next use of the new sample is even more
+/// distant, the new sample is not cached. See Belady, "A study of replacement algorithms for a virtual-storage
+/// computer", 1966, here with bypass.
 #[derive(Debug)]
 pub struct Belady {
-    shelves: CacheSpace,
+    space: CacheSpace,
     places: Vec<u8>,
-    /// Next use of each held sample, by id.
+    /// Next use of each cached sample, by id.
     next: Vec<u32>,
     /// Pairs of (next use, id), the most distant on top. Outdated entries are skipped.
     farthest: BinaryHeap<(u32, u32)>,
@@ -139,21 +143,21 @@ pub struct Belady {
 
 impl Belady {
     /// Makes an empty cache for the samples of `trace`.
-    pub fn new(shelves: CacheSpace, trace: &AccessTrace) -> Self {
+    pub fn new(space: CacheSpace, trace: &AccessTrace) -> Self {
         let ids = trace.samples.len();
-        Self { shelves, places: vec![OUT; ids], next: vec![NEVER; ids], farthest: BinaryHeap::new() }
+        Self { space, places: vec![NOT_CACHED; ids], next: vec![NEVER; ids], farthest: BinaryHeap::new() }
     }
 
     fn leave(&mut self, id: usize, bytes: f32) {
-        self.shelves.take(std::mem::replace(&mut self.places[id], OUT), f64::from(bytes));
+        self.space.take(std::mem::replace(&mut self.places[id], NOT_CACHED), f64::from(bytes));
     }
 
-    /// Frees space for `bytes` that are used at `next`, if samples with later uses occupy enough.
-    fn make_room(&mut self, trace: &AccessTrace, bytes: f64, next: u32) -> bool {
-        while !self.shelves.has_room(bytes) {
+    /// Frees space for `bytes` whose next use is `next`, if samples with later uses occupy enough space.
+    fn make_space(&mut self, trace: &AccessTrace, bytes: f64, next: u32) -> bool {
+        while !self.space.has_space(bytes) {
             let Some(&(when, id)) = self.farthest.peek() else { return false };
             let id = id as usize;
-            if self.places[id] == OUT || self.next[id] != when {
+            if self.places[id] == NOT_CACHED || self.next[id] != when {
                 self.farthest.pop();
             } else if when > next {
                 self.farthest.pop();
@@ -171,11 +175,10 @@ impl NodeCache for Belady {
         let id = trace.ids[access] as usize;
         let (bytes, next) = (f64::from(trace.bytes[id]), trace.next[access]);
         let found = held(self.places[id]);
-        if found.is_none() && next != NEVER && self.shelves.fits(bytes) && self.make_room(trace, bytes, next)
-        {
-            self.places[id] = self.shelves.put(bytes).unwrap_or(OUT);
+        if found.is_none() && next != NEVER && self.space.fits(bytes) && self.make_space(trace, bytes, next) {
+            self.places[id] = self.space.put(bytes).unwrap_or(NOT_CACHED);
         }
-        if self.places[id] != OUT {
+        if self.places[id] != NOT_CACHED {
             if next == NEVER {
                 self.leave(id, trace.bytes[id]);
             } else {
@@ -187,14 +190,14 @@ impl NodeCache for Belady {
     }
 }
 
-/// A cache that works as in the pipeline: it follows the decisions of [`TierPlan`], where whole groups leave together.
+/// Foreload's cache: it follows the decisions of [`TierPlan`], which evicts whole groups.
 #[derive(Debug)]
 pub struct PlannedCache {
     plan: TierPlan,
     rule: RetentionRule,
     capacities: Vec<f64>,
     used: Vec<f64>,
-    /// Group, batch number and cache of each sample, by id.
+    /// For each id: the group, the batch index and the cache of the sample.
     places: Vec<(GroupId, u32, u8)>,
     batches: BTreeMap<GroupId, GroupBytes>,
     /// Number of batches made so far.
@@ -202,11 +205,11 @@ pub struct PlannedCache {
     written: f64,
 }
 
-/// Samples of a group that are held. If a group returns after it was evicted, it is a new batch.
+/// Samples of a group that are in a cache. If a group returns after it was evicted, it is a new batch.
 #[derive(Debug)]
 struct GroupBytes {
     number: u32,
-    /// Bytes held in each cache.
+    /// Number of bytes in each cache.
     bytes: Vec<f64>,
 }
 
@@ -219,7 +222,7 @@ impl PlannedCache {
             rule,
             used: vec![0.0; capacities.len()],
             capacities,
-            places: vec![(0, 0, OUT); trace.samples.len()],
+            places: vec![(0, 0, NOT_CACHED); trace.samples.len()],
             batches: BTreeMap::new(),
             made: 0,
             written: 0.0,
@@ -238,8 +241,8 @@ impl PlannedCache {
         held(cache).filter(|_| self.batches.get(&group).is_some_and(|batch| batch.number == number))
     }
 
-    /// Puts a sample into the first cache with enough space, or else into the one with the most space, since the plan
-    /// counts all caches together.
+    /// Puts a sample into the first cache with enough space, or else into the cache with the most space, because the
+    /// plan counts all caches together.
     fn put(&mut self, id: usize, group: GroupId, bytes: f64) {
         let free = |cache: &usize| self.capacities[*cache] - self.used[*cache];
         let caches = 0..self.capacities.len();
@@ -265,8 +268,7 @@ impl NodeCache for PlannedCache {
     fn access(&mut self, trace: &AccessTrace, access: usize) -> Option<u8> {
         let id = trace.ids[access] as usize;
         let found = self.find(id);
-        // Samples that stay for ever are not put a second time. A sample that is used again moves to the group of its
-        // next use.
+        // Samples that are kept for ever are stored only once. Other samples move to the group of their next use.
         if found.is_none() || self.rule != RetentionRule::Keep {
             let next = Some(trace.next[access]).filter(|next| *next != NEVER).map(u64::from);
             let bytes = f64::from(trace.bytes[id]);

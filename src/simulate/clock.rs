@@ -1,36 +1,36 @@
 //! The performance model: converts bytes to seconds, one step at a time.
 //!
 //! It follows Dryden et al. (SC'21), section 4: `avail(f) = Σ read(R[k]) / p0` and `t(f) = max(avail(f), t(f−1) +
-//! s/c)`, with three interpretations of ours:
+//! s/c)`, with three interpretations of our own:
 //!
-//! - A thread fetches one sample while it preprocesses another: `read = max(fetch, s/β)` instead of their sum. This
-//!   gives the paper's own figures for the staging pool, which the sum misses by a fifth.
+//! - A thread fetches one sample while it preprocesses another: `read = max(fetch, s/β)` instead of `fetch + s/β`. This
+//!   reproduces the paper's figures for the staging pool; the sum differs from them by a fifth.
 //! - γ is the number of nodes that read the slow tier in a step.
-//! - A step is a barrier. It ends when the slowest node has consumed its batch, while fetching runs ahead by the size
-//!   of the staging buffer.
+//! - A step is a barrier. It ends when the slowest node has consumed its batch. Fetching runs ahead of the consumer by
+//!   the size of the staging buffer.
 //!
-//! Beyond the paper, a node's network carries the bytes that all its threads receive, and at the same time those that
-//! the node sends. Also, the slow tier may have a total rate that no number of threads exceeds. At this rate it serves
-//! all nodes, one step after another.
+//! Two limits are not in the paper. A node's network carries the bytes that all threads of the node receive, and at the
+//! same time the bytes that the node sends. The slow tier may have a maximum total rate, however many threads read. At
+//! this rate it serves all nodes, one step after another.
 
 use super::scenario::Scenario;
 use super::traffic::{ByteSource, TrafficTable};
 
 /// How a policy reads samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reading {
-    /// Without waiting: every sample is there when it is needed.
+pub enum ReadMode {
+    /// Without waiting: every sample is available when it is needed.
     Perfect,
-    /// One sample after another, none ahead of its step. The staging threads share only the preprocessing.
+    /// One sample after another, and no sample before its step. The staging threads share only the preprocessing.
     OnDemand,
     /// The staging threads read ahead up to the size of the staging buffer.
     Ahead,
-    /// Like `Ahead`, and the threads of the caches also read the slow tier.
+    /// Like `Ahead`, but the threads of the caches also read the slow tier.
     AllAhead,
 }
 
 /// Returns the end of each cell, in seconds from the start.
-pub fn ends(scenario: &Scenario, traffic: &TrafficTable, reading: Reading) -> Vec<f64> {
+pub fn ends(scenario: &Scenario, traffic: &TrafficTable, reading: ReadMode) -> Vec<f64> {
     let model = ClockModel::new(scenario, traffic, reading);
     let mut ends: Vec<f64> = Vec::with_capacity(traffic.cells.count());
     let mut staged = vec![0.0f64; traffic.nodes()];
@@ -38,13 +38,13 @@ pub fn ends(scenario: &Scenario, traffic: &TrafficTable, reading: Reading) -> Ve
     let mut given = 0.0f64;
     for cell in 0..traffic.cells.count() {
         let before = ends.last().copied().unwrap_or(0.0);
-        // A cell's space in the buffer is free once the cell that used it before has been consumed.
+        // The space of a cell in the buffer is free after the cell that used the space before has been consumed.
         let free = cell.checked_sub(model.depth).map_or(0.0, |old| ends[old]);
         let clients = (0..traffic.nodes()).filter(|&node| traffic.reads_slow(node, cell)).count();
         let share = scenario.slow.share(clients as u32);
         let mut end = before;
         let wanted = |node| traffic.bytes(node, cell, ByteSource::Slow);
-        if let Some(total) = scenario.slow.total.filter(|_| reading != Reading::Perfect) {
+        if let Some(total) = scenario.slow.total.filter(|_| reading != ReadMode::Perfect) {
             given = given.max(free) + (0..traffic.nodes()).map(wanted).sum::<f64>() / total.0;
         }
         for (node, staged) in staged.iter_mut().enumerate() {
@@ -63,7 +63,7 @@ pub fn ends(scenario: &Scenario, traffic: &TrafficTable, reading: Reading) -> Ve
 /// Rates of one thread by source, computed once.
 struct ClockModel<'a> {
     traffic: &'a TrafficTable,
-    reading: Reading,
+    reading: ReadMode,
     /// Number of cells that fit into the staging buffer, at least 1.
     depth: usize,
     staging_threads: f64,
@@ -77,10 +77,10 @@ struct ClockModel<'a> {
 }
 
 impl<'a> ClockModel<'a> {
-    fn new(scenario: &Scenario, traffic: &'a TrafficTable, reading: Reading) -> Self {
+    fn new(scenario: &Scenario, traffic: &'a TrafficTable, reading: ReadMode) -> Self {
         let staging_threads = f64::from(scenario.staging.threads);
         let helpers: u32 = match reading {
-            Reading::AllAhead => scenario.cache.iter().map(|cache| cache.threads).sum(),
+            ReadMode::AllAhead => scenario.cache.iter().map(|cache| cache.threads).sum(),
             _ => 0,
         };
         let preprocess = 1.0 / scenario.preprocess.0;
@@ -92,7 +92,7 @@ impl<'a> ClockModel<'a> {
         Self {
             traffic,
             reading,
-            depth: if reading == Reading::OnDemand { 1 } else { depth(scenario, traffic) },
+            depth: if reading == ReadMode::OnDemand { 1 } else { depth(scenario, traffic) },
             staging_threads,
             slow_threads: staging_threads + f64::from(helpers),
             preprocess,
@@ -112,12 +112,12 @@ impl<'a> ClockModel<'a> {
             self.cached.iter().map(seconds).sum::<f64>() + self.traffic.again(node, cell) * self.preprocess
         };
         match self.reading {
-            Reading::Perfect => 0.0,
-            Reading::OnDemand => slow / share + bytes * self.preprocess / self.staging_threads,
-            Reading::Ahead | Reading::AllAhead => {
+            ReadMode::Perfect => 0.0,
+            ReadMode::OnDemand => slow / share + bytes * self.preprocess / self.staging_threads,
+            ReadMode::Ahead | ReadMode::AllAhead => {
                 let (slow, cached) = (slow * (1.0 / share).max(self.preprocess), cached());
-                // Helper threads only read the slow tier. The staging threads do the rest, and share the reading of the
-                // slow tier.
+                // Helper threads only read the slow tier. The staging threads do all other work, and also read the slow
+                // tier.
                 let network = self.network.map_or(0.0, |rate| {
                     self.traffic.received(node, cell).max(self.traffic.sent(node, cell)) / rate
                 });

@@ -1,5 +1,5 @@
 //! How often a node uses a sample: the binomial distribution on which placement by frequency is based (Dryden et al.,
-//! SC'21, section 3). A node with `repeats` uses as few samples in an epoch as one of `repeats` nodes would.
+//! SC'21, section 3). With `repeats`, a node uses as few samples in an epoch as one of `repeats` nodes without repeats.
 
 use super::access::{AccessSchedule, Sizes};
 
@@ -30,8 +30,8 @@ pub fn counted_above(accesses: &AccessSchedule, sizes: &Sizes, above: u32) -> u6
     accesses.trace(0, sizes).uses.iter().filter(|&&uses| uses > above).count() as u64
 }
 
-/// Returns the hit rate of a node's cache that holds the fraction `cached` of the dataset, namely the samples that the
-/// node uses most often. Samples chosen at random would give `cached`.
+/// Returns the hit rate of a node's cache that holds the fraction `cached` of the dataset: the samples that the node
+/// uses most often. A random choice of samples would have the hit rate `cached`.
 pub fn frequency_hits(epochs: u32, nodes: u32, cached: f64) -> f64 {
     let (mut left, mut hits) = (cached.clamp(0.0, 1.0), 0.0);
     for (uses, probability) in distribution(epochs, nodes).into_iter().enumerate().rev() {

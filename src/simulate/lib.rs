@@ -1,15 +1,15 @@
-//! Simulates what a training job would cost, for the plans of [`store::tier`] and others. Pure except for reading
-//! files.
+//! Simulates the cost of a training job, for the plans of [`store::tier`] and for other policies. Pure except for
+//! reading files.
 //!
 //! It uses the performance model of NoPFS: Dryden, Böhringer, Ben-Nun and Hoefler, "Clairvoyant Prefetching for
 //! Distributed Machine Learning I/O" (SC'21).
 //!
-//! 1. A [`Scenario`] describes the training and the machine, and [`access`] which node uses which sample when.
+//! 1. A [`Scenario`] describes the training and the machine. [`access`] determines which node uses which sample when.
 //! 2. A [`Policy`] decides what each node's caches hold ([`cache`], [`shared`], [`next_use`], [`owner`]), and counts
 //!    the bytes of each step by source ([`traffic`]).
-//! 3. The [`clock`] converts these bytes to seconds, and [`outcome`] reports both by tier, node and epoch.
+//! 3. The [`clock`] converts these bytes to seconds, and [`outcome`] reports bytes and seconds by tier, node and epoch.
 //!
-//! [`predict`] answers for one job on one kind of machine, from measured rates.
+//! [`predict`] predicts the cost of one job on one kind of machine, from measured rates.
 
 #![warn(missing_docs, unreachable_pub)]
 

@@ -1,4 +1,4 @@
-//! Caches that keep the samples their own node uses soonest, and that other nodes can read.
+//! Caches that keep the samples that their own node uses soonest. Other nodes can read these samples.
 //!
 //! The node that holds a sample changes from step to step, so all nodes' accesses are in memory at once.
 
@@ -11,20 +11,20 @@ use std::collections::HashMap;
 use store::tier::plan::RetentionRule;
 
 /// Returns the byte counts of private caches with `rule`. A sample that is missing on a node comes from any other node
-/// that has it at that step.
-pub(crate) fn traffic(world: PolicyInput, rule: impl Fn(u32) -> RetentionRule + Sync) -> TrafficTable {
-    let PolicyInput { scenario, sizes, accesses, cells, .. } = world;
+/// that has the sample at that step.
+pub(crate) fn traffic(input: PolicyInput, rule: impl Fn(u32) -> RetentionRule + Sync) -> TrafficTable {
+    let PolicyInput { scenario, sizes, accesses, cells, .. } = input;
     let mut all: Vec<PeeredNode> = nodes::each(scenario.nodes, |node| {
         let trace = accesses.trace(node, sizes);
         let cache = PlannedCache::new(rule(node), scenario.capacities(node), &trace);
         PeeredNode { cache, trace, traffic: NodeTraffic::new(cells) }
     });
-    // Nodes that have kept a sample at some time, and perhaps evicted it since.
+    // For each sample: the nodes that have cached it. Some of them may have evicted it.
     let mut keepers: HashMap<u32, Vec<usize>> = HashMap::new();
     let batch = scenario.node_batch() as usize;
     for step in 0..(accesses.steps() * accesses.epochs()) as usize {
         let of_step = step * batch..(step + 1) * batch;
-        // A peer can only serve samples that it had before the step.
+        // A peer can only serve samples that it had before this step.
         let peers: Vec<Vec<Option<u8>>> = all
             .iter()
             .map(|node| {
@@ -65,7 +65,8 @@ struct PeeredNode {
     traffic: NodeTraffic,
 }
 
-/// Returns the cache of the first keeper that has `sample`. Keepers that have evicted it are removed from the list.
+/// Returns the cache of the first keeper that has `sample`. Keepers that have evicted the sample are removed from the
+/// list.
 fn peer_cache(all: &[PeeredNode], keepers: Option<&mut Vec<usize>>, sample: u32) -> Option<u8> {
     let keepers = keepers?;
     let find = |node: &PeeredNode| node.cache.find(node.trace.samples.binary_search(&sample).ok()?);

@@ -1,9 +1,9 @@
-//! Processes nodes in parallel, one per processor at a time: the caches of a thousand nodes at once would need too much
-//! memory.
+//! Processes nodes in parallel, one per processor at a time, because the caches of a thousand nodes at once would need
+//! too much memory.
 
 use std::sync::{Mutex, PoisonError};
 
-/// Calls `work` for each of `nodes`, with its number.
+/// Calls `work` for each of `nodes`, with the index of the node.
 pub(crate) fn parallel_for_each<T: Send>(nodes: &mut [T], work: impl Fn(u32, &mut T) + Sync) {
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(nodes.len());
     let queue = Mutex::new((0u32..).zip(nodes));

@@ -1,6 +1,6 @@
 //! Cost of a policy: seconds, and bytes by tier, node and epoch.
 
-use super::clock::{self, Reading};
+use super::clock::{self, ReadMode};
 use super::policy::Policy;
 use super::scenario::Scenario;
 use super::traffic::{ByteSource, EpochCounts, TrafficTable};
@@ -14,9 +14,9 @@ pub struct PolicyOutcome {
     pub policy: Policy,
     /// Duration of all epochs in seconds.
     pub seconds: f64,
-    /// Seconds beyond the lower bound, in which consumers wait for storage.
+    /// Seconds beyond the lower bound: the time in which consumers wait for storage.
     pub stall_seconds: f64,
-    /// Share of the used samples that a cache served, on the node or on another. Repeats in a step on a node count
+    /// Share of the used samples that a cache served, on the same node or on another. Repeats in a step on a node count
     /// once.
     pub hits: f64,
     /// Share of the used samples that the node's own caches served.
@@ -25,13 +25,14 @@ pub struct PolicyOutcome {
     pub slow_bytes: u64,
     /// Bytes that each cache served, in the scenario's order.
     pub tiers: Vec<TierBytes>,
-    /// Bytes that nodes received from others. The maximum is over the bytes that a node received or, if known, sent.
+    /// Bytes that nodes received from other nodes. The maximum is over the bytes that a node received or, if known,
+    /// sent.
     pub network: NodeBytes,
     /// Bytes that nodes read from the slow tier.
     pub slow: NodeBytes,
     /// Costs of the epochs.
     pub epochs: Vec<EpochOutcome>,
-    /// The chosen placement, and why; only for `foreload`.
+    /// The chosen placement, and the reason for it; only for `foreload`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chosen: Option<String>,
 }
@@ -49,7 +50,7 @@ pub struct EpochOutcome {
     pub slow_bytes: u64,
     /// Bytes that each cache served, in the scenario's order.
     pub tiers: Vec<TierBytes>,
-    /// Bytes over the nodes' networks, counted as for all epochs.
+    /// Bytes over the nodes' networks, counted as in [`PolicyOutcome`].
     pub network: NodeBytes,
     /// Bytes that nodes read from the slow tier.
     pub slow: NodeBytes,
@@ -85,15 +86,15 @@ impl NodeBytes {
     }
 }
 
-/// A ledger together with a way of reading, for which to compute the cost.
+/// Byte counts and a read mode, from which the cost is computed.
 pub(crate) struct CostInput<'a> {
     /// Nodes, caches and rates.
     pub scenario: &'a Scenario,
     /// Byte counts of all nodes.
     pub traffic: &'a TrafficTable,
     /// How the nodes read.
-    pub reading: Reading,
-    /// End of each cell without any stall.
+    pub reading: ReadMode,
+    /// End of each cell if no consumer ever waits.
     pub least: &'a [f64],
 }
 
@@ -103,8 +104,8 @@ impl CostInput<'_> {
         let cells = self.traffic.cells;
         let ends = clock::ends(self.scenario, self.traffic, self.reading);
         let count = |epoch| match (self.traffic.count(epoch as usize), self.reading) {
-            // The lower bound reads for free: every use counts as served by the node's own cache.
-            (count, Reading::Perfect) => EpochCounts { local: count.uses, slow_bytes: 0.0, ..count },
+            // In the lower bound, reading takes no time: every use counts as served by the node's own cache.
+            (count, ReadMode::Perfect) => EpochCounts { local: count.uses, slow_bytes: 0.0, ..count },
             (count, _) => count,
         };
         let counts: Vec<EpochCounts> = (0..cells.epochs).map(count).collect();
@@ -164,7 +165,7 @@ impl CostInput<'_> {
     }
 
     fn slow(&self, epochs: Range<usize>) -> NodeBytes {
-        if self.reading == Reading::Perfect {
+        if self.reading == ReadMode::Perfect {
             return NodeBytes::default();
         }
         NodeBytes::of(self.traffic.nodes(), |node| {

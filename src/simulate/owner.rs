@@ -1,8 +1,8 @@
-//! Caches that all nodes can read, with an owner node for each sample that every node computes: as at run time, by the
-//! same [`Placement`] and the same [`Locality`].
+//! Caches that all nodes can read. Each sample has an owner node, which every node computes in the same way as at run
+//! time: by [`Placement`] and [`Locality`].
 //!
-//! The node that uses a sample first reads it from the slow tier and sends it to its owner. From the next epoch on, all
-//! nodes read it there.
+//! The node that uses a sample first reads it from the slow tier and sends it to the owner. From the next epoch on, all
+//! nodes read the sample from the owner.
 
 use super::cache::CacheSpace;
 use super::nodes;
@@ -22,8 +22,8 @@ const REFUSED: u8 = u8::MAX - 1;
 ///
 /// # Errors
 /// The errors of [`Placement::new`].
-pub(crate) fn node_traffic(world: PolicyInput, assignments: &[Assignment]) -> Result<Vec<TrafficTable>> {
-    let PolicyInput { scenario, sizes, accesses, cells, .. } = world;
+pub(crate) fn node_traffic(input: PolicyInput, assignments: &[Assignment]) -> Result<Vec<TrafficTable>> {
+    let PolicyInput { scenario, sizes, accesses, cells, .. } = input;
     let capacities = |node| scenario.capacities(node);
     let share = |node| NodeShare {
         name: format!("node-{node:06}"),
@@ -31,14 +31,14 @@ pub(crate) fn node_traffic(world: PolicyInput, assignments: &[Assignment]) -> Re
     };
     let shares: Vec<NodeShare> = (0..scenario.nodes).map(share).collect();
     let bytes = |sample| sizes.get(sample) as u64;
-    let homes = OwnerTable {
-        placement: Placement::new(&shares, &world.fingerprint, sizes.samples(), bytes)?,
+    let owners = OwnerTable {
+        placement: Placement::new(&shares, &input.fingerprint, sizes.samples(), bytes)?,
         held: vec![UNUSED; sizes.samples() as usize],
-        shelves: (0..scenario.nodes).map(|node| CacheSpace::of(scenario, node)).collect(),
+        space: (0..scenario.nodes).map(|node| CacheSpace::of(scenario, node)).collect(),
     };
     let mut walk = StepWalk {
-        world,
-        homes,
+        input,
+        owners,
         locality: Locality::new(&(0..scenario.nodes).collect::<Vec<_>>(), 1),
         node_batches: vec![scenario.node_batch(); scenario.nodes as usize],
     };
@@ -57,7 +57,7 @@ pub(crate) fn node_traffic(world: PolicyInput, assignments: &[Assignment]) -> Re
             walked
                 .first_used
                 .into_iter()
-                .for_each(|sample| walk.homes.keep(sample, sizes.get(sample.into())));
+                .for_each(|sample| walk.owners.keep(sample, sizes.get(sample.into())));
         }
     }
     Ok(node_traffic.into_iter().map(|nodes| TrafficTable::new(cells, nodes)).collect())
@@ -66,9 +66,9 @@ pub(crate) fn node_traffic(world: PolicyInput, assignments: &[Assignment]) -> Re
 /// The owner node of each sample, and the cache that holds it.
 struct OwnerTable {
     placement: Placement,
-    /// Cache of its owner that holds a sample, or why none does.
+    /// For each sample: the cache of the owner that holds it, [`UNUSED`] or [`REFUSED`].
     held: Vec<u8>,
-    shelves: Vec<CacheSpace>,
+    space: Vec<CacheSpace>,
 }
 
 impl OwnerTable {
@@ -76,22 +76,22 @@ impl OwnerTable {
     fn keep(&mut self, sample: u32, bytes: f64) {
         let held = &mut self.held[sample as usize];
         if *held == UNUSED {
-            let home = self.placement.home(sample.into());
-            *held = home.and_then(|home| self.shelves[home].put(bytes)).unwrap_or(REFUSED);
+            let owner_node = self.placement.owner(sample.into());
+            *held = owner_node.and_then(|owner_node| self.space[owner_node].put(bytes)).unwrap_or(REFUSED);
         }
     }
 }
 
 struct StepWalk<'a> {
-    world: PolicyInput<'a>,
-    homes: OwnerTable,
+    input: PolicyInput<'a>,
+    owners: OwnerTable,
     locality: Locality,
     /// Number of places of a global batch that each node takes.
     node_batches: Vec<u32>,
 }
 
 /// Events of a cell.
-struct WalkedCell {
+struct CellEvents {
     /// Byte counts of each node, for each assignment.
     reads: Vec<Vec<CellReads>>,
     /// Samples used for the first time, in order.
@@ -103,22 +103,22 @@ struct WalkedCell {
 struct UsedPlace {
     place: usize,
     sample: u32,
-    home: Option<usize>,
+    owner_node: Option<usize>,
     held: u8,
     bytes: f32,
 }
 
 impl StepWalk<'_> {
-    fn cell(&self, epoch: u64, cell: usize, assignments: &[Assignment]) -> WalkedCell {
-        let PolicyInput { sizes, accesses, cells, .. } = self.world;
+    fn cell(&self, epoch: u64, cell: usize, assignments: &[Assignment]) -> CellEvents {
+        let PolicyInput { sizes, accesses, cells, .. } = self.input;
         let none = vec![CellReads::default(); self.node_batches.len()];
-        let mut walked = WalkedCell { reads: vec![none; assignments.len()], first_used: Vec::new() };
+        let mut walked = CellEvents { reads: vec![none; assignments.len()], first_used: Vec::new() };
         for step in cells.steps_of(cell) {
             let used = |(place, sample): (usize, u32)| UsedPlace {
                 place,
                 sample,
-                home: self.homes.placement.home(sample.into()),
-                held: self.homes.held[sample as usize],
+                owner_node: self.owners.placement.owner(sample.into()),
+                held: self.owners.held[sample as usize],
                 bytes: sizes.get(sample.into()) as f32,
             };
             let places: Vec<UsedPlace> = accesses.of_step(epoch, step).map(used).collect();
@@ -138,9 +138,9 @@ impl StepWalk<'_> {
         if assignment == Assignment::Order {
             return (0..places.len() as u32).map(|place| place / each).collect();
         }
-        let mut homes = vec![None; places.len()];
-        places.iter().for_each(|used| homes[used.place] = used.home);
-        let batches = self.locality.assign(&homes, &self.node_batches, None);
+        let mut owners = vec![None; places.len()];
+        places.iter().for_each(|used| owners[used.place] = used.owner_node);
+        let batches = self.locality.assign(&owners, &self.node_batches, None);
         let mut takers = vec![0; places.len()];
         for node in 0..self.node_batches.len() {
             batches.of_rank(node).iter().for_each(|&place| takers[place as usize] = node as u32);
@@ -151,7 +151,7 @@ impl StepWalk<'_> {
 
 /// Adds the byte counts of a step. `takers` has the node of each place.
 fn step_reads(places: &[UsedPlace], takers: &[u32], reads: &mut [CellReads]) {
-    // Nodes that have used this sample at the places just before this one.
+    // Nodes that have used this sample at the places directly before this one.
     let mut nodes: Vec<usize> = Vec::new();
     let mut before = None;
     for used in places {
@@ -163,16 +163,16 @@ fn step_reads(places: &[UsedPlace], takers: &[u32], reads: &mut [CellReads]) {
             reads[node].used_again(used.bytes);
             continue;
         }
-        let source = match (used.held, used.home) {
-            (cache, Some(home)) if cache < REFUSED && home == node => ByteSource::Local(cache),
-            (cache, Some(home)) if cache < REFUSED => {
-                reads[home].sent += used.bytes;
+        let source = match (used.held, used.owner_node) {
+            (cache, Some(owner_node)) if cache < REFUSED && owner_node == node => ByteSource::Local(cache),
+            (cache, Some(owner_node)) if cache < REFUSED => {
+                reads[owner_node].sent += used.bytes;
                 ByteSource::Peer(cache)
             }
             // The first reader of the sample sends it to its owner.
-            (UNUSED, Some(home)) if home != node && nodes.is_empty() => {
+            (UNUSED, Some(owner_node)) if owner_node != node && nodes.is_empty() => {
                 reads[node].sent += used.bytes;
-                reads[home].pushed += used.bytes;
+                reads[owner_node].pushed += used.bytes;
                 ByteSource::Slow
             }
             _ => ByteSource::Slow,

@@ -7,7 +7,7 @@ use serde::Serialize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Policy {
-    /// Lower bound: reading takes no time. The cost is Σ over steps of the slowest node's bytes / c. Nothing can be
+    /// Lower bound: reading takes no time. The cost is Σ over steps of the slowest node's bytes / c. No policy can be
     /// faster.
     LowerBound,
     /// Every sample comes from the slow tier when it is needed, one after another.
@@ -20,7 +20,8 @@ pub enum Policy {
     NeverEvict,
     /// Private caches are filled with the samples that are read, and evict the sample with the most distant next use.
     Belady,
-    /// Private caches keep the samples that their node uses soonest, in groups that leave together, as Foreload does.
+    /// Private caches keep the samples that their node uses soonest, in groups that are evicted together, as in
+    /// Foreload.
     NextUse,
     /// NoPFS: each node prefetches the samples that it will use most often, and nodes read from each other.
     Frequency,
@@ -30,10 +31,9 @@ pub enum Policy {
     FirstUser,
     /// Each sample has an owner node that keeps it, computed by rendezvous hashing, and nodes read from each other.
     Owner,
-    /// Like `Owner`, but the samples of a global batch are taken by the nodes that keep them, as far as batches stay
-    /// equal.
+    /// Like `Owner`, but nodes take the samples of a global batch that they keep, as far as batches stay equal.
     OwnerLocality,
-    /// The placement with the least predicted time, of those that a Foreload deployment can use.
+    /// The placement with the least predicted time, among the placements that a Foreload deployment can use.
     Foreload,
 }
 

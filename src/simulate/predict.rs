@@ -2,15 +2,15 @@
 //! traffic to the slow tier.
 //!
 //! Stages work in parallel. So an epoch takes as long as its slowest stage, plus the time of one step in each other
-//! stage, until the first batch is through. The source's rates are for all nodes together; those of NVMe and decoding
-//! are per node.
+//! stage, for the first batch. The source's rates are for all nodes together; the rates of NVMe and decoding are per
+//! node.
 
 use super::access::{AccessTrace, NEVER, Sizes};
 use super::cache::{NodeCache, PlannedCache};
 use data::dataset::Fingerprint;
 use data::schedule::Order;
 use serde::Serialize;
-use store::tier::fill::{self, PIECE};
+use store::tier::fill::{self, STAGED_READ};
 use store::tier::plan::RetentionRule;
 use store::tier::{Fill, FillChoice, Machine, TierRates};
 
@@ -21,13 +21,13 @@ pub struct PredictedJob {
     pub samples: u64,
     /// Size of all samples in bytes.
     pub bytes: u64,
-    /// Number of requests to read all samples from the source: one for each, and one for each of its fields that is
-    /// stored elsewhere in the shard.
+    /// Number of requests to read all samples from the source: one for each sample, and one for each field of a sample
+    /// that is stored at another place in the shard.
     pub requests: u64,
-    /// Number of requests if everything they return is kept: a compressed block is then read once for all of its
+    /// Number of requests if everything that they return is kept. Then a compressed block is read once for all of its
     /// samples.
     pub requests_kept: u64,
-    /// Number of shards; `None` if each sample is a file of its own.
+    /// Number of shards; `None` if each sample is a separate file.
     pub shards: Option<u64>,
     /// Whether the source charges for each request, as object stores do.
     pub charged: bool,
@@ -57,7 +57,7 @@ pub struct PredictedJob {
 }
 
 impl PredictedJob {
-    /// Returns the share of the dataset that a node finds in caches: in its own, or with peers in all of them.
+    /// Returns the share of the dataset that a node finds in caches: in its own cache, or with peers in all caches.
     fn held_together(&self) -> f64 {
         let caches = if self.has_peers() { f64::from(self.nodes) } else { 1.0 };
         (caches * self.cache_bytes as f64 / (self.bytes as f64).max(1.0)).min(1.0)
@@ -67,14 +67,14 @@ impl PredictedJob {
         self.network.is_some() && self.nodes > 1
     }
 
-    /// Returns the share of the samples that are used on another node than the one that keeps them.
+    /// Returns the share of the samples that are used on another node than their owner.
     fn moved(&self) -> f64 {
         let elsewhere = 1.0 - 1.0 / f64::from(self.nodes);
         if !self.by_locality {
             return elsewhere;
         }
-        // Among a step's samples, the number that a node keeps is binomial. Half its mean deviation has to move. The
-        // result is relative to the number that the node takes.
+        // Among a step's samples, the number that a node keeps is binomial. Half its mean absolute deviation has to
+        // move. The result is relative to the number of samples that the node takes.
         let takes = f64::from(self.batch_size) * f64::from(self.ranks_per_node);
         (elsewhere / (std::f64::consts::TAU * takes)).sqrt()
     }
@@ -89,7 +89,7 @@ const STAGING_READS: f64 = 2.0;
 pub enum Limit {
     /// The bandwidth of the slow tier.
     SourceBandwidth,
-    /// The latency of the slow tier: the number of requests in flight is limited, and answers are slow.
+    /// The latency of the slow tier: the number of requests in flight is limited, and responses are slow.
     SourceLatency,
     /// The drives of the cache.
     Nvme,
@@ -122,7 +122,8 @@ pub struct StageSeconds {
     pub source: f64,
     /// Time in which the cache reads and writes.
     pub nvme: f64,
-    /// Time in which a node's network receives samples that other nodes keep, and samples to keep for them.
+    /// Time in which a node's network receives samples: those that it reads from other nodes, and those that other
+    /// nodes send it to keep.
     pub network: f64,
     /// Time in which workers decode.
     pub decode: f64,
@@ -156,15 +157,15 @@ pub struct Prediction {
     pub cache_bytes: u64,
     /// Largest share of the dataset that a node's cache holds.
     pub held: f64,
-    /// Largest share of the dataset that a node finds in caches, including its peers'.
+    /// Largest share of the dataset that a node finds in caches, including the caches of its peers.
     pub held_together: f64,
     /// Whether shards are staged ahead of their use.
     pub ahead: bool,
-    /// Why shards are staged ahead or not.
+    /// The reason why shards are staged ahead or not.
     pub fill_reason: String,
     /// Cost of the first epoch.
     pub first: EpochCost,
-    /// Cost of a later epoch, namely the last.
+    /// Cost of a later epoch: the last one.
     pub later: EpochCost,
     /// Duration of all epochs in seconds.
     pub seconds: f64,
@@ -219,20 +220,20 @@ struct SlowTraffic {
     requests: f64,
 }
 
-/// Shares that caches serve and store in an epoch: `hits` of the samples that ranks fetch, `written` of the different
-/// samples that nodes use.
+/// Shares that caches serve and store in an epoch. `hits` is a share of the samples that ranks fetch, `written` a share
+/// of the different samples that nodes use.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct CacheShares {
     hits: f64,
     written: f64,
 }
 
-/// Returns the shares that caches serve and store in each epoch, filled on use or, if `ahead`, by staging. Each node's
-/// cache holds the share `held` of the dataset.
+/// Returns the shares that caches serve and store in each epoch. Caches are filled on use or, if `ahead`, by staging.
+/// Each node's cache holds the share `held` of the dataset.
 ///
-/// A node that uses all samples in each epoch finds those that it has kept. A node that uses only some of them is
-/// simulated on a smaller scale, with samples of equal size. Their number is small enough to take no time, and large
-/// enough that hit rates are accurate within 0.01.
+/// A node that uses all samples in each epoch hits the samples that it has kept. A node that uses only some of them is
+/// simulated on a smaller scale, with samples of equal size. The number of simulated samples is small enough to take no
+/// time, and large enough that hit rates are accurate within 0.01.
 fn kept(job: &PredictedJob, held: f64, ahead: bool) -> Vec<CacheShares> {
     let epochs = u64::from(job.epochs.max(1));
     let between = u64::from(job.nodes.max(job.repeats).max(1));
@@ -241,8 +242,8 @@ fn kept(job: &PredictedJob, held: f64, ahead: bool) -> Vec<CacheShares> {
         return std::iter::once(CacheShares { hits: 0.0, written: held }).chain(later).collect();
     }
     if job.has_peers() {
-        // A sample is in its owner's cache after its first use. So an epoch hits the samples that earlier epochs have
-        // shown.
+        // A sample is in its owner's cache after its first use. So an epoch hits the samples that were used in earlier
+        // epochs.
         let new = |epoch: u64| (1.0 - 1.0 / f64::from(job.repeats)).powi(epoch.min(1 << 30) as i32);
         let together = job.held_together();
         let used = f64::from(job.nodes) / f64::from(job.nodes.max(job.repeats));
@@ -275,7 +276,7 @@ fn kept(job: &PredictedJob, held: f64, ahead: bool) -> Vec<CacheShares> {
     (0..used.len()).collect::<Vec<_>>().chunks(each).map(epoch).collect()
 }
 
-/// Time that each stage needs for the whole dataset, in seconds, and the shares of it that are used.
+/// Time that each stage needs for the whole dataset, in seconds, and the shares of the dataset that are used.
 struct JobModel<'a> {
     job: &'a PredictedJob,
     machine: &'a Machine,
@@ -332,8 +333,8 @@ impl<'a> JobModel<'a> {
         self.nvme.random_seconds(samples as u64, bytes as u64, false) + write
     }
 
-    /// Returns the seconds in which a node's network carries the part of these shares that the node reads from others
-    /// or stores for them.
+    /// Returns the seconds in which a node's network carries samples that the node reads from other nodes or stores for
+    /// other nodes.
     fn network_seconds(&self, kept: &CacheShares) -> f64 {
         let carried = kept.hits * self.fetched + kept.written * self.used;
         let bytes = self.job.moved() * carried * self.job.bytes as f64 / f64::from(self.job.nodes);
@@ -343,8 +344,8 @@ impl<'a> JobModel<'a> {
         }
     }
 
-    /// Returns the source traffic of all ranks for this share of the samples that they fetch in an epoch. Caches keep
-    /// the share `kept` of them.
+    /// Returns the source traffic of all ranks for the share `share` of the samples that they fetch in an epoch. Caches
+    /// keep the share `kept` of these samples.
     fn asked(&self, share: f64, kept: f64) -> SlowTraffic {
         let (share, kept) = (share * self.fetched, kept.min(share) * self.fetched);
         let requests = (share - kept) * self.job.requests as f64 + kept * self.job.requests_kept as f64;
@@ -368,15 +369,15 @@ impl<'a> JobModel<'a> {
     }
 
     /// Returns the cost of an epoch in which the staged share of the dataset grows from `staged` to `held`. Staging
-    /// reads large parts of shards, with the bandwidth that reads on demand leave. The epoch is computed in small
-    /// steps, because samples that are staged already are not requested from the source.
+    /// reads large parts of shards, with the bandwidth that reads on demand do not use. The epoch is computed in small
+    /// steps, because samples that are already staged are not requested from the source.
     fn staging(&self, staged: &mut f64, held: f64) -> EpochCost {
         const PARTS: u32 = 1000;
         let part = 1.0 / f64::from(PARTS);
         let (bytes, before) = (self.job.bytes as f64, *staged);
         let concurrency = self.machine.source.concurrency.min(STAGING_READS * f64::from(self.job.nodes));
         let source = TierRates { concurrency, ..self.machine.source };
-        let pieces = source.sequential_seconds(self.job.bytes, PIECE).max(f64::MIN_POSITIVE);
+        let pieces = source.sequential_seconds(self.job.bytes, STAGED_READ).max(f64::MIN_POSITIVE);
         let (from_source, mut asked, mut seconds) = (self.source_seconds(1.0), 0.0, 0.0);
         for _ in 0..PARTS {
             let misses = part * (1.0 - *staged);
@@ -395,16 +396,16 @@ impl<'a> JobModel<'a> {
         let on_demand = self.asked(asked, 0.0);
         let slow = SlowTraffic {
             bytes: on_demand.bytes + written * bytes,
-            requests: on_demand.requests + written * bytes / PIECE as f64,
+            requests: on_demand.requests + written * bytes / STAGED_READ as f64,
         };
         let mut cost = self.cost(self.stages(&kept), kept.hits, slow);
-        // If the source is the limit only at first, the sum of the steps is more exact than the mean.
+        // If the source limits only the first steps, the sum over the steps is more exact than the mean.
         cost.seconds = cost.seconds.max(seconds);
         cost.wait_seconds = (cost.seconds - self.consumer).max(0.0);
         cost
     }
 
-    /// Adds the time to open every shard on every rank, which the first epoch needs.
+    /// Adds the time to open every shard on every rank. Only the first epoch needs it.
     fn with_opens(&self, mut cost: EpochCost) -> EpochCost {
         let ranks = f64::from(self.job.nodes) * f64::from(self.job.ranks_per_node);
         let opens = self.job.shards.unwrap_or(0) as f64 * ranks;
@@ -418,7 +419,7 @@ impl<'a> JobModel<'a> {
         let StageSeconds { source, nvme, network, decode, consumer } = stages;
         let waits = slow.bytes / self.source.read_bandwidth < 0.99 * source;
         let source_limit = if waits { Limit::SourceLatency } else { Limit::SourceBandwidth };
-        // If stages are equal, name the later one: waiting for the earlier one then has no effect.
+        // If stages are equal, name the later stage, because waiting for the earlier stage then has no effect.
         let limits = [
             (source, source_limit),
             (nvme, Limit::Nvme),
@@ -427,7 +428,7 @@ impl<'a> JobModel<'a> {
             (consumer, Limit::Consumer),
         ];
         let (longest, limit) = limits.into_iter().max_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or(limits[3]);
-        // Until the first batch is through, each other stage takes one step; that is at least as long as a single read.
+        // The first batch takes one step in each other stage, and at least as long as a single read.
         let step = (source + nvme + network + decode + consumer - longest) / self.steps;
         let first_read = if hits < 1.0 { self.source.read_seconds + self.source.open_seconds } else { 0.0 };
         let seconds = longest + step.max(first_read);

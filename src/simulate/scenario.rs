@@ -47,9 +47,9 @@ impl<'de> Deserialize<'de> for Bytes {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
-    /// Name in tables.
+    /// Name of the scenario in tables.
     pub name: String,
-    /// Number of nodes, each with a staging buffer and caches of its own.
+    /// Number of nodes. Each has its own staging buffer and caches.
     pub nodes: u32,
     /// Number of ranks that share a node's threads and caches.
     #[serde(default = "one")]
@@ -68,8 +68,8 @@ pub struct Scenario {
     pub compute: Bytes,
     /// Rate at which one thread decodes and augments.
     pub preprocess: Bytes,
-    /// Rate at which a node reads from the caches of other nodes, and at the same time serves them. Without it, caches
-    /// are private.
+    /// Rate at which a node reads from the caches of other nodes. At the same time it can serve other nodes at this
+    /// rate. Without a network, caches are private.
     #[serde(default)]
     pub network: Option<Bytes>,
     /// The samples of the dataset.
@@ -78,29 +78,29 @@ pub struct Scenario {
     pub slow: SlowTierSpec,
     /// Buffer in which samples wait for their step.
     pub staging: StagingSpec,
-    /// Caches of a node, the preferred one first.
+    /// Caches of a node, the preferred cache first.
     #[serde(default)]
     pub cache: Vec<CacheSpec>,
-    /// Nodes with caches of other sizes, from the first node on.
+    /// Groups of nodes with other cache sizes. The first group begins with the first node.
     #[serde(default)]
     pub group: Vec<NodeGroup>,
 }
 
-/// A group of nodes with cache sizes of their own.
+/// A group of nodes with their own cache sizes.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeGroup {
-    /// Number of these nodes.
+    /// Number of nodes in the group.
     pub nodes: u32,
     /// Size of each cache on each of these nodes, in the order of the caches.
     pub capacity: Vec<Bytes>,
 }
 
-/// The samples of a dataset. Their sizes are normally distributed, or those of a real dataset.
+/// The samples of a dataset. Their sizes are normally distributed, or taken from a real dataset.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DatasetSpec {
-    /// Number of samples. Must be absent with an index, which has its own.
+    /// Number of samples. Must be absent if `index` is given, because the index has its own number.
     #[serde(default)]
     pub samples: u64,
     /// Mean size.
@@ -112,12 +112,12 @@ pub struct DatasetSpec {
     /// Seed of the sizes.
     #[serde(default)]
     pub seed: u64,
-    /// Dataset whose sample sizes are used instead.
+    /// Dataset whose sample sizes are used instead of random sizes.
     #[serde(default)]
     pub index: Option<PathBuf>,
 }
 
-/// The slow tier. One reading thread gets its share of the tier's rate: `t(γ)/γ` if γ nodes read.
+/// The slow tier. If γ nodes read, a reading thread gets the share `t(γ)/γ` of the tier's rate.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SlowTierSpec {
@@ -137,7 +137,7 @@ pub struct SlowTierSpec {
 pub struct ClientRate {
     /// Number of nodes that read.
     pub clients: u32,
-    /// Their total rate.
+    /// Total rate of these nodes.
     pub rate: Bytes,
 }
 
@@ -145,7 +145,7 @@ pub struct ClientRate {
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StagingSpec {
-    /// Size of the buffer: the maximum distance between reading and the consumer.
+    /// Size of the buffer in bytes: the maximum distance between reading and the consumer.
     pub capacity: Bytes,
     /// Number of threads that fetch and preprocess.
     pub threads: u32,
@@ -159,7 +159,7 @@ pub struct CacheSpec {
     pub name: String,
     /// Size of the cache on each node.
     pub capacity: Bytes,
-    /// Number of threads that prefetch into it.
+    /// Number of threads that prefetch into the cache.
     pub threads: u32,
     /// r(p), the total read rate of p threads.
     pub read: Vec<ThreadRate>,
@@ -173,7 +173,7 @@ pub struct CacheSpec {
 pub struct ThreadRate {
     /// Number of threads.
     pub threads: u32,
-    /// Their total rate.
+    /// Total rate of these threads.
     pub rate: Bytes,
 }
 
@@ -182,10 +182,11 @@ fn one() -> u32 {
 }
 
 impl Scenario {
-    /// Loads the built-in scenario `name`, or else the file at this path.
+    /// Loads the built-in scenario `name`, or else the file at the path `name`.
     ///
     /// # Errors
-    /// [`Error::Io`] for a file that cannot be read, [`Error::Config`] for an invalid scenario, naming the key.
+    /// [`Error::Io`] for a file that cannot be read. [`Error::Config`] for an invalid scenario; the message names the
+    /// key.
     pub fn load(name: &str) -> Result<Self> {
         if let Some((_, text)) = BUILT_IN.iter().find(|(built_in, _)| *built_in == name) {
             return Self::parse(name, text);
@@ -208,7 +209,7 @@ impl Scenario {
     /// Parses a scenario from TOML text. `name` is for error messages.
     ///
     /// # Errors
-    /// [`Error::Config`] naming the key.
+    /// [`Error::Config`] for an invalid scenario; the message names the key.
     pub fn parse(name: &str, text: &str) -> Result<Self> {
         let scenario: Self =
             toml::from_str(text).map_err(|error| Error::config("scenario", format!("{name}: {error}")))?;
@@ -219,7 +220,7 @@ impl Scenario {
     /// Checks that all numbers are valid and consistent.
     ///
     /// # Errors
-    /// [`Error::Config`] naming the key.
+    /// [`Error::Config`] for an invalid value; the message names the key.
     pub fn check(&self) -> Result<()> {
         let bad = |key: &str, message: String| {
             Err(Error::config("scenario", format!("{}: {key}: {message}", self.name)))
@@ -337,7 +338,7 @@ impl Scenario {
     }
 }
 
-/// Maximum number of caches of a node: a cache's number and a step must fit into one word.
+/// Maximum number of caches of a node: a cache index and a step must fit into one word.
 pub(super) const MAX_CACHES: usize = 7;
 
 impl SlowTierSpec {

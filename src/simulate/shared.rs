@@ -1,5 +1,5 @@
-//! Caches that all nodes can read: filled by frequency as in NoPFS, or with one copy of each sample on the node that
-//! used it first.
+//! Caches that all nodes can read. They are filled by frequency as in NoPFS, or with one copy of each sample on the
+//! node that used the sample first.
 
 use super::access::{AccessSchedule, AccessTrace, CachedCopy, NodeUse, PublishedCopies, Sizes};
 use super::cache::CacheSpace;
@@ -28,13 +28,13 @@ pub struct PolicyInput<'a> {
 /// Placement by frequency, as in NoPFS.
 ///
 /// Each node keeps the samples that it will use most often, the most frequent ones in the first cache. The threads of
-/// each cache fetch them from the slow tier during training, in the order of first use. A node reads samples that it
-/// does not have yet from a node that has them, or else from the slow tier.
+/// each cache fetch these samples from the slow tier during training, in the order of first use. If a node does not
+/// have a sample yet, it reads the sample from a node that has it, or else from the slow tier.
 ///
-/// The speed of prefetching is relative to a consumer that never waits.
+/// The time of prefetching is computed for a consumer that never waits.
 #[derive(Debug)]
 pub struct FrequencyPlacement<'a> {
-    world: PolicyInput<'a>,
+    input: PolicyInput<'a>,
     /// Copies that peers can read; `None` without a network.
     held: Option<PublishedCopies>,
     /// Duration of a cell in seconds.
@@ -42,15 +42,15 @@ pub struct FrequencyPlacement<'a> {
 }
 
 impl<'a> FrequencyPlacement<'a> {
-    /// Makes a placement without any copy.
-    pub fn new(world: PolicyInput<'a>) -> Self {
-        let held = world.scenario.network.map(|_| PublishedCopies::none(world.sizes.samples()));
+    /// Makes a placement in which no node has any copy.
+    pub fn new(input: PolicyInput<'a>) -> Self {
+        let held = input.scenario.network.map(|_| PublishedCopies::none(input.sizes.samples()));
         let cell_bytes =
-            (world.cells.steps * u64::from(world.scenario.node_batch())) as f64 * world.sizes.mean();
-        Self { world, held, cell_seconds: cell_bytes / world.scenario.compute.0 }
+            (input.cells.steps * u64::from(input.scenario.node_batch())) as f64 * input.sizes.mean();
+        Self { input, held, cell_seconds: cell_bytes / input.scenario.compute.0 }
     }
 
-    /// Publishes the samples that the node of `trace` will hold, and the steps from which they can be read.
+    /// Publishes the samples that the node of `trace` will hold, and the first step in which each can be read.
     pub fn publish(&self, node: u32, trace: &AccessTrace) {
         let Some(held) = &self.held else { return };
         for (&sample, copy) in trace.samples.iter().zip(FrequentCopies::new(self, node, trace).copies) {
@@ -60,12 +60,12 @@ impl<'a> FrequencyPlacement<'a> {
         }
     }
 
-    /// Returns the byte counts of all nodes. All nodes must have published before.
+    /// Returns the byte counts of all nodes. Call [`FrequencyPlacement::publish`] for all nodes before.
     pub fn traffic(&self) -> TrafficTable {
         let read = |node| {
-            let trace = self.world.accesses.trace(node, self.world.sizes);
+            let trace = self.input.accesses.trace(node, self.input.sizes);
             let kept = FrequentCopies::new(self, node, &trace);
-            let mut traffic = NodeTraffic::new(self.world.cells);
+            let mut traffic = NodeTraffic::new(self.input.cells);
             for &(cell, bytes) in &kept.prefetched {
                 traffic.prefetched(cell, bytes);
             }
@@ -83,11 +83,11 @@ impl<'a> FrequencyPlacement<'a> {
             }
             traffic
         };
-        TrafficTable::new(self.world.cells, nodes::each(self.world.scenario.nodes, read))
+        TrafficTable::new(self.input.cells, nodes::each(self.input.scenario.nodes, read))
     }
 }
 
-/// The copies that a node keeps, and from when on.
+/// The copies that a node keeps, with the first step of each.
 struct FrequentCopies {
     /// Copy of each sample, by id.
     copies: Vec<Option<CachedCopy>>,
@@ -97,16 +97,16 @@ struct FrequentCopies {
 
 impl FrequentCopies {
     fn new(frequency: &FrequencyPlacement, node: u32, trace: &AccessTrace) -> Self {
-        let scenario = frequency.world.scenario;
+        let scenario = frequency.input.scenario;
         let mut ids: Vec<u32> = (0..trace.samples.len() as u32).collect();
         ids.sort_unstable_by_key(|&id| {
             let id = id as usize;
             (std::cmp::Reverse(trace.uses[id]), trace.first[id])
         });
-        let mut shelves = CacheSpace::of(scenario, node);
+        let mut space = CacheSpace::of(scenario, node);
         let mut contents: Vec<Vec<u32>> = vec![Vec::new(); scenario.cache.len()];
         for id in ids {
-            if let Some(cache) = shelves.put(f64::from(trace.bytes[id as usize])) {
+            if let Some(cache) = space.put(f64::from(trace.bytes[id as usize])) {
                 contents[usize::from(cache)].push(id);
             }
         }
@@ -115,13 +115,13 @@ impl FrequentCopies {
         for (number, (cache, mut ids)) in (0u8..).zip(scenario.cache.iter().zip(contents)) {
             ids.sort_unstable_by_key(|&id| trace.first[id as usize]);
             let rate = f64::from(cache.threads) * share.min(cache.write_share());
-            kept.bring(frequency, trace, &ids, number, rate);
+            kept.prefetch(frequency, trace, &ids, number, rate);
         }
         kept
     }
 
     /// Prefetches `ids` into a cache, one after another.
-    fn bring(
+    fn prefetch(
         &mut self,
         frequency: &FrequencyPlacement,
         trace: &AccessTrace,
@@ -129,7 +129,7 @@ impl FrequentCopies {
         cache: u8,
         rate: f64,
     ) {
-        let (cells, mut seconds) = (frequency.world.cells, 0.0);
+        let (cells, mut seconds) = (frequency.input.cells, 0.0);
         for &id in ids {
             let bytes = trace.bytes[id as usize];
             seconds += f64::from(bytes) / rate;
@@ -137,24 +137,24 @@ impl FrequentCopies {
             if cell >= cells.count() {
                 return;
             }
-            // The copy arrives during this cell, so it can be used from the next one on.
+            // The copy arrives during this cell, so it can be used from the next cell on.
             self.copies[id as usize] = Some(CachedCopy { step: cells.first_step(cell + 1), cache });
             self.prefetched.push((cell, bytes));
         }
     }
 }
 
-/// Returns the byte counts with one copy of each sample among all nodes. The node that uses a sample first keeps it, by
-/// the plan of its caches, and serves it to the others. While the caches have space, no sample is read twice from the
-/// slow tier.
-pub fn first_user(world: PolicyInput) -> TrafficTable {
-    let PolicyInput { scenario, sizes, accesses, cells, .. } = world;
+/// Returns the byte counts if all nodes together keep one copy of each sample. The node that uses a sample first keeps
+/// it, by the plan of its caches, and serves it to the other nodes. While the caches have space, no sample is read
+/// twice from the slow tier.
+pub fn first_user(input: PolicyInput) -> TrafficTable {
+    let PolicyInput { scenario, sizes, accesses, cells, .. } = input;
     let owners = Owners::none(sizes.samples());
     let mut nodes: Vec<FirstUserNode> =
         (0..scenario.nodes).map(|node| FirstUserNode::new(scenario, node, cells)).collect();
     for epoch in 0..accesses.epochs() {
         // Owners are published at the end of the epoch, so nodes can be processed in any order. Within an epoch, other
-        // nodes use a sample only to repeat it, at about the same time.
+        // nodes use the same sample only as a repeat, at about the same time.
         nodes::parallel_for_each(&mut nodes, |number, node| {
             for NodeUse { step, sample, keeps, again } in accesses.of_node(epoch, number) {
                 let step = epoch * accesses.steps() + step;
@@ -182,9 +182,9 @@ pub fn first_user(world: PolicyInput) -> TrafficTable {
 /// A node that keeps the samples that it used first.
 struct FirstUserNode {
     traffic: NodeTraffic,
-    /// Plan of each cache, the preferred one first.
+    /// Plan of each cache, the preferred cache first.
     plans: Vec<TierPlan>,
-    /// Samples that it has kept in this epoch, each with the number of its cache.
+    /// Samples that the node has kept in this epoch, each with the index of its cache.
     kept: Vec<(u64, u8)>,
 }
 
@@ -203,7 +203,7 @@ impl FirstUserNode {
     }
 }
 
-/// The node that has each sample, with the number of the cache. Several threads fill it concurrently.
+/// The node that keeps each sample, with the index of the cache. Several threads fill this table concurrently.
 struct Owners(Vec<AtomicU32>);
 
 impl Owners {

@@ -1,8 +1,8 @@
-//! Simulates a scenario: one pass over the nodes for all policies, and the cost of each policy.
+//! Simulates a scenario: one pass over the nodes for all policies, then the cost of each policy.
 
 use super::access::{AccessSchedule, AccessTrace, Sizes};
 use super::cache::{Belady, CacheSpace, Lru, NeverEvict, NodeCache, PlannedCache};
-use super::clock::{self, Reading};
+use super::clock::{self, ReadMode};
 use super::outcome::{CostInput, PolicyOutcome};
 use super::owner;
 use super::policy::Policy;
@@ -38,22 +38,22 @@ enum PrivateCache {
 }
 
 /// Byte counts of all nodes, by kind of cache, for the requested policies.
-struct Ledgers<'a> {
+struct PolicyTraffic<'a> {
     private: Vec<(PrivateCache, TrafficTable)>,
-    by_home: Vec<(Assignment, TrafficTable)>,
+    by_owner: Vec<(Assignment, TrafficTable)>,
     frequency: Option<FrequencyPlacement<'a>>,
-    /// End of each cell without any stall.
+    /// End of each cell if no consumer ever waits.
     least: Vec<f64>,
 }
 
-impl Ledgers<'_> {
+impl PolicyTraffic<'_> {
     fn private(&self, kind: PrivateCache) -> &TrafficTable {
         let found = self.private.iter().find(|(known, _)| *known == kind);
         &found.expect("a table for each requested kind").1
     }
 
-    fn by_home(&self, assignment: Assignment) -> &TrafficTable {
-        let found = self.by_home.iter().find(|(known, _)| *known == assignment);
+    fn by_owner(&self, assignment: Assignment) -> &TrafficTable {
+        let found = self.by_owner.iter().find(|(known, _)| *known == assignment);
         &found.expect("a table for each requested assignment").1
     }
 }
@@ -62,7 +62,7 @@ impl Ledgers<'_> {
 const MAX_ACCESSES: u64 = 100_000_000;
 
 impl Simulation {
-    /// Prepares `scenario`. If it names a dataset, opens or builds that dataset's index.
+    /// Prepares `scenario`. If the scenario names a dataset, opens or builds the index of that dataset.
     ///
     /// # Errors
     /// The errors of [`DatasetIndex::open`]; [`Error::Config`] if the dataset is smaller than a global batch.
@@ -120,31 +120,31 @@ impl Simulation {
         policies.iter().map(|&policy| self.outcome(policy, &node_traffic)).collect()
     }
 
-    fn outcome(&self, policy: Policy, node_traffic: &Ledgers) -> Result<PolicyOutcome> {
+    fn outcome(&self, policy: Policy, node_traffic: &PolicyTraffic) -> Result<PolicyOutcome> {
         let price =
             |traffic: &TrafficTable, reading| self.priced(policy, &node_traffic.least, traffic, reading);
         Ok(match (policy, &node_traffic.frequency) {
-            (Policy::LowerBound, _) => price(node_traffic.private(PrivateCache::Direct), Reading::Perfect),
-            (Policy::Naive, _) => price(node_traffic.private(PrivateCache::Direct), Reading::OnDemand),
-            (Policy::StagingPool, _) => price(node_traffic.private(PrivateCache::Direct), Reading::Ahead),
-            (Policy::Lru, _) => price(node_traffic.private(PrivateCache::Lru), Reading::Ahead),
-            (Policy::NeverEvict, _) => price(node_traffic.private(PrivateCache::NeverEvict), Reading::Ahead),
-            (Policy::Belady, _) => price(node_traffic.private(PrivateCache::Belady), Reading::Ahead),
-            (Policy::NextUse, _) => price(node_traffic.private(PrivateCache::Planned), Reading::AllAhead),
+            (Policy::LowerBound, _) => price(node_traffic.private(PrivateCache::Direct), ReadMode::Perfect),
+            (Policy::Naive, _) => price(node_traffic.private(PrivateCache::Direct), ReadMode::OnDemand),
+            (Policy::StagingPool, _) => price(node_traffic.private(PrivateCache::Direct), ReadMode::Ahead),
+            (Policy::Lru, _) => price(node_traffic.private(PrivateCache::Lru), ReadMode::Ahead),
+            (Policy::NeverEvict, _) => price(node_traffic.private(PrivateCache::NeverEvict), ReadMode::Ahead),
+            (Policy::Belady, _) => price(node_traffic.private(PrivateCache::Belady), ReadMode::Ahead),
+            (Policy::NextUse, _) => price(node_traffic.private(PrivateCache::Planned), ReadMode::AllAhead),
             (Policy::NextUsePeers, _) => {
-                price(&next_use::traffic(self.world(), |node| self.rule(node)), Reading::AllAhead)
+                price(&next_use::traffic(self.input(), |node| self.rule(node)), ReadMode::AllAhead)
             }
-            (Policy::FirstUser, _) => price(&shared::first_user(self.world()), Reading::AllAhead),
-            (Policy::Owner, _) => price(node_traffic.by_home(Assignment::Order), Reading::AllAhead),
+            (Policy::FirstUser, _) => price(&shared::first_user(self.input()), ReadMode::AllAhead),
+            (Policy::Owner, _) => price(node_traffic.by_owner(Assignment::Order), ReadMode::AllAhead),
             (Policy::OwnerLocality, _) => {
-                price(node_traffic.by_home(Assignment::Locality), Reading::AllAhead)
+                price(node_traffic.by_owner(Assignment::Locality), ReadMode::AllAhead)
             }
-            (Policy::Frequency, Some(frequency)) => price(&frequency.traffic(), Reading::Ahead),
+            (Policy::Frequency, Some(frequency)) => price(&frequency.traffic(), ReadMode::Ahead),
             (Policy::Frequency, None) | (Policy::Foreload, _) => self.cheapest(node_traffic),
         })
     }
 
-    fn world(&self) -> PolicyInput<'_> {
+    fn input(&self) -> PolicyInput<'_> {
         PolicyInput {
             scenario: &self.scenario,
             sizes: &self.sizes,
@@ -154,10 +154,10 @@ impl Simulation {
         }
     }
 
-    /// Passes once over the accesses of every node for all `policies` with private caches, because finding the accesses
-    /// is most of the work. Passes once over all steps for the policies with owner nodes.
-    fn node_traffic(&self, policies: &[Policy]) -> Result<Ledgers<'_>> {
-        let frequency = policies.contains(&Policy::Frequency).then(|| FrequencyPlacement::new(self.world()));
+    /// Passes once over the accesses of every node for all `policies` with private caches, because determining the
+    /// accesses is most of the work. Passes once over all steps for the policies with owner nodes.
+    fn node_traffic(&self, policies: &[Policy]) -> Result<PolicyTraffic<'_>> {
+        let frequency = policies.contains(&Policy::Frequency).then(|| FrequencyPlacement::new(self.input()));
         let kind = |policy: &Policy| match policy {
             Policy::Lru => Some(PrivateCache::Lru),
             Policy::NeverEvict => Some(PrivateCache::NeverEvict),
@@ -185,28 +185,28 @@ impl Simulation {
         }
         let node_traffic = by_kind.into_iter().map(|nodes| TrafficTable::new(self.cells, nodes));
         let private: Vec<_> = kinds.into_iter().zip(node_traffic).collect();
-        let least = clock::ends(&self.scenario, &private[0].1, Reading::Perfect);
+        let least = clock::ends(&self.scenario, &private[0].1, ReadMode::Perfect);
         let wanted = [
             (Assignment::Order, policies.contains(&Policy::Owner) || self.has_peers(policies)),
             (Assignment::Locality, policies.contains(&Policy::OwnerLocality)),
         ];
         let wanted: Vec<Assignment> =
             wanted.into_iter().filter(|(_, asked)| *asked).map(|(kind, _)| kind).collect();
-        let by_home = match wanted.is_empty() {
+        let by_owner = match wanted.is_empty() {
             true => Vec::new(),
-            false => owner::node_traffic(self.world(), &wanted)?,
+            false => owner::node_traffic(self.input(), &wanted)?,
         };
-        Ok(Ledgers { private, by_home: wanted.into_iter().zip(by_home).collect(), frequency, least })
+        Ok(PolicyTraffic { private, by_owner: wanted.into_iter().zip(by_owner).collect(), frequency, least })
     }
 
     /// Returns the byte counts of a node with a private cache of this kind.
     fn private(&self, kind: PrivateCache, node: u32, trace: &AccessTrace) -> NodeTraffic {
-        let shelves = || CacheSpace::of(&self.scenario, node);
+        let space = || CacheSpace::of(&self.scenario, node);
         let mut cache: Box<dyn NodeCache> = match kind {
             PrivateCache::Direct => Box::new(NeverEvict::new(CacheSpace::new(Vec::new()), trace)),
-            PrivateCache::Lru => Box::new(Lru::new(shelves(), trace)),
-            PrivateCache::NeverEvict => Box::new(NeverEvict::new(shelves(), trace)),
-            PrivateCache::Belady => Box::new(Belady::new(shelves(), trace)),
+            PrivateCache::Lru => Box::new(Lru::new(space(), trace)),
+            PrivateCache::NeverEvict => Box::new(NeverEvict::new(space(), trace)),
+            PrivateCache::Belady => Box::new(Belady::new(space(), trace)),
             PrivateCache::Planned => {
                 Box::new(PlannedCache::new(self.rule(node), self.scenario.capacities(node), trace))
             }
@@ -223,8 +223,8 @@ impl Simulation {
         traffic
     }
 
-    /// Returns the retention rule of a node's private caches. Groups are as long as those of [`RetentionRule::best`],
-    /// but counted in accesses of the node.
+    /// Returns the retention rule of a node's private caches. Groups have the length that [`RetentionRule::best`] gives
+    /// them, but counted in accesses of the node.
     fn rule(&self, node: u32) -> RetentionRule {
         let each = self.accesses.steps() * u64::from(self.scenario.node_batch());
         if self.scenario.epochs_between_uses() == 1 || self.scenario.node_cache(node) >= self.sizes.total() {
@@ -239,24 +239,24 @@ impl Simulation {
         policies.contains(&Policy::Foreload) && self.scenario.network.is_some() && self.scenario.nodes > 1
     }
 
-    /// Whether the caches of all nodes hold the dataset, and peers are no slower than the slow tier. Then nothing is
-    /// read twice from the slow tier, and no other placement has to be computed.
+    /// Whether the caches of all nodes together hold the dataset, and peers are at least as fast as the slow tier. Then
+    /// no sample is read twice from the slow tier, and no other placement has to be computed.
     fn peers_suffice(&self) -> bool {
         let Scenario { nodes, slow, network, .. } = &self.scenario;
         let all = self.held_together() >= 1.0;
         *nodes > 1 && all && network.is_some_and(|network| network.0 >= slow.share(*nodes))
     }
 
-    /// Returns the share of the dataset that the caches of all nodes hold.
+    /// Returns the share of the dataset that fits into the caches of all nodes together.
     fn held_together(&self) -> f64 {
         self.scenario.all_caches() / self.sizes.total()
     }
 
-    /// Returns the cheapest placement that a deployment can use. If costs are equal, the one that reads less from the
-    /// slow tier.
-    fn cheapest(&self, node_traffic: &Ledgers) -> PolicyOutcome {
+    /// Returns the cheapest placement that a deployment can use. If two costs are equal, returns the placement that
+    /// reads less from the slow tier.
+    fn cheapest(&self, node_traffic: &PolicyTraffic) -> PolicyOutcome {
         let price = |traffic: &TrafficTable, chosen: String| {
-            let outcome = self.priced(Policy::Foreload, &node_traffic.least, traffic, Reading::AllAhead);
+            let outcome = self.priced(Policy::Foreload, &node_traffic.least, traffic, ReadMode::AllAhead);
             PolicyOutcome { chosen: Some(chosen), ..outcome }
         };
         let mut candidates = Vec::new();
@@ -264,7 +264,7 @@ impl Simulation {
             let percent = 100.0 * self.held_together().min(1.0);
             let held =
                 format!("peers: the caches of all nodes hold one copy of {percent:.0} % of the dataset");
-            candidates.push(price(node_traffic.by_home(Assignment::Order), held));
+            candidates.push(price(node_traffic.by_owner(Assignment::Order), held));
         }
         if !self.peers_suffice() {
             let held = match (self.scenario.nodes, self.rule(0)) {
@@ -284,13 +284,13 @@ impl Simulation {
         candidates.into_iter().min_by(order).expect("there is always one")
     }
 
-    /// Returns the cost of `traffic` for this way of reading. `least` is the end of each cell without any stall.
+    /// Returns the cost of `traffic` for this read mode. `least` is the end of each cell if no consumer ever waits.
     fn priced(
         &self,
         policy: Policy,
         least: &[f64],
         traffic: &TrafficTable,
-        reading: Reading,
+        reading: ReadMode,
     ) -> PolicyOutcome {
         CostInput { scenario: &self.scenario, traffic, reading, least }.outcome(policy)
     }

@@ -1,5 +1,5 @@
-//! Counts the bytes that each node reads from each source in each step. Policies fill it, and the clock converts it to
-//! seconds.
+//! Counts the bytes that each node reads from each source in each step. Policies fill this table, and the clock
+//! converts it to seconds.
 
 use super::access::AccessSchedule;
 use super::scenario::{MAX_CACHES, Scenario};
@@ -64,7 +64,7 @@ impl EpochCounts {
     }
 }
 
-/// How epochs are divided into cells: one cell a step, or several steps a cell to keep the ledger small.
+/// How epochs are divided into cells: one cell per step, or several steps per cell to limit the size of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TrafficCells {
     /// Number of steps of a cell. The last cell of an epoch may have fewer.
@@ -78,15 +78,15 @@ pub struct TrafficCells {
     columns: usize,
 }
 
-/// Maximum number of values in a ledger: 400 MB.
-const MOST: u64 = 100_000_000;
+/// Maximum number of values in a table: 400 MB.
+const MAX_VALUES: u64 = 100_000_000;
 
 impl TrafficCells {
     /// Makes the cells for the accesses of a scenario.
     pub fn of(scenario: &Scenario, accesses: &AccessSchedule) -> Self {
         let columns = 1 + 2 * scenario.cache.len();
         let all = u64::from(scenario.nodes) * accesses.steps() * accesses.epochs() * columns as u64;
-        let steps = all.div_ceil(MOST).clamp(1, accesses.steps());
+        let steps = all.div_ceil(MAX_VALUES).clamp(1, accesses.steps());
         let per_epoch = accesses.steps().div_ceil(steps);
         Self { steps, per_epoch, epoch_steps: accesses.steps(), epochs: accesses.epochs(), columns }
     }
@@ -130,25 +130,25 @@ impl TrafficCells {
 pub struct NodeTraffic {
     cells: TrafficCells,
     bytes: Vec<f32>,
-    /// Bytes of each cell that are used again; empty if there are none.
+    /// Bytes of each cell that are used again; empty if no bytes are used again.
     again: Vec<f32>,
     epochs: Vec<EpochCounts>,
-    /// Bytes that other nodes send to this node to keep, by cell; empty if there are none.
+    /// Bytes that other nodes send to this node to keep, by cell; empty if there are no such bytes.
     pushed: Vec<f32>,
-    /// Bytes that this node sends to others, by cell; empty if unknown.
+    /// Bytes that this node sends to other nodes, by cell; empty if unknown.
     sent: Vec<f32>,
     /// Cell up to which the node also reads the slow tier to prefetch.
     filling_until: usize,
 }
 
-/// Byte counts of one node in one cell, to be added to its ledger.
+/// Byte counts of one node in one cell, to be added to the node's counts.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CellReads {
     bytes: [f32; 1 + 2 * MAX_CACHES],
     again: f32,
     /// Bytes that other nodes send to this node to keep.
     pub pushed: f32,
-    /// Bytes that this node sends to others.
+    /// Bytes that this node sends to other nodes.
     pub sent: f32,
     counts: EpochCounts,
 }
@@ -167,7 +167,7 @@ impl CellReads {
 }
 
 impl NodeTraffic {
-    /// Makes an empty ledger.
+    /// Makes the counts of a node that has read nothing.
     pub fn new(cells: TrafficCells) -> Self {
         let epochs = vec![EpochCounts::default(); cells.epochs as usize];
         let bytes = vec![0.0; cells.count() * cells.columns];
@@ -204,7 +204,7 @@ impl NodeTraffic {
         self.again[self.cells.of_step(step)] += bytes;
     }
 
-    /// Counts a sample of `bytes` that was prefetched into a cache in cell `cell`.
+    /// Counts a sample of `bytes` that was prefetched into a cache during `cell`.
     pub fn prefetched(&mut self, cell: usize, bytes: f32) {
         self.epochs[self.cells.epoch(cell)].slow_bytes += f64::from(bytes);
         self.filling_until = self.filling_until.max(cell);
@@ -220,7 +220,7 @@ pub struct TrafficTable {
 }
 
 impl TrafficTable {
-    /// Combines the ledgers of all nodes, in any order.
+    /// Combines the counts of all nodes. `nodes` may be in any order.
     pub fn new(cells: TrafficCells, nodes: Vec<NodeTraffic>) -> Self {
         Self { cells, nodes }
     }
@@ -240,21 +240,22 @@ impl TrafficTable {
         self.nodes[node].again.get(cell).map_or(0.0, |&bytes| bytes.into())
     }
 
-    /// Returns the bytes that `node` uses in `cell`, from all sources and again.
+    /// Returns the bytes that `node` uses in `cell`: from all sources, and bytes that it uses again.
     pub fn all_bytes(&self, node: usize, cell: usize) -> f64 {
         let first = cell * self.cells.columns;
         let fetched = &self.nodes[node].bytes[first..first + self.cells.columns];
         fetched.iter().map(|&bytes| f64::from(bytes)).sum::<f64>() + self.again(node, cell)
     }
 
-    /// Returns the bytes that `node` receives from others in `cell`: those it uses, and those it keeps for all.
+    /// Returns the bytes that `node` receives from other nodes in `cell`: the bytes that it uses, and those that it
+    /// keeps for all nodes.
     pub fn received(&self, node: usize, cell: usize) -> f64 {
         let caches = (0..(self.cells.columns / 2) as u8).map(ByteSource::Peer);
         let read: f64 = caches.map(|source| self.bytes(node, cell, source)).sum();
         read + self.nodes[node].pushed.get(cell).map_or(0.0, |&bytes| bytes.into())
     }
 
-    /// Returns the bytes that `node` sends to others in `cell`; 0 if unknown.
+    /// Returns the bytes that `node` sends to other nodes in `cell`; 0 if unknown.
     pub fn sent(&self, node: usize, cell: usize) -> f64 {
         self.nodes[node].sent.get(cell).map_or(0.0, |&bytes| bytes.into())
     }

@@ -23,8 +23,8 @@ pub struct StreamCounters {
     pub lost: u64,
     /// Samples of the rehearsal buffer that were handed over again. Each use counts.
     pub rehearsed: u64,
-    /// Samples that a source gave again while the first copy was still waiting. They are skipped and counted nowhere
-    /// else.
+    /// Samples that a source gave again while the first copy was still waiting. The copies are skipped and counted
+    /// nowhere else.
     pub repeated: u64,
     /// Gaps in the sources' own numbering: samples that never arrived.
     pub missing: u64,

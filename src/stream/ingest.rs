@@ -25,9 +25,10 @@ use std::time::{Duration, Instant};
 pub(super) struct IngestOptions {
     pub policy: StreamPolicy,
     pub seed: u64,
-    /// The bytes of samples that may wait in memory, and the number of samples that may wait whatever their size.
+    /// The limit of the bytes of samples that wait in memory.
     pub most_bytes: u64,
-    pub always: usize,
+    /// The number of samples that may wait in memory regardless of their size.
+    pub always_admitted: usize,
     /// Whether samples must have a class.
     pub labeled: bool,
     /// Whether a sample that cannot be used ends the run.
@@ -41,18 +42,19 @@ pub(super) struct IngestOptions {
 pub(super) struct IngestQueue {
     options: IngestOptions,
     state: Mutex<IngestState>,
-    /// Signals that there is room again or that the queue is closed.
-    room: Condvar,
+    /// Signals that there is free space again or that the queue is closed.
+    space_freed: Condvar,
     /// Wakes the thread that plans batches.
     wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 struct IngestState {
     waiting: WaitingSamples,
-    /// The samples that wait in the directory, by their arrival numbers. All of them arrived after those in memory.
+    /// The samples that wait in the directory, by their arrival numbers. All of them arrived after the samples in
+    /// memory.
     spilled: BTreeMap<u64, SpilledSample>,
-    /// Samples for which neither memory nor the directory has room. They arrived after all spilled ones.
-    held: VecDeque<WaitingSample>,
+    /// Samples for which neither memory nor the directory has space. They arrived after all spilled samples.
+    overflow: VecDeque<WaitingSample>,
     counters: StreamCounters,
     sources: Vec<SourceProgress>,
     /// The names of the streams, for messages.
@@ -81,12 +83,12 @@ struct TakenSample {
 
 /// The outcome of a sample that was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum SampleOutcome {
     Delivered,
     Failed,
 }
 
-/// The state of the queue that the plan decides by.
+/// The state of the queue on which the plan decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct IngestView {
     /// The number of samples that can be taken.
@@ -102,16 +104,16 @@ impl IngestQueue {
         sources: Vec<(String, Replay, SourcePosition)>,
         counters: StreamCounters,
     ) -> Arc<Self> {
-        let IngestOptions { policy, seed, most_bytes, always, .. } = options;
+        let IngestOptions { policy, seed, most_bytes, always_admitted, .. } = options;
         let (mut names, mut sources_progress) = (Vec::new(), Vec::new());
         for (name, replay, position) in sources {
             names.push(name);
             sources_progress.push(SourceProgress::new(replay, position));
         }
         let state = IngestState {
-            waiting: WaitingSamples::new(policy, seed, most_bytes, always),
+            waiting: WaitingSamples::new(policy, seed, most_bytes, always_admitted),
             spilled: BTreeMap::new(),
-            held: VecDeque::new(),
+            overflow: VecDeque::new(),
             counters,
             ended: vec![false; names.len()],
             sources: sources_progress,
@@ -124,41 +126,47 @@ impl IngestQueue {
             closed: false,
             latencies: Histogram::default(),
         };
-        Arc::new(Self { options, state: Mutex::new(state), room: Condvar::new(), wake: OnceLock::new() })
+        Arc::new(Self {
+            options,
+            state: Mutex::new(state),
+            space_freed: Condvar::new(),
+            wake: OnceLock::new(),
+        })
     }
 
     /// Sets the function that wakes the planning thread.
-    pub(super) fn wake_by(&self, wake: Box<dyn Fn() + Send + Sync>) {
+    pub(super) fn set_waker(&self, wake: Box<dyn Fn() + Send + Sync>) {
         let _ = self.wake.set(wake);
     }
 
-    /// Waits up to `patience` until there is room for more samples. With a policy that drops samples there always is.
+    /// Waits up to `patience` until there is space for more samples. With a policy that drops samples there is always
+    /// space.
     ///
     /// # Errors
     /// I/O errors of the spill directory.
-    pub(super) fn wait_for_room(&self, patience: Duration) -> Result<SpaceStatus> {
+    pub(super) fn wait_for_space(&self, patience: Duration) -> Result<SpaceStatus> {
         let deadline = Instant::now() + patience;
         let mut state = self.lock();
         loop {
             if state.closed {
                 return Ok(SpaceStatus::Closed);
             }
-            let has_room = match (self.options.policy, &self.options.spill) {
-                (StreamPolicy::Block, _) => state.waiting.has_room(),
+            let has_space = match (self.options.policy, &self.options.spill) {
+                (StreamPolicy::Block, _) => state.waiting.has_space(),
                 (_, Some(spill)) => {
-                    self.spill_held(&mut state, spill)?;
-                    state.held.is_empty()
+                    self.spill_overflow(&mut state, spill)?;
+                    state.overflow.is_empty()
                 }
                 (_, None) => true,
             };
-            if has_room {
-                return Ok(SpaceStatus::Room);
+            if has_space {
+                return Ok(SpaceStatus::Available);
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Ok(SpaceStatus::Full);
             }
-            state = self.room.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state = self.space_freed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
@@ -172,15 +180,15 @@ impl IngestQueue {
             let Some(sample) = self.admit_arrival(&mut state, source, arrival) else { continue };
             match &self.options.spill {
                 Some(spill) => {
-                    state.held.push_back(sample);
-                    self.spill_held(&mut state, spill)?;
+                    state.overflow.push_back(sample);
+                    self.spill_overflow(&mut state, spill)?;
                 }
                 None => self.add(&mut state, sample),
             }
         }
         drop(state);
-        self.room.notify_all();
-        self.rouse();
+        self.space_freed.notify_all();
+        self.wake_planner();
         Ok(())
     }
 
@@ -203,7 +211,7 @@ impl IngestQueue {
             return None;
         }
         // A sample that was settled before the source resumed arrives again and is not counted again.
-        let number = state.sources[source].enter(&key)?;
+        let number = state.sources[source].add(&key)?;
         state.counters.received += 1;
         let record = match record {
             Ok(record) => record,
@@ -228,7 +236,7 @@ impl IngestQueue {
         Some(WaitingSample { arrival, source, number, record, since: Instant::now() })
     }
 
-    /// Adds a sample to those that wait in memory, and drops samples if there are too many.
+    /// Adds a sample to the samples that wait in memory, and drops samples if too many wait.
     fn add(&self, state: &mut IngestState, sample: WaitingSample) {
         state.waiting.add(sample);
         if matches!(self.options.policy, StreamPolicy::DropOldest | StreamPolicy::DropRandom) {
@@ -236,7 +244,7 @@ impl IngestQueue {
                 let Some(dropped) = state.waiting.drop_one() else { break };
                 state.counters.queued -= 1;
                 state.counters.dropped += 1;
-                state.leave(&dropped);
+                state.settle_unused(&dropped);
                 self.options.notices.inform_once("dropped samples", || {
                     let policy = base::names::NamedValue::name(self.options.policy);
                     format!(
@@ -262,25 +270,25 @@ impl IngestQueue {
     /// Marks a source as ended: it will give no more samples.
     pub(super) fn end(&self, source: usize) {
         self.lock().ended[source] = true;
-        self.rouse();
+        self.wake_planner();
     }
 
-    /// Sets the error that ends the stream, unless there is one.
+    /// Sets the error that ends the stream, unless an earlier error is set.
     pub(super) fn fail(&self, error: Error) {
         self.lock().failure.get_or_insert(error);
-        self.rouse();
+        self.wake_planner();
     }
 
-    /// Returns what can be taken now.
+    /// Returns how many samples can be taken now, and whether the stream has ended.
     ///
     /// # Errors
-    /// The error that ends the stream. It is returned once.
+    /// The error that ends the stream. Only the first call returns the error.
     pub(super) fn look(&self) -> Result<IngestView> {
         let mut state = self.lock();
         if let Some(failure) = state.failure.take() {
             return Err(failure);
         }
-        let nothing_comes_back = state.spilled.is_empty() && state.held.is_empty();
+        let nothing_comes_back = state.spilled.is_empty() && state.overflow.is_empty();
         Ok(IngestView {
             waiting: state.waiting.len(),
             ended: state.ended.iter().all(|&ended| ended) && nothing_comes_back,
@@ -296,7 +304,7 @@ impl IngestQueue {
             state.taken.insert(record.id, sample);
         }
         drop(state);
-        self.room.notify_all();
+        self.space_freed.notify_all();
         taken
     }
 
@@ -315,7 +323,7 @@ impl IngestQueue {
         if state.present.contains(&record.id) {
             return Err(twice());
         }
-        let number = state.sources[source].enter(record.key()).ok_or_else(twice)?;
+        let number = state.sources[source].add(record.key()).ok_or_else(twice)?;
         state.counters.received += 1;
         state.counters.queued += 1;
         state.present.insert(record.id);
@@ -335,7 +343,7 @@ impl IngestQueue {
             if state.withdrawn.contains(&sample.record.id) {
                 state.counters.queued -= 1;
                 state.counters.withdrawn += 1;
-                state.leave(&sample);
+                state.settle_unused(&sample);
             } else {
                 state.waiting.add(sample);
             }
@@ -343,19 +351,19 @@ impl IngestQueue {
     }
 
     /// Settles samples that were taken, each with its outcome.
-    pub(super) fn settle(&self, samples: impl Iterator<Item = (u64, Fate)>) {
+    pub(super) fn settle(&self, samples: impl Iterator<Item = (u64, SampleOutcome)>) {
         let (mut state, now) = (self.lock(), Instant::now());
-        for (id, fate) in samples {
+        for (id, outcome) in samples {
             let Some(TakenSample { source, number, since }) = state.taken.remove(&id) else { continue };
             state.present.remove(&id);
             state.sources[source].settle(number);
             state.counters.queued -= 1;
-            match fate {
-                Fate::Delivered => {
+            match outcome {
+                SampleOutcome::Delivered => {
                     state.counters.delivered += 1;
                     state.latencies.record(now - since);
                 }
-                Fate::Failed => state.counters.failed += 1,
+                SampleOutcome::Failed => state.counters.failed += 1,
             }
         }
     }
@@ -365,8 +373,8 @@ impl IngestQueue {
         self.lock().counters.rehearsed += count;
     }
 
-    /// Withdraws the waiting samples with these `ids`, and returns their number. Those that arrive later are withdrawn,
-    /// too.
+    /// Withdraws the waiting samples with these `ids`, and returns their number. Samples with these ids that arrive
+    /// later are withdrawn, too.
     ///
     /// # Errors
     /// I/O errors of the spill directory.
@@ -387,21 +395,21 @@ impl IngestQueue {
             state.settle(*source, *number, *id);
         }
         let mut withdrawn = state.waiting.take_all(|record| ids.contains(&record.id));
-        let (held, kept) =
-            std::mem::take(&mut state.held).into_iter().partition(|of| ids.contains(&of.record.id));
-        withdrawn.extend::<VecDeque<_>>(held);
-        state.held = kept;
+        let (found, kept) =
+            std::mem::take(&mut state.overflow).into_iter().partition(|of| ids.contains(&of.record.id));
+        withdrawn.extend::<VecDeque<_>>(found);
+        state.overflow = kept;
         for sample in &withdrawn {
             state.counters.queued -= 1;
             state.counters.withdrawn += 1;
-            state.leave(sample);
+            state.settle_unused(sample);
         }
         if let Some(spill) = &self.options.spill {
             // The bytes of a sample that was read back stay in the directory until its segment is removed.
             state.withdraw_spilled(spill, ids)?;
         }
         drop(state);
-        self.room.notify_all();
+        self.space_freed.notify_all();
         Ok((withdrawn.len() + spilled.len()) as u64)
     }
 
@@ -425,7 +433,7 @@ impl IngestQueue {
     /// Closes the queue: the threads of the sources end.
     pub(super) fn close(&self) {
         self.lock().closed = true;
-        self.room.notify_all();
+        self.space_freed.notify_all();
     }
 
     /// Whether the queue was closed.
@@ -434,7 +442,7 @@ impl IngestQueue {
     }
 
     /// Wakes the planning thread.
-    pub(super) fn rouse(&self) {
+    pub(super) fn wake_planner(&self) {
         if let Some(wake) = self.wake.get() {
             wake();
         }
@@ -449,7 +457,7 @@ impl IngestQueue {
 /// Whether a source may receive more samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SpaceStatus {
-    Room,
+    Available,
     Full,
     Closed,
 }
@@ -460,7 +468,7 @@ const NO_CLASS: &str =
 
 impl IngestState {
     /// Settles a waiting sample that will not be used.
-    fn leave(&mut self, sample: &WaitingSample) {
+    fn settle_unused(&mut self, sample: &WaitingSample) {
         self.settle(sample.source, sample.number, sample.record.id);
     }
 

@@ -1,10 +1,10 @@
 //! The journal of a stream: which samples each step took, so that a run can be replayed byte for byte.
 //!
-//! A journal is a text file with one JSON document a line: a header, then the steps in the order of their delivery.
-//! Withdrawn samples are listed before the first step to which the withdrawal applies. Rehearsed samples follow from
-//! the seed and these lines, so only their number and the checksum of their ids are stored. A replay compares these and
-//! the checksums of the new samples, and fails at the first difference. A last line that is cut short, as by a crash,
-//! is ignored.
+//! A journal is a text file with one JSON document per line: a header, then the steps in the order of their delivery.
+//! Withdrawn samples are listed before the first step to which the withdrawal applies. The seed and these lines
+//! determine the rehearsed samples, so the journal stores only their count and the checksum of their ids. A replay
+//! compares this count, this checksum and the checksums of the new samples, and fails at the first difference. A
+//! truncated last line, such as a crash leaves, is ignored.
 
 use super::state::StreamIdentity;
 use base::crc::checksum;
@@ -26,8 +26,8 @@ pub(super) enum JournalLine {
     /// A step that was delivered.
     Step {
         step: u64,
-        /// The new samples in the order in which they were taken: the source's number, the key, and the checksum of the
-        /// sample's bytes.
+        /// The new samples in the order in which they were taken: the index of the source, the key, and the checksum of
+        /// the sample's bytes.
         new: Vec<(usize, String, u32)>,
         /// The number of rehearsed samples, and the checksum of their ids.
         rehearsed: (u64, u32),
@@ -50,11 +50,12 @@ pub(super) struct JournalWriter {
 }
 
 impl JournalWriter {
-    /// Creates a journal, or resumes one at the length that a state names (`known`). Lines after that length are
-    /// removed: a run wrote them that ended without saving another state.
+    /// Creates a journal, or resumes a journal at the length that a state gives (`known`). Lines after that length are
+    /// removed: they list steps after the state.
     ///
     /// # Errors
-    /// [`Error::Config`] if a new file exists already, or a resumed one is not the journal of the state. [`Error::Io`].
+    /// [`Error::Config`] if the file to create exists already, or the file to resume is not the journal of the state.
+    /// [`Error::Io`].
     pub(super) fn open(path: &Path, identity: &StreamIdentity, known: Option<u64>) -> Result<Self> {
         let failed = |what: &str, error| Error::io(what, path, error);
         let Some(known) = known else {
@@ -94,7 +95,7 @@ impl JournalWriter {
     /// Writes one line.
     ///
     /// # Errors
-    /// [`Error::Io`]. A part of the line may have been written.
+    /// [`Error::Io`]. Part of the line may then be in the file.
     pub(super) fn write(&mut self, line: &JournalLine) -> Result<()> {
         let mut text = serde_json::to_vec(line)
             .map_err(|error| Error::Internal(format!("a line of a journal cannot be JSON: {error}")))?;
@@ -104,7 +105,7 @@ impl JournalWriter {
         Ok(())
     }
 
-    /// Brings the journal to the drive, and returns its length in bytes.
+    /// Syncs the journal to the drive, and returns its length in bytes.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -216,7 +217,7 @@ mod tests {
         writer.write(&step(5)).unwrap();
         let lines = rest(JournalReader::open(&path, &identity(1)).unwrap());
         assert_eq!((&lines[0], &lines[2]), (&step(0), &step(5)));
-        // A partial line, as a crash leaves it.
+        // A truncated line, such as a crash leaves.
         std::fs::OpenOptions::new().append(true).open(&path).unwrap().write_all(b"{\"step\":6,\"ne").unwrap();
         assert_eq!(rest(JournalReader::open(&path, &identity(1)).unwrap()).len(), 3);
     }

@@ -5,25 +5,23 @@
 //! rehearsal buffer.
 //!
 //! Sources ([`source`], [`sources`]) run on one thread each ([`receive`]). They add samples to the ingest queue
-//! ([`ingest`]), and the plan takes them from there. The dataset of the pipeline is the table of samples in use
-//! ([`live`]), and [`reader`] fills slots from it. So fetching, decoding and batching are the same as for an epoch; the
-//! run plan (`Course` in `src/engine/pipeline/course/`) connects both. When the consumer has a step, its samples count
-//! as delivered: they are settled in the progress of their sources ([`source_progress`]) and written to the
-//! [`journal`]. A sample is *settled* when its source never has to give it again: it was delivered, dropped, withdrawn,
-//! or it failed.
+//! ([`ingest`]), and the plan takes samples from this queue. The dataset of the pipeline is the table of samples in use
+//! ([`live`]), and [`reader`] fills slots from this table. So fetching, decoding and batching are the same as for an
+//! epoch. The run plan (`RunPlan` in `src/engine/pipeline/run_plan/`) connects the plan and the pipeline. When the
+//! consumer has a step, its samples count as delivered: they are settled in the progress of their sources
+//! ([`source_progress`]) and written to the [`journal`]. A sample is *settled* when its source never has to give it
+//! again: it was delivered, dropped, withdrawn, or it failed.
 //!
 //! At every instant each received sample is delivered, waiting, or counted as dropped, failed, withdrawn or lost. No
-//! batch contains a sample twice. What follows a saved state is the same whether the run continues or another run
+//! batch contains a sample twice. The samples after a saved state are the same whether the run continues or another run
 //! resumes from the state. → `tests/python/test_streams.py`, `tests/python/test_stream_buffers.py`,
 //! `tests/python/test_stream_elastic.py`
 
 #![warn(unreachable_pub)]
 
-mod asked;
-mod beginning;
+mod agreement;
 mod buffer;
 mod counters;
-mod group;
 mod ids;
 mod ingest;
 mod journal;
@@ -40,13 +38,14 @@ pub mod share;
 pub mod source;
 mod source_progress;
 pub mod sources;
+mod spec;
 mod spill;
+mod start_point;
 mod state;
 mod waiting;
 
-pub use asked::{SourceSpec, StreamSpec};
+pub use agreement::RankVotes;
 pub use counters::StreamCounters;
-pub use group::RankVotes;
 pub use plan::NextBatch;
 pub use record::{Record, members, sample_id};
 pub use run::{SampleStream, ScoreFunction};
@@ -57,4 +56,5 @@ pub use sources::folder::{FolderAfter, FolderOptions, FolderSource, WatchChoice}
 pub use sources::redis::{RedisOptions, RedisSource};
 #[cfg(feature = "zeromq")]
 pub use sources::zeromq::{ZeroMqKind, ZeroMqOptions, ZeroMqSource};
+pub use spec::{SourceSpec, StreamSpec};
 pub use state::SavedStates;

@@ -1,6 +1,6 @@
-//! The samples of a stream that are in use: those of batches that are planned and not delivered yet.
+//! The samples of a stream that are in use: the samples of batches that are planned and not delivered yet.
 //!
-//! The pipeline sees this table as its dataset: an index whose samples are those of the steps under way, by their ids.
+//! The pipeline sees this table as its dataset: an index of the samples in use, by sample id.
 
 use super::record::{self, Record};
 use data::dataset::kind::image_rank;
@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// The file number of all samples in use. Their offset in this virtual file is their id.
+/// The file number of all samples in use. The offset of a sample in this virtual file is the sample's id.
 const LIVE: FileId = FileId(u32::MAX);
 
 /// Where the bytes of a sample are.
@@ -27,7 +27,7 @@ pub(super) enum LiveBytes {
 
 /// A sample in use.
 struct LiveSample {
-    /// The number of places in batches that show it.
+    /// The number of batch positions with this sample.
     users: u32,
     label: u32,
     bytes: LiveBytes,
@@ -58,15 +58,15 @@ impl LiveTable {
         }
     }
 
-    /// Adds a place that shows a sample.
-    pub(super) fn enter(&self, id: u64, label: Option<u32>, bytes: LiveBytes) {
+    /// Adds a batch position with this sample.
+    pub(super) fn add_user(&self, id: u64, label: Option<u32>, bytes: LiveBytes) {
         let mut samples = self.samples.write().unwrap_or_else(PoisonError::into_inner);
         let sample = LiveSample { users: 0, label: label.unwrap_or(0), bytes };
         samples.entry(id).or_insert(sample).users += 1;
     }
 
-    /// Removes a place that showed a sample.
-    pub(super) fn leave(&self, id: u64) {
+    /// Removes a batch position with this sample.
+    pub(super) fn remove_user(&self, id: u64) {
         let mut samples = self.samples.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(sample) = samples.get_mut(&id) {
             sample.users -= 1;

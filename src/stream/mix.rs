@@ -1,4 +1,4 @@
-//! The mixing decision: how many samples of a step are new, and how many are rehearsed. Pure.
+//! The mixing decision: how many samples of a step are new, and how many are rehearsed. No I/O.
 
 use base::error::{Error, Result};
 use base::names::named;
@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 /// What happens if fewer samples wait than a batch needs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum WhenDry {
-    /// The batch waits for them.
+    /// The batch waits for more samples.
     #[default]
     Wait,
     /// The batch is shorter.
     Short,
-    /// Rehearsed samples take their places.
+    /// Rehearsed samples take the places of the missing samples.
     Rehearse,
 }
 
@@ -57,10 +57,11 @@ pub(super) enum MixDecision {
 /// Makes the decisions, step by step.
 pub(super) struct Mixer {
     options: MixOptions,
-    /// The samples that were used so far, and how many of them were new.
+    /// The number of samples that were used so far.
     used: u64,
+    /// How many of the `used` samples were new.
     taken: u64,
-    /// Since when a batch waits for samples.
+    /// The time since which a batch waits for samples.
     waits_since: Option<Instant>,
     /// Whether a batch has waited so long that the stream counts as dry.
     is_dry: bool,
@@ -117,7 +118,7 @@ impl Mixer {
         Self { options, used, taken, waits_since: None, is_dry: false }
     }
 
-    /// The samples that were used so far, and how many of them were new.
+    /// The number of samples that were used so far, and how many of them were new.
     pub(super) fn counts(&self) -> (u64, u64) {
         (self.used, self.taken)
     }
@@ -162,7 +163,7 @@ impl Mixer {
         MixDecision::Batch { new, rehearsed: batch_size - new }
     }
 
-    /// Reduces the number of new samples, so that the earlier ones are used often enough.
+    /// Reduces the number of new samples, so that earlier samples are used often enough.
     fn bounded_below(&self, new: u32, kept: u32) -> u32 {
         let Some((low, _)) = self.options.samples_per_insert.filter(|(low, _)| *low > 0.0) else {
             return new;
@@ -180,19 +181,19 @@ impl Mixer {
         used as f64 > high * taken as f64 + self.slack()
     }
 
-    /// By how much the limits of uses may be exceeded, so that whole batches are possible.
+    /// The number of uses by which the limits may be exceeded, so that whole batches are possible.
     fn slack(&self) -> f64 {
         f64::from(self.options.batch_size)
     }
 
-    /// Decides if fewer samples wait than the `new` ones that the batch needs.
+    /// Decides on a step for which fewer samples wait than the `new` samples that the batch needs.
     fn dry(&mut self, view: MixView, new: u32, waiting: u32, kept: u32) -> MixDecision {
         let batch = self.options.batch_size;
         let rehearse = self.options.when_dry == WhenDry::Rehearse;
         if view.ended && waiting == 0 {
             return MixDecision::End;
         }
-        // A shorter batch keeps the share of a whole one.
+        // A shorter batch has the same rehearsed share as a whole batch.
         let with_share = |new: u32| {
             let share = f64::from(batch - self.wanted_new(kept)) / f64::from(self.wanted_new(kept).max(1));
             ((f64::from(new) * share).round() as u32).min(kept).min(batch - new)

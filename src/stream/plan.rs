@@ -1,14 +1,14 @@
 //! The plan of a stream. It takes the place of an epoch's schedule, and chooses samples step by step, a little ahead of
 //! the consumer.
 //!
-//! A step's rehearsed samples are drawn before its new ones enter the buffer, so that no batch contains a sample twice.
-//! Steps that were planned and not delivered can be taken back. So a state is always that of the last delivered step,
-//! and an iteration that begins again plans the other steps again. In a replay the steps of a journal replace the
-//! decisions of the mixer, and the sources give the samples by key.
+//! A step's rehearsed samples are drawn before its new samples enter the buffer, so that no batch contains a sample
+//! twice. Steps that were planned and not delivered can be taken back. So a state always describes the stream after the
+//! last delivered step, and a new iteration plans the undelivered steps again. In a replay the steps of a journal
+//! replace the decisions of the mixer, and the sources give the samples by key.
 
+use super::agreement::StepAgreement;
 use super::buffer::RehearsalBuffer;
-use super::group::StepAgreement;
-use super::ingest::{Fate, IngestQueue, IngestView};
+use super::ingest::{IngestQueue, IngestView, SampleOutcome};
 use super::journal::{self, JournalLine, JournalReader, JournalWriter};
 use super::live::{LiveBytes, LiveTable};
 use super::mix::{MixDecision, MixView, Mixer};
@@ -31,15 +31,16 @@ pub(super) struct Plan {
     share: RankShare,
     /// The agreement with the other ranks, if there are several.
     group: Option<StepAgreement>,
-    /// The number of the next step to plan.
+    /// The next step to plan.
     next: u64,
     /// The steps that are planned and not delivered, in order.
     ahead: VecDeque<PlannedStep>,
     /// Where delivered steps are written.
     journal: Option<JournalWriter>,
-    /// Recent withdrawals: the step before which each applies, and the samples.
+    /// Recent withdrawals: for each, the step before which it applies, and the ids of the samples.
     withdrawn: Vec<(u64, Vec<u64>)>,
-    /// Withdrawals of a replay that are not done yet: the step before which each is done, and the samples.
+    /// Withdrawals of a replay that are still to be done: for each, the step before which it is done, and the ids of
+    /// the samples.
     due: Vec<(u64, Vec<u64>)>,
 }
 
@@ -58,7 +59,7 @@ pub(super) struct PlannedStep {
 pub enum NextBatch {
     /// The places of the batch.
     Places(Vec<BatchEntry>),
-    /// There are too few samples: ask again when some arrive, or at this instant.
+    /// There are too few samples: ask again when samples arrive, or at this instant.
     NotYet(Option<Instant>),
     /// No more batches come.
     End,
@@ -89,7 +90,7 @@ impl Plan {
         }
     }
 
-    /// Sets the share of this rank and the agreement with the others.
+    /// Sets the share of this rank and the agreement with the other ranks.
     pub(super) fn among(self, share: RankShare, group: Option<StepAgreement>) -> Self {
         Self { share, group, ..self }
     }
@@ -99,7 +100,7 @@ impl Plan {
         Self { journal, ..self }
     }
 
-    /// Brings the journal to the drive, and returns its length in bytes.
+    /// Syncs the journal to the drive, and returns its length in bytes.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -153,7 +154,7 @@ impl Plan {
     }
 
     /// Plans `step` as a journal lists it, or returns it if it is planned already. `fetch` gets a sample again, by the
-    /// number of its source and its key.
+    /// index of its source and its key.
     ///
     /// # Errors
     /// [`Error::Config`] if the journal does not match the samples; the errors of `fetch`.
@@ -173,7 +174,7 @@ impl Plan {
             match journal.take()? {
                 None => return Ok(NextBatch::End),
                 Some(JournalLine::Withdrawn { before, withdrawn }) => self.due.push((before, withdrawn)),
-                // A run that resumes from a state skips the steps before it.
+                // A run that resumes from a state skips the steps before its first step.
                 Some(JournalLine::Step { step: other, .. }) if other < step => {}
                 Some(JournalLine::Step { step: found, new, rehearsed: (count, digest) }) if found == step => {
                     for (_, ids) in self.due.extract_if(.., |(before, _)| *before <= step).collect::<Vec<_>>()
@@ -223,7 +224,7 @@ impl Plan {
         self.buffer.as_mut().map_or(Ok(0), |buffer| buffer.withdraw(ids))
     }
 
-    /// Makes the next step of these samples.
+    /// Plans the next step with these samples.
     ///
     /// # Errors
     /// The errors of the rehearsal buffer.
@@ -237,15 +238,15 @@ impl Plan {
         let mut draws = Vec::with_capacity(new.len() + rehearsed.len());
         for sample in &new {
             let record = &sample.record;
-            live.enter(record.id, record.label, LiveBytes::Memory(record.clone()));
+            live.add_user(record.id, record.label, LiveBytes::Memory(record.clone()));
             draws.push(Draw::first(record.id));
         }
         if let Some(buffer) = &mut self.buffer {
             buffer.begin_step(step);
             for &id in &rehearsed {
-                let lent = buffer.lend(id)?;
-                live.enter(id, lent.label, lent.bytes);
-                draws.push(Draw { sample: id, occurrence: lent.uses });
+                let stored = buffer.for_batch(id)?;
+                live.add_user(id, stored.label, stored.bytes);
+                draws.push(Draw { sample: id, occurrence: stored.uses });
             }
             buffer.rehearse(&rehearsed);
             for sample in &new {
@@ -256,7 +257,7 @@ impl Plan {
         for last in (1..draws.len()).rev() {
             draws.swap(last, stream.below(last as u64 + 1) as usize);
         }
-        // Places are numbered over all ranks, so that each rank draws its own image mixing.
+        // Positions are numbered over all ranks, so that image mixing has different random numbers on each rank.
         let first = (step * u64::from(self.share.world_size) + u64::from(self.share.rank)) * self.batch_size;
         let entry = |(place, draw)| BatchEntry { position: first + place, draw, valid: true };
         let entries: Vec<BatchEntry> = (0..).zip(draws).map(entry).collect();
@@ -266,12 +267,12 @@ impl Plan {
         Ok(entries)
     }
 
-    /// A step that is planned and not delivered.
+    /// The plan of `step`; `None` if the step is not planned or is already delivered.
     pub(super) fn planned(&self, step: u64) -> Option<&PlannedStep> {
         self.ahead.get(usize::try_from(step.checked_sub(self.first_undelivered())?).ok()?)
     }
 
-    /// Marks `step` as delivered, with the samples of it that `failed`. Returns what was planned.
+    /// Marks `step` as delivered. `failed` are the samples that failed in its batch. Returns the planned step.
     ///
     /// # Errors
     /// [`Error::Internal`] for a step that is not the first planned one.
@@ -293,10 +294,11 @@ impl Plan {
             let rehearsed = (planned.rehearsed.len() as u64, journal::digest(&planned.rehearsed));
             journal.write(&JournalLine::Step { step, new: new.collect(), rehearsed })?;
         }
-        let fate = |id| if failed.contains(&id) { Fate::Failed } else { Fate::Delivered };
-        ingest.settle(planned.new.iter().map(|sample| (sample.record.id, fate(sample.record.id))));
+        let outcome =
+            |id| if failed.contains(&id) { SampleOutcome::Failed } else { SampleOutcome::Delivered };
+        ingest.settle(planned.new.iter().map(|sample| (sample.record.id, outcome(sample.record.id))));
         ingest.count_rehearsed(planned.rehearsed.len() as u64);
-        planned.entries.iter().for_each(|entry| live.leave(entry.draw.sample));
+        planned.entries.iter().for_each(|entry| live.remove_user(entry.draw.sample));
         if let Some(buffer) = &mut self.buffer {
             buffer.confirm_step(failed)?;
         }
@@ -310,7 +312,7 @@ impl Plan {
     pub(super) fn take_back(&mut self, ingest: &IngestQueue, live: &LiveTable) -> Result<()> {
         let first = self.first_undelivered();
         if let Some(journal) = &mut self.journal {
-            // A withdrawal that applied to a later planned step now applies from the first of them.
+            // A withdrawal before a later planned step now applies before the first undelivered step.
             for (_, ids) in self.withdrawn.drain(..).filter(|(before, _)| *before > first) {
                 journal.write(&JournalLine::Withdrawn { before: first, withdrawn: ids })?;
             }
@@ -319,7 +321,7 @@ impl Plan {
             if let Some(buffer) = &mut self.buffer {
                 buffer.undo_step()?;
             }
-            planned.entries.iter().for_each(|entry| live.leave(entry.draw.sample));
+            planned.entries.iter().for_each(|entry| live.remove_user(entry.draw.sample));
             ingest.put_back(planned.new.into_iter());
             self.mixer.set_counts(planned.counts);
             self.next = planned.step;

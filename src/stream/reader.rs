@@ -1,5 +1,5 @@
-//! The reader of a stream's pipeline. It copies samples in memory into their slots, and reads the samples in files of
-//! the rehearsal buffer with a reader of files.
+//! The reader of a stream's pipeline. It copies samples that are in memory into their slots. For samples in files of
+//! the rehearsal buffer it uses a file reader.
 
 use super::live::{LiveBytes, LiveTable};
 use base::crc::checksum;
@@ -15,17 +15,17 @@ type RereadFn = dyn Fn(u64) -> Result<Vec<u8>> + Send;
 /// The reader of the samples in use.
 pub(crate) struct StreamReader {
     live: Arc<LiveTable>,
-    /// The reader of the rehearsal buffer's files, if there are any.
+    /// The reader of the rehearsal buffer's files, if the buffer has a directory.
     stored: Option<Box<dyn Reader>>,
-    /// The samples that `stored` reads, by the tokens of the requests, with the checksums of their bytes.
+    /// The reads that `stored` has in flight: for each request token, the sample's id and the checksum of its bytes.
     reading: HashMap<u64, (u64, u32)>,
-    /// Reads a sample again if its file was replaced: withdrawing samples moves others.
-    again: Box<RereadFn>,
+    /// Reads a sample again if its file was replaced: withdrawing samples moves other samples.
+    reread: Box<RereadFn>,
     depth: usize,
     copied: Vec<Completion>,
     arrived: Vec<Completion>,
     stats: ReadStats,
-    /// Whether `stored` has requests that it was not woken for.
+    /// Whether `stored` has requests that were submitted since its waker was last called.
     deferred: bool,
 }
 
@@ -33,14 +33,14 @@ impl StreamReader {
     pub(super) fn new(
         live: Arc<LiveTable>,
         stored: Option<Box<dyn Reader>>,
-        again: Box<RereadFn>,
+        reread: Box<RereadFn>,
         depth: usize,
     ) -> Self {
         Self {
             live,
             stored,
             reading: HashMap::new(),
-            again,
+            reread,
             depth,
             copied: Vec::new(),
             arrived: Vec::new(),
@@ -51,13 +51,13 @@ impl StreamReader {
 
     /// Fills a slot with the sample's current bytes.
     fn fill_reread(&self, token: u64, sample: u64, slot: Slot) -> Completion {
-        match (self.again)(sample) {
+        match (self.reread)(sample) {
             Ok(bytes) => into_slot(token, &bytes, slot),
             Err(error) => Completion::failed(token, error, slot),
         }
     }
 
-    /// Checks bytes that were read from a file, and reads the sample again if they are wrong.
+    /// Checks bytes that were read from a file, and reads the sample again if the checksum does not match.
     fn checked(&mut self, completion: Completion) -> Completion {
         let Some((sample, crc)) = self.reading.remove(&completion.token) else { return completion };
         let token = completion.token;
@@ -99,7 +99,7 @@ impl Reader for StreamReader {
     }
 
     fn submit(&mut self, ReadRequest { token, extent, slot, .. }: ReadRequest) {
-        // Look up the place now: the sample may have moved since its batch was planned.
+        // Look up the place of the sample now: the sample may have moved since its batch was planned.
         let sample = extent.offset;
         let completion = match (self.live.bytes(sample), &mut self.stored) {
             (Some(LiveBytes::Memory(record)), _) => {
@@ -128,7 +128,8 @@ impl Reader for StreamReader {
             if !std::mem::take(&mut self.deferred) {
                 return Ok(());
             }
-            // Copied samples must not wait, but the reader of files may submit its requests only when it is woken.
+            // Copied samples must not wait for `stored`. But `stored` may submit its requests only after its waker was
+            // called.
             (stored.waker().0)();
         }
         let mut arrived = std::mem::take(&mut self.arrived);
@@ -141,7 +142,7 @@ impl Reader for StreamReader {
     fn waker(&self) -> Waker {
         match &self.stored {
             Some(stored) => stored.waker(),
-            // Without a reader of files this reader never waits.
+            // Without a file reader this reader never waits.
             None => Waker(Arc::new(|| {})),
         }
     }

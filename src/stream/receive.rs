@@ -1,4 +1,4 @@
-//! The threads that receive samples: one for each source, and one that reads spilled samples back.
+//! The threads that receive samples: one thread per source, and one thread that reads spilled samples back.
 
 use super::ingest::{IngestQueue, SpaceStatus};
 use super::record::Record;
@@ -11,15 +11,15 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long a thread waits for samples or for room before it checks for commands.
+/// How long a thread waits for samples or for free space before it checks for commands.
 const PATIENCE: Duration = Duration::from_millis(50);
-/// The most samples received at a time. The queue may exceed its size by this many samples.
-const AT_A_TIME: usize = 32;
-/// How often a source shows its server that it is alive while the queue has no room.
+/// The most samples that are received at a time. The queue may exceed its limit by this number of samples.
+const MAX_RECEIVED: usize = 32;
+/// How often a source shows its server that it is alive while the queue has no free space.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
-/// How long threads may take to end. A thread that hangs in a dead server is detached.
+/// How long to wait for threads to end. A thread that hangs in a call to a server is detached.
 const SHUTDOWN_WAIT: Duration = Duration::from_secs(1);
-/// How long a source may take to answer a command.
+/// How long a source may take to respond to a command.
 const ACKNOWLEDGE_WAIT: Duration = Duration::from_secs(60);
 
 /// A command for the thread of a source.
@@ -30,7 +30,7 @@ enum SourceCommand {
     Fetch(String, Sender<Result<Record>>),
 }
 
-/// The threads of all sources. They end when it is dropped.
+/// The threads of all sources. Dropping this value ends the threads.
 pub(super) struct Receivers {
     ingest: Arc<IngestQueue>,
     threads: Vec<SourceThread>,
@@ -40,13 +40,13 @@ pub(super) struct Receivers {
 
 struct SourceThread {
     commands: Sender<SourceCommand>,
-    lets_go: bool,
+    needs_acknowledge: bool,
     handle: JoinHandle<()>,
 }
 
 impl Receivers {
-    /// Starts a thread for each source, which resumes at its position. With `on_demand` the threads only fetch the
-    /// samples that a journal names.
+    /// Starts a thread for each source. Each source resumes at its position. If `on_demand` is true, the threads only
+    /// fetch the samples that a journal names.
     ///
     /// # Errors
     /// [`Error::Unavailable`] if a thread cannot be started.
@@ -60,7 +60,7 @@ impl Receivers {
         let mut threads = Vec::new();
         for (number, (source, position)) in sources.into_iter().enumerate() {
             let (commands, asked) = unbounded();
-            let lets_go = source.lets_go();
+            let needs_acknowledge = source.needs_acknowledge();
             let (ingest, alive, score) = (ingest.clone(), alive.clone(), score.cloned());
             let work = move || {
                 let score = score.as_deref();
@@ -76,7 +76,7 @@ impl Receivers {
             let name = format!("foreload-stream-{number}");
             let handle = std::thread::Builder::new().name(name).spawn(work);
             let handle = handle.map_err(|e| Error::Unavailable(format!("cannot start a thread: {e}")))?;
-            threads.push(SourceThread { commands, lets_go, handle });
+            threads.push(SourceThread { commands, needs_acknowledge, handle });
         }
         if ingest.spills() {
             let (ingest, alive) = (ingest.clone(), alive.clone());
@@ -86,7 +86,7 @@ impl Receivers {
                 {
                     ingest.fail(error);
                 }
-                // This thread is not joined: it must release the directory before it counts as ended.
+                // This thread is not joined, so it must release the directory before it counts as ended.
                 drop(ingest);
                 drop(alive);
             };
@@ -96,14 +96,14 @@ impl Receivers {
         Ok(Self { ingest: ingest.clone(), threads, ended })
     }
 
-    /// Has a source release the samples that are settled at `position`. Returns whether the source will never give them
-    /// again.
+    /// Makes a source release the samples that are settled at `position`. Returns whether the source will never give
+    /// these samples again.
     ///
     /// # Errors
-    /// The errors of [`StreamSource::acknowledge`]; [`Error::Unavailable`] if the source does not answer.
+    /// The errors of [`StreamSource::acknowledge`]; [`Error::Unavailable`] if the source does not respond.
     pub(super) fn acknowledge(&self, source: usize, position: SourcePosition) -> Result<bool> {
-        // A source that waits for its next sample answers late, so ask only if the source does anything.
-        match self.threads[source].lets_go {
+        // A source that waits for its next sample responds late, so send the command only to sources that need it.
+        match self.threads[source].needs_acknowledge {
             true => self.ask(source, |answer| SourceCommand::Acknowledge(position, answer)),
             false => Ok(true),
         }
@@ -157,8 +157,8 @@ fn run(
     on_demand: bool,
 ) -> Result<()> {
     source.open(position)?;
-    if let Some(key) = source.begins_behind() {
-        ingest.begin_behind(number, key);
+    if let Some(key) = source.starts_after() {
+        ingest.start_after(number, key);
     }
     let mut arrivals = Vec::new();
     let mut ended = on_demand;
@@ -169,14 +169,14 @@ fn run(
             false => commands.try_recv().ok(),
         };
         if let Some(command) = command {
-            obey(&mut *source, command);
+            execute(&mut *source, command);
             continue;
         }
         if ended {
             continue;
         }
-        if ingest.wait_for_room(PATIENCE)? != SpaceStatus::Room {
-            // A server or other readers may take a silent reader for dead.
+        if ingest.wait_for_space(PATIENCE)? != SpaceStatus::Available {
+            // A server or other readers may consider a silent reader dead.
             if asked.elapsed() >= SIGN_OF_LIFE {
                 source.receive(0, Duration::ZERO, &mut arrivals)?;
                 asked = Instant::now();
@@ -184,7 +184,7 @@ fn run(
             continue;
         }
         asked = Instant::now();
-        let received = source.receive(AT_A_TIME, PATIENCE, &mut arrivals);
+        let received = source.receive(MAX_RECEIVED, PATIENCE, &mut arrivals);
         if let Some(score) = score {
             let records = arrivals.iter_mut().filter_map(|arrival| arrival.record.as_mut().ok());
             for record in records {
@@ -202,8 +202,8 @@ fn run(
     Ok(())
 }
 
-fn obey(source: &mut dyn StreamSource, command: SourceCommand) {
-    // The thread that asked may have given up waiting.
+fn execute(source: &mut dyn StreamSource, command: SourceCommand) {
+    // The thread that sent the command may no longer wait.
     match command {
         SourceCommand::Acknowledge(position, answer) => drop(answer.send(source.acknowledge(&position))),
         SourceCommand::Fetch(key, answer) => drop(answer.send(source.fetch(&key))),

@@ -1,4 +1,4 @@
-//! A sample of a stream in one piece of memory: a table of its members, then their bytes.
+//! A sample of a stream in one contiguous buffer: a table of its members, then their bytes.
 //!
 //! ```text
 //! table              members u32 · of each: bytes of its name u16 · bytes u32 · its name
@@ -6,7 +6,7 @@
 //! ```
 //!
 //! All numbers are little-endian. The first two members are the key and the stream's name. The same bytes are queued in
-//! memory, stored in segments and copied into slots, so the places of members are kept nowhere else.
+//! memory, stored in segments and copied into slots, so only this table has the places of the members.
 
 use base::crc::checksum;
 use base::error::{DecodeError, Error, Result};
@@ -21,7 +21,7 @@ pub const STREAM: &str = "__stream__";
 
 /// The most bytes of a sample's key.
 const LONGEST_KEY: usize = 1024;
-/// The most members of a sample, without key and stream name.
+/// The most members of a sample, not counting the key and the stream's name.
 const MAX_MEMBERS: usize = 256;
 /// The most bytes of a member's name.
 const LONGEST_NAME: usize = 255;
@@ -31,9 +31,9 @@ const ENTRY: usize = 6;
 /// A sample as it arrived.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Record {
-    /// The number that identifies stream and key.
+    /// The sample id: a hash of stream and key.
     pub id: u64,
-    /// The class number, if a member gives one.
+    /// The class index, if a member gives one.
     pub label: Option<u32>,
     /// The weight with which the rehearsal buffer keeps the sample; 1 unless the user scores samples.
     pub weight: f64,
@@ -51,8 +51,8 @@ pub fn sample_id(stream: &str, key: &str) -> u64 {
 }
 
 impl Record {
-    /// Creates a sample of `stream` with these members. Names are converted to lower case, as the keys of members are
-    /// everywhere.
+    /// Creates a sample of `stream` with these members. Names are converted to lower case, like the member names of all
+    /// other samples.
     ///
     /// # Errors
     /// The reason as text: an invalid key or name, two members with the same name, or a class that is not a number.
@@ -64,8 +64,9 @@ impl Record {
         })
     }
 
-    /// Creates a sample of `stream` with members of these names and lengths. `fill` is called with the number of each
-    /// member, in order, and appends exactly that many bytes. So the bytes are written straight to their final place.
+    /// Creates a sample of `stream` with members of these names and lengths. `fill` is called with the index of each
+    /// member, in order, and appends exactly the member's length in bytes. So the bytes are written straight to their
+    /// final place.
     ///
     /// # Errors
     /// The errors of [`Record::new`] and of `fill`.
@@ -123,7 +124,7 @@ impl Record {
     /// Parses a sample from the bytes that [`Record::bytes`] returned.
     ///
     /// # Errors
-    /// The problem of the bytes as text.
+    /// What is wrong with the bytes, as text.
     pub fn parse(bytes: Vec<u8>) -> Result<Self, String> {
         let damaged = || "its table of members is damaged".to_owned();
         let text = |name| {
@@ -167,7 +168,7 @@ impl Record {
     }
 }
 
-/// The class that a sample's members give: the number in `cls`, otherwise the one in `json`.
+/// The class that a sample's members give: the number in `cls`, otherwise the number in `json`.
 fn label<'a>(members: impl Iterator<Item = (&'a str, &'a [u8])> + Clone) -> Result<Option<u32>, String> {
     let named = |wanted: &str| members.clone().find(|(name, _)| *name == wanted).map(|(_, bytes)| bytes);
     match (named("cls"), named("json")) {
@@ -179,8 +180,8 @@ fn label<'a>(members: impl Iterator<Item = (&'a str, &'a [u8])> + Clone) -> Resu
     }
 }
 
-/// The members of a sample with these bytes: the name and the range of each. A damaged or truncated table ends the
-/// iteration.
+/// The members of a sample with these bytes: the name and the byte range of each member. A damaged or truncated table
+/// ends the iteration.
 pub fn members(bytes: &[u8]) -> impl Iterator<Item = (&str, Range<usize>)> + Clone {
     let count = bytes.first_chunk().map_or(0, |count| u32::from_le_bytes(*count)) as usize;
     let entry = |at: usize| -> Option<(usize, usize)> {
@@ -203,7 +204,7 @@ pub fn members(bytes: &[u8]) -> impl Iterator<Item = (&str, Range<usize>)> + Clo
     })
 }
 
-/// The range of the member called `name` in a sample with these bytes.
+/// The byte range of the member called `name` in a sample with these bytes.
 pub fn find(bytes: &[u8], name: &str) -> Option<Range<usize>> {
     members(bytes).find(|(found, _)| *found == name).map(|(_, range)| range)
 }

@@ -1,13 +1,13 @@
 //! A stream as a loader uses it: it connects sources, ingest queue, rehearsal buffer and plan.
 //!
-//! Nothing is connected and no thread starts before the first iteration. A state names the last delivered step. It is
-//! acknowledged when it is safely written; only then do sources release settled samples and old snapshots are removed.
+//! Nothing is connected and no thread starts before the first iteration. A state describes the stream after the last
+//! delivered step. A state is acknowledged after it is safely written. Only then do sources release settled samples,
+//! and only then are old snapshots removed.
 
-use super::beginning::StartPoint;
+use super::agreement::{GroupStart, RankVotes, StepAgreement, report_start_failure};
 use super::buffer::{RehearsalBuffer, RehearsalOptions};
 use super::counters::StreamCounters;
-use super::group::{GroupStart, RankVotes, StepAgreement, report_start_failure};
-use super::ingest::{Fate, IngestOptions, IngestPositions, IngestQueue};
+use super::ingest::{IngestOptions, IngestPositions, IngestQueue, SampleOutcome};
 use super::journal::{JournalReader, JournalWriter};
 use super::live::LiveTable;
 use super::mix::{MixOptions, Mixer};
@@ -18,6 +18,7 @@ use super::record::Record;
 use super::share::RankShare;
 use super::source::{Replay, SourcePosition, StreamSource};
 use super::spill::{Spill, SpillOptions};
+use super::start_point::StartPoint;
 use super::state::{LoadedState, SavedStates, SourceState, StreamIdentity, StreamState};
 use super::waiting::StreamPolicy;
 use base::error::{Error, Result};
@@ -32,7 +33,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use store::io::{Direct, IoChoice, Reader};
 
-/// The most keys of a position that are stored in the state itself, if there is a snapshot for more.
+/// The most keys of a position that are stored in the state itself, if a snapshot can store more.
 const MAX_KEYS: usize = 1000;
 
 /// The user's function that scores samples.
@@ -47,7 +48,7 @@ pub struct StreamOptions {
     pub spill: Option<SpillOptions>,
     /// The bytes of samples that may wait in memory.
     pub queue_bytes: u64,
-    /// The size limit of a sample, and a usual size, in bytes.
+    /// The size limit of a sample, and a usual size of a sample, in bytes.
     pub sizes: (u32, u32),
     /// Whether samples must have a class.
     pub labeled: bool,
@@ -60,8 +61,9 @@ pub struct StreamOptions {
     pub votes: Option<Arc<dyn RankVotes>>,
     /// The user's function that scores samples for the rehearsal buffer.
     pub score: Option<Arc<ScoreFunction>>,
-    /// The file for delivered steps, and the journal to replay.
+    /// The file to which delivered steps are written.
     pub journal: Option<PathBuf>,
+    /// The journal to replay.
     pub replay: Option<PathBuf>,
     pub notices: Notices,
 }
@@ -71,10 +73,10 @@ pub struct SampleStream {
     options: StreamOptions,
     identity: StreamIdentity,
     live: Arc<LiveTable>,
-    /// The sources until they run, and the state that was loaded before.
+    /// The sources before they run, and the state that was loaded before they run.
     idle: Mutex<IdleStream>,
     running: OnceLock<RunningStream>,
-    /// The number of steps once it is known, otherwise `u64::MAX`.
+    /// The number of steps after it is known, otherwise `u64::MAX`.
     steps: AtomicU64,
     /// The number of the current iteration. Earlier iterations were stopped and plan no steps.
     iteration: AtomicU64,
@@ -159,7 +161,7 @@ impl SampleStream {
         Ok(())
     }
 
-    /// Begins an iteration, and takes back the steps that an earlier one planned and did not deliver. The first
+    /// Begins an iteration, and takes back the steps that an earlier iteration planned and did not deliver. The first
     /// iteration starts the sources. `wake` wakes the thread that asks for batches. Returns the iteration's number and
     /// its first step.
     ///
@@ -201,7 +203,7 @@ impl SampleStream {
             );
             return Err(Error::config("journal", message));
         }
-        let group_beginning = |step| GroupStart { step, states: loaded.map_or(0, LoadedState::checksum) };
+        let group_start = |step| GroupStart { step, states: loaded.map_or(0, LoadedState::checksum) };
         let StartPoint { step, counts, counters, positions, withdrawn, journal } =
             StartPoint::find(loaded, share, &idle.sources, buffer.as_mut(), notices)?;
         let sources = std::mem::take(&mut idle.sources);
@@ -213,7 +215,7 @@ impl SampleStream {
                 policy: options.policy,
                 seed: options.seed,
                 most_bytes: options.queue_bytes,
-                always: 2 * options.mix.batch_size as usize,
+                always_admitted: 2 * options.mix.batch_size as usize,
                 labeled: options.labeled,
                 raises: options.raises,
                 spill: options.spill.as_ref().map(|spill| Spill::open(spill, share, notices)).transpose()?,
@@ -222,7 +224,7 @@ impl SampleStream {
             sources_progress.collect(),
             counters,
         );
-        ingest.wake_by(wake);
+        ingest.set_waker(wake);
         ingest.restore_withdrawn(&withdrawn);
         let mixer = Mixer::new(options.mix.clone(), counts);
         let open = |path| JournalWriter::open(path, &self.identity, journal);
@@ -234,9 +236,9 @@ impl SampleStream {
             // The thread that exchanges votes may wait long for other ranks, and must not keep the directory of a
             // dropped stream.
             let ingest = Arc::downgrade(&ingest);
-            StepAgreement::start(votes, group_beginning(step), move || {
+            StepAgreement::start(votes, group_start(step), move || {
                 if let Some(ingest) = ingest.upgrade() {
-                    ingest.rouse();
+                    ingest.wake_planner();
                 }
             })
         });
@@ -276,7 +278,7 @@ impl SampleStream {
         Ok(next)
     }
 
-    /// The number of steps of the stream once it is known, otherwise `u64::MAX`.
+    /// The number of steps of the stream after it is known, otherwise `u64::MAX`.
     pub fn steps(&self) -> u64 {
         self.steps.load(Ordering::SeqCst)
     }
@@ -288,7 +290,7 @@ impl SampleStream {
         self.running.get().map_or(0, len) as u32
     }
 
-    /// Marks `step` as delivered, with the samples of it that `failed`.
+    /// Marks `step` as delivered. `failed` are the samples that failed in its batch.
     ///
     /// # Errors
     /// The errors of the rehearsal buffer and of the journal.
@@ -298,14 +300,14 @@ impl SampleStream {
         running.plan().deliver(step, &failed, &running.ingest, &self.live).map(drop)
     }
 
-    /// Marks these samples as failed. Their batch is not delivered because of them, and its other samples wait again.
+    /// Marks these samples as failed. Their batch is not delivered, and its other samples wait again.
     ///
     /// # Errors
     /// The errors of the rehearsal buffer.
     pub fn give_up(&self, failed: &[u64]) -> Result<()> {
         if let Some(running) = self.running.get() {
             let mut plan = running.plan();
-            running.ingest.settle(failed.iter().map(|&id| (id, Fate::Failed)));
+            running.ingest.settle(failed.iter().map(|&id| (id, SampleOutcome::Failed)));
             if let Some(buffer) = plan.buffer() {
                 buffer.give_up(failed)?;
             }
@@ -313,7 +315,7 @@ impl SampleStream {
         Ok(())
     }
 
-    /// A sample of the same batch, drawn from `stream`, that takes the place of a failed one.
+    /// A sample of the same batch that replaces a failed sample. `stream` gives the random numbers for the choice.
     pub fn substitute(&self, step: u64, stream: &mut RandomStream) -> Option<u64> {
         let running = self.running.get()?;
         let plan = running.plan();
@@ -349,8 +351,8 @@ impl SampleStream {
         let mut plan = self.running()?.plan();
         let stored = plan.buffer().map(|buffer| buffer.open_reader(slots, io, direct, depth)).transpose()?;
         let stream = self.clone();
-        let again = Box::new(move |sample| stream.read(sample));
-        Ok(Box::new(StreamReader::new(self.live.clone(), stored.flatten(), again, depth)))
+        let reread = Box::new(move |sample| stream.read(sample));
+        Ok(Box::new(StreamReader::new(self.live.clone(), stored.flatten(), reread, depth)))
     }
 
     /// The state after the last delivered step. `errors` is the number of failures so far.
@@ -397,8 +399,8 @@ impl SampleStream {
         })
     }
 
-    /// Acknowledges that `states` is safely written: sources release the samples that it has settled, and older
-    /// snapshots are removed.
+    /// Acknowledges that `states` is safely written: sources release the samples that are settled in this state, and
+    /// older snapshots are removed.
     ///
     /// # Errors
     /// The errors of the sources and of the directory. The same state may be acknowledged again.
@@ -435,7 +437,7 @@ impl SampleStream {
         Ok(waited + plan.withdraw(ids)?)
     }
 
-    /// The sample counters, without waiting for the plan; empty before the first iteration.
+    /// The sample counters, without waiting for the plan; all 0 before the first iteration.
     pub fn counters(&self) -> StreamCounters {
         self.running.get().map_or_else(StreamCounters::default, |running| running.ingest.counters())
     }
@@ -469,7 +471,8 @@ impl SampleStream {
         if self.takes_over(&idle) { loaded.sum() } else { 0 }
     }
 
-    /// Whether this rank takes over the counts of the loaded states: its own, or on rank 0 those of all former ranks.
+    /// Whether this rank takes over the counts of the loaded states: of its own state, or on rank 0 of all former
+    /// ranks' states.
     fn takes_over(&self, idle: &IdleStream) -> bool {
         self.options.share.rank == 0 || !matches!(idle.loaded, Some(LoadedState::Divided(_)))
     }
@@ -486,7 +489,7 @@ impl SampleStream {
 
 impl RunningStream {
     fn plan(&self) -> MutexGuard<'_, Plan> {
-        // A plan that a panic left half-changed would lose samples.
+        // A panic may have left the plan half-changed, and such a plan loses samples.
         self.plan.lock().expect("no thread panicked while it planned")
     }
 }

@@ -1,16 +1,17 @@
-//! A rank's share of a stream: which samples belong to it, and the names of its files and of the keys that it assigns.
+//! The share of one rank in a stream: which samples belong to the rank, the names of its files, and the keys that it
+//! assigns.
 //!
-//! This is the only place that decides this. Directories and keys of former runs are recognised by the same names.
+//! Only this module defines them. Directories and keys of former runs are recognised by the same names.
 
 use super::record::sample_id;
 use std::path::{Path, PathBuf};
 
-/// The share of one rank in a stream. If all ranks read the whole stream, a rank's samples are those whose id, modulo
-/// the number of ranks, is the rank's number. The id is 63 bits of the hash of stream and key ([`sample_id`]), so that
-/// every rank computes the same division without communication.
+/// The share of one rank in a stream. If all ranks read the whole stream, the sample with id `id` belongs to rank `id %
+/// world_size`. The id is 63 bits of the hash of stream and key ([`sample_id`]), so that every rank computes the same
+/// division without communication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RankShare {
-    /// The number of this rank, from 0.
+    /// This rank, from 0.
     pub rank: u32,
     /// The number of ranks that divide the stream.
     pub world_size: u32,
@@ -25,22 +26,22 @@ impl Default for RankShare {
 
 impl RankShare {
     /// Whether a sample belongs to this rank.
-    pub fn takes(self, stream: &str, key: &str) -> bool {
-        self.world_size <= 1 || self.takes_id(sample_id(stream, key))
+    pub fn owns(self, stream: &str, key: &str) -> bool {
+        self.world_size <= 1 || self.owns_id(sample_id(stream, key))
     }
 
     /// Whether the sample with this id belongs to this rank.
-    pub fn takes_id(self, id: u64) -> bool {
+    pub fn owns_id(self, id: u64) -> bool {
         Self::owner(self.world_size, id) == self.rank
     }
 
-    /// The rank, of `world_size`, to which the sample with this id belongs.
+    /// The rank, among `world_size` ranks, to which the sample with this id belongs.
     pub fn owner(world_size: u32, id: u64) -> u32 {
         (id % u64::from(world_size.max(1))) as u32
     }
 
-    /// The key of this rank's sample with this number, for samples that arrive without a key. With several ranks each
-    /// counts its own samples.
+    /// The key of this rank's sample number `number`, for samples that arrive without a key. Each rank counts its own
+    /// samples.
     pub fn key(self, number: u64) -> String {
         match self.world_size {
             1 => number.to_string(),
@@ -53,7 +54,7 @@ impl RankShare {
         key.rsplit('-').next()?.parse().ok()
     }
 
-    /// The path of this rank's file or directory. With several ranks the name ends in the rank's number.
+    /// The path of this rank's file or directory. If there are several ranks, the name ends in the rank.
     pub fn path(self, path: &Path) -> PathBuf {
         if self.world_size == 1 {
             return path.to_owned();
@@ -63,9 +64,9 @@ impl RankShare {
         path.with_file_name(name)
     }
 
-    /// Abandoned files or directories of ranks that no longer exist, as far as this rank looks after them. Their names
-    /// are those of ranks at `path`. Empty if the parent directory cannot be listed.
-    pub fn forsaken(self, path: &Path) -> Vec<PathBuf> {
+    /// The abandoned files or directories at `path` that this rank must remove. Their names end in ranks that no longer
+    /// exist. Each of them is assigned to one rank of this run. Empty if the parent directory cannot be listed.
+    pub fn abandoned(self, path: &Path) -> Vec<PathBuf> {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str()))
         else {
             return Vec::new();
@@ -89,7 +90,7 @@ impl RankShare {
         found
     }
 
-    /// Checks that the rank's number is below the number of ranks, and returns the problem as text.
+    /// Checks that the rank is below the number of ranks, and returns the problem as text.
     pub fn check(self) -> Result<(), String> {
         if self.rank < self.world_size {
             return Ok(());
@@ -108,16 +109,16 @@ mod tests {
         for name in ["kept", "kept.0", "kept.1", "kept.2", "kept.3", "kept.x", "kept2", "other.3"] {
             std::fs::create_dir(folder.path().join(name)).unwrap();
         }
-        let forsaken = |rank, world_size| -> Vec<String> {
-            let found = RankShare { rank, world_size }.forsaken(&folder.path().join("kept"));
+        let abandoned = |rank, world_size| -> Vec<String> {
+            let found = RankShare { rank, world_size }.abandoned(&folder.path().join("kept"));
             found.iter().map(|path| path.file_name().unwrap().to_str().unwrap().to_owned()).collect()
         };
-        assert_eq!(forsaken(0, 1), ["kept.0", "kept.1", "kept.2", "kept.3"]);
+        assert_eq!(abandoned(0, 1), ["kept.0", "kept.1", "kept.2", "kept.3"]);
         assert_eq!(
-            (forsaken(0, 2), forsaken(1, 2)),
+            (abandoned(0, 2), abandoned(1, 2)),
             (vec!["kept".into(), "kept.2".into()], vec!["kept.3".into()])
         );
-        assert_eq!((forsaken(0, 4), forsaken(3, 4)), (vec!["kept".to_owned()], vec![]));
+        assert_eq!((abandoned(0, 4), abandoned(3, 4)), (vec!["kept".to_owned()], vec![]));
     }
 
     #[test]

@@ -13,14 +13,14 @@ pub struct Arrival {
     pub key: String,
     /// The sample, or the reason why what arrived cannot be a sample. Such an arrival counts as failed.
     pub record: Result<Record, String>,
-    /// The number of samples missing before this one, if the source numbers its samples consecutively.
+    /// The number of samples missing before this sample, if the source numbers its samples consecutively.
     pub gap: u64,
 }
 
 /// The result of receiving from a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Received {
-    /// There may be more, now or later.
+    /// More samples may come, now or later.
     More,
     /// No more samples will ever come.
     End,
@@ -29,11 +29,11 @@ pub enum Received {
 /// Which samples a source gives after a restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Replay {
-    /// It gives samples in a fixed order, and can resume after any of them.
+    /// The source gives samples in a fixed order, and can resume after any sample.
     Ordered,
-    /// It gives all samples that it has except those of a list, in any order.
-    Listed,
-    /// It never gives a sample again.
+    /// The source gives all its samples in any order, except the settled samples that it is given as a list.
+    Unordered,
+    /// The source never gives a sample again.
     Never,
 }
 
@@ -46,8 +46,8 @@ pub struct SourcePosition {
     /// The keys of all other settled samples, in the order in which they were settled.
     pub settled: Vec<String>,
     /// For an ordered source that was divided among other numbers of ranks before: for each of these numbers, the
-    /// `after` of each rank, in order of rank. Of the samples that belonged to a rank, that one and all before it are
-    /// settled.
+    /// `after` of each rank, in order of rank. Of the samples that belonged to a rank, the sample `after` and all
+    /// earlier samples are settled.
     #[serde(default)]
     pub divisions: Vec<Vec<Option<String>>>,
 }
@@ -59,15 +59,15 @@ impl SourcePosition {
         keys.filter_map(|key| RankShare::number_in(key)).max()
     }
 
-    /// The joint position of former ranks for a source that numbers its samples and gives none again: after the highest
-    /// number.
+    /// The joint position of former ranks for a source that numbers its samples and never gives a sample again. It is
+    /// after the highest sample number.
     pub fn after_all(positions: Vec<Self>) -> Self {
         let afters = positions.iter().filter_map(|position| position.after.clone());
         let after = afters.max_by_key(|after| RankShare::number_in(after));
         Self { after, ..Self::union(positions) }
     }
 
-    /// The position at which every sample is settled that is settled by key in any of these.
+    /// The position whose `settled` keys are the union of the `settled` keys of these positions.
     pub fn union(positions: Vec<Self>) -> Self {
         let mut seen = HashSet::new();
         let settled = positions.into_iter().flat_map(|position| position.settled);
@@ -83,16 +83,16 @@ pub trait StreamSource: Send {
     /// Which samples the source gives after a restart.
     fn replay(&self) -> Replay;
 
-    /// Connects, and resumes at `position`. Called once, before anything else is asked.
+    /// Connects, and resumes at `position`. Called once, before samples are received, fetched or acknowledged.
     ///
     /// # Errors
     /// [`base::error::Error::Unavailable`] or [`base::error::Error::Io`] with the remedy, if the source cannot be
     /// reached or no longer has what the position needs.
     fn open(&mut self, position: &SourcePosition) -> Result<()>;
 
-    /// The key after which an open ordered source begins, if it had no position and does not begin with the first
-    /// sample that there is.
-    fn begins_behind(&self) -> Option<String> {
+    /// The key after which an open ordered source begins. `None` if the source had a position, or begins with the first
+    /// existing sample.
+    fn starts_after(&self) -> Option<String> {
         None
     }
 
@@ -100,14 +100,14 @@ pub trait StreamSource: Send {
     ///
     /// # Errors
     /// [`base::error::Error::Config`] if only the same ranks can resume.
-    fn divide_anew(&self, former: Vec<SourcePosition>) -> Result<SourcePosition> {
+    fn redistribute(&self, former: Vec<SourcePosition>) -> Result<SourcePosition> {
         Ok(SourcePosition::union(former))
     }
 
-    /// Waits up to `patience` for samples, and appends up to `most` of them. With `most` 0 it appends none, and only
-    /// shows the server that this reader is alive. An ordered source gives all samples after its position's `after`. A
-    /// listed source skips settled samples. A source reconnects after a lost connection, with pauses, and warns. Only a
-    /// permanent problem is an error.
+    /// Waits up to `patience` for samples, and appends up to `most` of them. If `most` is 0, the source appends no
+    /// sample, and only shows the server that this reader is alive. An ordered source gives all samples after its
+    /// position's `after`. An unordered source skips settled samples. After a lost connection the source warns, and
+    /// reconnects with pauses. Only a permanent problem is an error.
     ///
     /// # Errors
     /// The error because of which the source will never give more samples.
@@ -115,19 +115,19 @@ pub trait StreamSource: Send {
 
     /// Releases settled samples after a checkpoint of this position was safely written: acknowledges messages or
     /// removes files, as the source's settings say. Returns whether the source will never give the samples of the
-    /// position's `settled` again, so that their keys can be dropped.
+    /// position's `settled` again. Then their keys can be dropped.
     ///
     /// # Errors
     /// The errors of the source. The same position may be given again.
     fn acknowledge(&mut self, position: &SourcePosition) -> Result<bool>;
 
-    /// Whether [`StreamSource::acknowledge`] does anything. If not, it is never called, and counts as done.
-    fn lets_go(&self) -> bool {
+    /// Whether [`StreamSource::acknowledge`] does anything. If not, the method is never called, and counts as done.
+    fn needs_acknowledge(&self) -> bool {
         true
     }
 
     /// Gets the sample with this key again, for the replay of a journal. Keys come in the order in which the samples
-    /// were used. A source that can only be read in order skips the samples in between.
+    /// were used. A source that can only be read in order skips the samples between these keys.
     ///
     /// # Errors
     /// [`base::error::Error::Unavailable`] if the source no longer has the sample, or cannot replay.

@@ -6,12 +6,12 @@ use std::collections::{HashSet, VecDeque};
 /// The samples of one source, from the first one that is not settled.
 pub(super) struct SourceProgress {
     replay: Replay,
-    /// The number of the first entry. Entries are numbered in the order of their arrival.
+    /// The sample number of the first entry. Samples are numbered in the order of their arrival.
     first: u64,
     entries: VecDeque<ProgressEntry>,
     position: SourcePosition,
-    /// For an ordered source that resumes: settled samples after the position. The source gives them again, and they
-    /// are skipped.
+    /// For an ordered source that resumes: the keys of settled samples after the position. The source gives these
+    /// samples again, and they are skipped.
     early: HashSet<String>,
 }
 
@@ -26,20 +26,20 @@ impl SourceProgress {
     pub(super) fn new(replay: Replay, position: SourcePosition) -> Self {
         let mut source_progress =
             Self { replay, first: 0, entries: VecDeque::new(), position, early: HashSet::new() };
-        if replay != Replay::Listed {
+        if replay != Replay::Unordered {
             source_progress.early.extend(source_progress.position.settled.drain(..));
         }
         source_progress
     }
 
     /// Sets where the source begins, unless it resumes at a position.
-    pub(super) fn begin_behind(&mut self, key: String) {
+    pub(super) fn start_after(&mut self, key: String) {
         self.position.after.get_or_insert(key);
     }
 
     /// Adds a sample that arrived, and returns its number. Returns `None` for a sample that was settled before the
     /// source resumed.
-    pub(super) fn enter(&mut self, key: &str) -> Option<u64> {
+    pub(super) fn add(&mut self, key: &str) -> Option<u64> {
         let settled = self.early.remove(key);
         self.entries.push_back(ProgressEntry { key: key.to_owned(), settled });
         let number = self.first + self.entries.len() as u64 - 1;
@@ -65,7 +65,7 @@ impl SourceProgress {
             self.first += 1;
             match self.replay {
                 Replay::Ordered | Replay::Never => self.position.after = key,
-                Replay::Listed => self.position.settled.extend(key),
+                Replay::Unordered => self.position.settled.extend(key),
             }
         }
     }
@@ -85,7 +85,7 @@ impl SourceProgress {
 
     /// Removes the keys that were settled at `position`, because the source will never give these samples again.
     pub(super) fn forget(&mut self, position: &SourcePosition) {
-        if self.replay == Replay::Listed {
+        if self.replay == Replay::Unordered {
             let forgotten: HashSet<&String> = position.settled.iter().collect();
             self.position.settled.retain(|key| !forgotten.contains(key));
         }
@@ -99,7 +99,7 @@ mod tests {
     fn source_progress(replay: Replay) -> SourceProgress {
         let mut source_progress = SourceProgress::new(replay, SourcePosition::default());
         for (number, key) in ["a", "b", "c", "d"].into_iter().enumerate() {
-            assert_eq!(source_progress.enter(key), Some(number as u64));
+            assert_eq!(source_progress.add(key), Some(number as u64));
         }
         source_progress
     }
@@ -118,7 +118,7 @@ mod tests {
         assert_eq!(source_progress.position(), at(Some("a"), &["c"]));
         source_progress.settle(1);
         assert_eq!(source_progress.position(), at(Some("c"), &[]));
-        assert_eq!(source_progress.enter("e"), Some(4));
+        assert_eq!(source_progress.add("e"), Some(4));
         source_progress.settle(4);
         source_progress.settle(3);
         assert_eq!(source_progress.position(), at(Some("e"), &[]));
@@ -129,7 +129,7 @@ mod tests {
         let position = at(Some("a"), &["c"]);
         let mut source_progress = SourceProgress::new(Replay::Ordered, position);
         assert_eq!(source_progress.position(), at(Some("a"), &["c"]));
-        assert_eq!(["b", "c", "d"].map(|key| source_progress.enter(key)), [Some(0), None, Some(2)]);
+        assert_eq!(["b", "c", "d"].map(|key| source_progress.add(key)), [Some(0), None, Some(2)]);
         assert_eq!(source_progress.position(), at(Some("a"), &["c"]));
         source_progress.settle(0);
         assert_eq!(source_progress.position(), at(Some("c"), &[]));
@@ -140,17 +140,17 @@ mod tests {
     #[test]
     fn a_beginning_is_a_position_until_a_sample_is_settled() {
         let mut source_progress = SourceProgress::new(Replay::Ordered, SourcePosition::default());
-        source_progress.begin_behind("a".into());
+        source_progress.start_after("a".into());
         assert_eq!(source_progress.position(), at(Some("a"), &[]));
-        source_progress.enter("b");
+        source_progress.add("b");
         source_progress.settle(0);
-        source_progress.begin_behind("a".into());
+        source_progress.start_after("a".into());
         assert_eq!(source_progress.position(), at(Some("b"), &[]));
     }
 
     #[test]
     fn a_listed_source_remembers_all_until_it_is_acknowledged() {
-        let mut source_progress = source_progress(Replay::Listed);
+        let mut source_progress = source_progress(Replay::Unordered);
         source_progress.settle(1);
         source_progress.settle(0);
         let then = source_progress.position();

@@ -1,8 +1,8 @@
-//! The spill directory: samples that wait on a local drive because memory is full, first in, first out. It uses the
-//! same segments as the rehearsal buffer.
+//! The spill directory: samples that wait on a local drive because memory is full, first in, first out. The directory
+//! uses the same segment store as the rehearsal buffer.
 //!
-//! The files do not outlive their process: after a restart the sources give unused samples again, or these are lost and
-//! counted.
+//! The files do not outlive their process. After a restart the sources give unused samples again. Samples that a source
+//! cannot give again are counted as lost.
 
 use super::record::Record;
 use super::segments::{AppendError, MovedRecord, ReadOnlyStore, RecordPlace, SegmentOptions, SegmentStore};
@@ -14,13 +14,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
-/// The run number of spill directories. It marks a directory whose contents no other process can use.
+/// The run number of spill directories. Other processes cannot use the contents of a directory with this run number.
 const SPILLED: u32 = u32::MAX;
 
 /// A spill directory and its size.
 #[derive(Debug, Clone)]
 pub struct SpillOptions {
-    /// The directory. With several ranks the rank's number is appended to its name.
+    /// The directory. If there are several ranks, the rank is appended to its name.
     pub directory: PathBuf,
     /// The quota of the directory in bytes.
     pub bytes: u64,
@@ -50,7 +50,7 @@ impl Spill {
         let open = |path: &Path| {
             SegmentStore::open(&SegmentOptions::new(path, options.bytes, "spill_size"), notices)
         };
-        for path in share.forsaken(&options.directory) {
+        for path in share.abandoned(&options.directory) {
             if ReadOnlyStore::new(&path).run() == Some(SPILLED)
                 && let Ok(mut store) = open(&path)
             {
@@ -97,8 +97,8 @@ impl Spill {
         Ok(record)
     }
 
-    /// Removes samples, so that no file has their bytes. Adds the new places of other samples to `moved`, also if it
-    /// fails.
+    /// Removes samples, so that no file contains their bytes. Adds the new places of other samples to `moved`, even if
+    /// the call fails.
     ///
     /// # Errors
     /// I/O errors of the drive.

@@ -1,10 +1,10 @@
 //! The state of a stream for a checkpoint: the positions of its sources, and the snapshot file with the rehearsal
 //! buffer.
 //!
-//! A state is always that of the last delivered step. With a directory it names a snapshot, which has the table of the
-//! reservoir and the positions of the sources. The snapshot and all bytes that it needs stay until a later state is
-//! acknowledged. The state also lists the runs that this run continues, so that no directory of another run is taken
-//! for that of a former rank.
+//! A state describes the stream after the last delivered step. If the rehearsal buffer has a directory, the state names
+//! a snapshot file. The snapshot has the table of the reservoir and the positions of the sources. The snapshot and all
+//! bytes that the snapshot needs stay until a later state is acknowledged. The state also lists the runs that this run
+//! continues. So a directory of another run is not mistaken for the directory of a former rank.
 
 use super::counters::StreamCounters;
 use super::source::SourcePosition;
@@ -15,21 +15,23 @@ use std::path::Path;
 
 /// The format version of states.
 const VERSION: u32 = 1;
-/// The largest count in a state, 2^53: every JSON parser reads whole numbers exactly up to it.
+/// The largest count in a state, 2^53: every JSON parser reads integers exactly up to this value.
 const MAX_COUNTED: u64 = 1 << 53;
 
-/// The progress of a stream. It is small: with a directory, the data that grows with the stream is in a snapshot.
+/// The progress of a stream. It is small: if there is a directory, the data that grows with the stream is in a
+/// snapshot.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StreamState {
     /// The format version.
     pub stream_state: u32,
-    /// The settings that the resuming run must have in common.
+    /// The settings that a resuming run must share.
     pub identity: StreamIdentity,
     /// The number of delivered steps.
     pub step: u64,
-    /// The samples that these steps used, and how many of them were new.
+    /// The number of samples that the delivered steps used.
     pub used: u64,
+    /// How many of the `used` samples were new.
     pub taken: u64,
     #[serde(rename = "account")]
     pub counters: StreamCounters,
@@ -41,14 +43,14 @@ pub struct StreamState {
     pub errors: u64,
     /// The snapshot file with the table of the rehearsal buffer and the positions of the sources.
     pub snapshot: Option<SnapshotRef>,
-    /// The bytes of the journal up to the last delivered step.
+    /// The length of the journal in bytes, up to the last delivered step.
     pub journal: Option<u64>,
     /// The runs that this run continues. Rehearsal directories of these runs belong to it.
     #[serde(default)]
     pub lineage: Vec<u32>,
 }
 
-/// The settings that identify a stream. A run that resumes must have the same.
+/// The settings that identify a stream. A run that resumes must have the same settings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StreamIdentity {
@@ -65,7 +67,7 @@ pub struct StreamIdentity {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SourceState {
-    /// The position, unless it is in the snapshot.
+    /// The position; `None` if the snapshot has the position.
     pub position: Option<SourcePosition>,
     /// The number of samples that had arrived and were not settled.
     pub unsettled: u64,
@@ -81,7 +83,7 @@ pub struct SnapshotRef {
 }
 
 impl SnapshotRef {
-    /// The error for a snapshot in the directory that is not the one of the state, or cannot be used.
+    /// The error for a snapshot that does not belong to this state, or cannot be used.
     pub(super) fn is_other(&self, directory: &Path, what: &str) -> Error {
         Error::Unavailable(format!(
             "snapshot {} in {} {what}: the state belongs to another directory; load a state of this directory, or \
@@ -92,7 +94,7 @@ impl SnapshotRef {
     }
 }
 
-/// The saved states that a run resumes from: the state of this rank, or those of all ranks of a former run.
+/// The saved states that a run resumes from: the state of this rank, or the states of all ranks of a former run.
 #[derive(Debug, Clone)]
 pub struct SavedStates(Vec<StreamState>);
 
@@ -170,14 +172,15 @@ impl SavedStates {
 /// The state or states that one rank resumes from.
 #[derive(Debug, Clone)]
 pub(super) enum LoadedState {
-    /// Its own state.
+    /// The state that this rank saved.
     Own(Box<StreamState>),
-    /// The states of all former ranks, in order of rank. Their number differs from the number of ranks now.
+    /// The states of all former ranks, in order of rank. The number of former ranks differs from the number of ranks
+    /// now.
     Divided(Vec<StreamState>),
 }
 
 impl LoadedState {
-    /// A checksum that is the same on all ranks that load the same states of all former ranks.
+    /// The checksum of the states of all former ranks, which must be equal on all ranks; 0 for this rank's own state.
     pub(super) fn checksum(&self) -> u32 {
         match self {
             Self::Own(_) => 0,
@@ -226,7 +229,7 @@ impl StreamState {
         }
     }
 
-    /// The position of a source, from the state or from its snapshot, which has the positions `of_snapshot`.
+    /// The position of a source: from this state, or from `of_snapshot`, the positions in the snapshot.
     pub(super) fn position(
         &self,
         source: usize,
@@ -236,7 +239,7 @@ impl StreamState {
         own.or_else(|| of_snapshot?.get(source).cloned())
     }
 
-    /// Checks that the numbers agree with one another, as they do in every state that was saved.
+    /// Checks that the counters and counts of this state add up. They add up in every state that was saved.
     fn check_sums(&self) -> Result<()> {
         let counted = self.counters.by_name().map(|(_, count)| count);
         let unsettled = self.sources.iter().map(|source| source.unsettled);

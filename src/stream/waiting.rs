@@ -1,4 +1,4 @@
-//! The samples that wait in memory, in the order of their arrival, and what happens when there are too many. Pure.
+//! The samples that wait in memory, in the order of their arrival, and which of them are dropped. No I/O.
 
 use super::record::Record;
 use base::names::named;
@@ -7,17 +7,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// What happens when more samples arrive than are used.
+/// What happens when samples arrive faster than they are used.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum StreamPolicy {
-    /// Sources wait until there is room.
+    /// Sources wait until there is free space.
     #[default]
     Block,
     /// The sample that has waited longest is dropped.
     DropOldest,
-    /// A sample is dropped at random, so that the waiting samples are a uniform choice of those that arrived.
+    /// A random sample is dropped, so that the waiting samples are a uniform choice of all that arrived.
     DropRandom,
-    /// Further samples wait in the directory.
+    /// The samples that exceed memory wait in the directory.
     Spill,
 }
 
@@ -28,8 +28,9 @@ named!(StreamPolicy: "block" => Block, "drop_oldest" => DropOldest, "drop_random
 pub(super) struct WaitingSample {
     /// The arrival number, counted over all sources.
     pub arrival: u64,
-    /// The source that gave the sample, and the sample's number in the progress of that source.
+    /// The index of the source that gave the sample.
     pub source: usize,
+    /// The sample's number in the progress of that source.
     pub number: u64,
     pub record: Arc<Record>,
     pub since: Instant,
@@ -38,35 +39,36 @@ pub(super) struct WaitingSample {
 /// The samples that wait in memory.
 pub(super) struct WaitingSamples {
     by_arrival: BTreeMap<u64, WaitingSample>,
-    /// With [`StreamPolicy::DropRandom`]: (draw, arrival) of the same samples. The last one is dropped next.
+    /// With [`StreamPolicy::DropRandom`]: (random number, arrival number) of each sample. The last entry is dropped
+    /// next.
     by_draw: Option<BTreeSet<(u64, u64)>>,
     draw: RandomKey,
     bytes: u64,
-    /// The bytes that may wait, and the number of samples that may wait whatever their size, so that a batch is
-    /// possible.
+    /// The limit of the bytes that wait.
     most_bytes: u64,
-    always: usize,
+    /// The number of samples that may wait even if `most_bytes` is exceeded, so that a batch is possible.
+    always_admitted: usize,
 }
 
 impl WaitingSamples {
-    pub(super) fn new(policy: StreamPolicy, seed: u64, most_bytes: u64, always: usize) -> Self {
+    pub(super) fn new(policy: StreamPolicy, seed: u64, most_bytes: u64, always_admitted: usize) -> Self {
         let by_draw = (policy == StreamPolicy::DropRandom).then(BTreeSet::new);
         let draw = RandomKey::new(&[], seed, 0, Use::Drop);
-        Self { by_arrival: BTreeMap::new(), by_draw, draw, bytes: 0, most_bytes, always }
+        Self { by_arrival: BTreeMap::new(), by_draw, draw, bytes: 0, most_bytes, always_admitted }
     }
 
     pub(super) fn len(&self) -> usize {
         self.by_arrival.len()
     }
 
-    /// Whether there is room for another sample.
-    pub(super) fn has_room(&self) -> bool {
-        self.bytes < self.most_bytes || self.len() < self.always
+    /// Whether there is space for another sample.
+    pub(super) fn has_space(&self) -> bool {
+        self.bytes < self.most_bytes || self.len() < self.always_admitted
     }
 
     /// Whether a sample must be dropped.
     pub(super) fn overflows(&self) -> bool {
-        self.bytes > self.most_bytes && self.len() > self.always
+        self.bytes > self.most_bytes && self.len() > self.always_admitted
     }
 
     /// Adds a new sample, or one that was taken and is put back.
@@ -110,7 +112,7 @@ impl WaitingSamples {
     }
 }
 
-/// The random number of a sample. Samples with the smallest numbers stay, whenever they arrived.
+/// The random number of a sample. Samples with the smallest numbers stay, regardless of their arrival.
 fn draw_of(key: &RandomKey, sample: &WaitingSample) -> u64 {
     key.stream(sample.record.id).next_u64()
 }
@@ -143,11 +145,11 @@ mod tests {
     fn a_batch_has_room_whatever_its_samples_take() {
         let mut waiting = WaitingSamples::new(StreamPolicy::DropOldest, 0, 100, 3);
         for arrival in 0..3 {
-            assert!(waiting.has_room());
+            assert!(waiting.has_space());
             waiting.add(sample(arrival, 90));
             assert!(!waiting.overflows());
         }
-        assert!(!waiting.has_room());
+        assert!(!waiting.has_space());
         waiting.add(sample(3, 90));
         assert!(waiting.overflows());
         assert_eq!(waiting.drop_one().unwrap().arrival, 0);
@@ -174,7 +176,7 @@ mod tests {
             assert_eq!(kept, keep(&forwards.iter().rev().copied().collect::<Vec<_>>()));
             kept.iter().for_each(|&arrival| left[arrival as usize] += 1);
         }
-        // The sum has 19 degrees of freedom. By chance it exceeds 50 only once in 7000 times.
+        // The statistic has 19 degrees of freedom. By chance it exceeds 50 only once in 7000 times.
         let mean = f64::from(rounds as u32) * 5.0 / 20.0;
         let chi: f64 = left.iter().map(|&count| (f64::from(count) - mean).powi(2) / (mean * 0.75)).sum();
         assert!(chi < 50.0, "{left:?}: {chi}");

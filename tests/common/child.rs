@@ -1,4 +1,5 @@
-//! A test as a process of its own: for what a process has only one of, like its peak memory, its limits and its end.
+//! Runs a test in a process of its own, to test things that exist once per process: its peak memory, its limits, its
+//! end.
 
 use super::waits::{wait_for, wait_until};
 use foreload::testing::rng::RandomStream;
@@ -8,7 +9,8 @@ use std::time::Duration;
 
 /// A command that runs `test` of this program alone, in a single thread, without capturing its output.
 pub fn child<Test: Fn()>(_test: Test) -> Command {
-    // A function's type is named by its path; the test harness calls it by what follows the program's name.
+    // The type of a function is named by its path. The test harness names the test by that path without the program's
+    // name.
     let (_, name) = std::any::type_name::<Test>().split_once("::").expect("a program and a path");
     let mut program = Command::new(std::env::current_exe().expect("this program"));
     program.args(["--exact", name, "--include-ignored", "--test-threads=1", "--nocapture"]);
@@ -18,14 +20,14 @@ pub fn child<Test: Fn()>(_test: Test) -> Command {
 /// The names of this process's threads that the library has started, all of which begin with `foreload-`.
 pub fn threads() -> Vec<String> {
     let tasks = std::fs::read_dir("/proc/self/task").expect("this process's threads");
-    // A thread that ends meanwhile has no name any more.
+    // A thread that has ended by now has no name.
     let names = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
     names.filter(|name| name.starts_with("foreload-")).map(|name| name.trim_end().to_owned()).collect()
 }
 
 /// Returns when all of the library's threads have ended; fails if they stay.
 pub fn await_no_threads() {
-    // The system lists a thread a little longer than it runs. A thread that waits for something never ends.
+    // The system lists a thread a little longer than it runs. A thread that waits forever never ends.
     wait_for("all threads have ended", threads, Vec::is_empty);
 }
 
@@ -49,7 +51,7 @@ impl Killable {
         self.kill();
     }
 
-    /// Kills the process as soon as a condition holds; fails if the process ends before.
+    /// Kills the process as soon as a condition holds. Fails if the process ends before that.
     pub fn kill_when(mut self, what: &str, mut is_so: impl FnMut() -> bool) {
         wait_until(what, || {
             let is_so = is_so();
@@ -80,7 +82,7 @@ pub fn report_step() {
 }
 
 /// Reads the output of children until they have reported `count` steps, and calls `look` after every read. Returns
-/// whether they did; else they have ended.
+/// whether they reported all steps; otherwise they have ended.
 pub fn await_steps(output: &mut impl Read, count: u64, mut look: impl FnMut()) -> bool {
     let (mut seen, mut bytes) = (0, [0; 64]);
     while seen < count {

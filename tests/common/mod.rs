@@ -29,13 +29,13 @@ use std::time::UNIX_EPOCH;
 use tempfile::TempDir;
 pub use waits::{Ending, tick, wait_for, wait_until};
 
-/// These options, with a cache that is changed.
+/// These options, with changed cache settings.
 pub fn with_cache(mut options: LoaderOptions, change: impl FnOnce(&mut CacheChoice)) -> LoaderOptions {
     change(&mut options.cache);
     options
 }
 
-/// The seed of a test's choices: `FORELOAD_SEED`, or else the time. Prints it.
+/// The seed of a test's choices: `FORELOAD_SEED`, or else the time. Prints the seed.
 pub fn printed_seed() -> u64 {
     let given = std::env::var("FORELOAD_SEED").ok().map(|seed| seed.parse().expect("a number"));
     let seed = given.unwrap_or_else(|| UNIX_EPOCH.elapsed().unwrap().as_micros() as u64);
@@ -43,8 +43,8 @@ pub fn printed_seed() -> u64 {
     seed
 }
 
-/// As many bytes that look random: the words of SplitMix64 (Steele, Lea and Flood 2014). Tests make many megabytes of
-/// them, and tests are not optimised.
+/// Returns `length` bytes that look random: the words of SplitMix64 (Steele, Lea and Flood 2014). It is a fast
+/// generator, because tests make many megabytes, without compiler optimisation.
 pub fn random_bytes(random: &mut RandomStream, length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
     let mut state = random.next_u64();
@@ -118,13 +118,13 @@ impl Dataset {
         self.open(false)
     }
 
-    /// The same files with a new index, which knows them as they are now.
+    /// The same files with a new index, which records their current stamps.
     pub fn indexed_anew(self) -> Self {
         self.open(true);
         self
     }
 
-    /// The dataset, packed in its place by the program.
+    /// The same dataset in the same place, packed by the program.
     pub fn packed(self) -> Self {
         let (data, loose) = (self.beside("data"), self.beside("loose"));
         std::fs::rename(&data, &loose).unwrap();
@@ -148,7 +148,7 @@ impl Dataset {
         Pipeline::new(index, config)
     }
 
-    /// A pipeline whose reads fail, linger and overtake each other as `faults` says.
+    /// A pipeline whose reads fail, are delayed and are reordered as `faults` says.
     pub fn faulty(&self, options: &LoaderOptions, faults: FaultOptions) -> Pipeline {
         let index = self.index();
         let config = options.check(&index).unwrap();
@@ -160,7 +160,7 @@ impl Dataset {
         Pipeline::with_reader(index, config, Box::new(open))
     }
 
-    /// These options, with a cache beside the data that may take `part` times their bytes.
+    /// These options, with a cache next to the data. Its size is `part` times the size of the data.
     pub fn cached(&self, part: f64, options: LoaderOptions) -> LoaderOptions {
         let size = (part * self.index().total_bytes() as f64) as u64;
         with_cache(options, |cache| {
@@ -168,7 +168,7 @@ impl Dataset {
         })
     }
 
-    /// A path beside the data, where something else can be kept.
+    /// A path next to the data, for other files.
     pub fn beside(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
@@ -178,7 +178,8 @@ impl Dataset {
         self.paths[sample].clone()
     }
 
-    /// Ends a sample's coded data in the middle by a marker; its file keeps its length and its end.
+    /// Puts a marker into the middle of a sample's coded data, which ends it; the file keeps its length and its last
+    /// bytes.
     pub fn damage(&self, sample: usize) {
         let mut bytes = std::fs::read(&self.paths[sample]).unwrap();
         let middle = bytes.len() * 3 / 5;
@@ -186,7 +187,7 @@ impl Dataset {
         std::fs::write(&self.paths[sample], bytes).unwrap();
     }
 
-    /// Puts another form of a sample's image in the place of its file, and returns the file.
+    /// Replaces the file of a sample by its image in another storage format, and returns the new file.
     pub fn bring_to(&self, form: ConvertedFormat, sample: usize) -> Vec<u8> {
         let (file, mut made) = (std::fs::read(&self.paths[sample]).unwrap(), Vec::new());
         FormatConverter::default().make(form, &file, &mut made).unwrap();
@@ -194,12 +195,12 @@ impl Dataset {
         file
     }
 
-    /// Puts the packed form of a sample's image in the place of its file, and returns the file.
+    /// Replaces the file of a sample by its packed image, and returns the new file.
     pub fn pack(&self, sample: usize) -> Vec<u8> {
         self.bring_to(ConvertedFormat::Packed, sample)
     }
 
-    /// Overwrites a sample with as many bytes that are not an image.
+    /// Overwrites a sample with the same number of bytes, which are no image.
     pub fn spoil(&self, sample: usize) {
         let length = std::fs::metadata(&self.paths[sample]).unwrap().len() as usize;
         let page = "<!DOCTYPE html> not found ".repeat(length);
@@ -236,8 +237,8 @@ pub fn jpeg(number: u64) -> Vec<u8> {
     bytes
 }
 
-/// A JPEG file of this quality, large enough that parts of it are worth reading alone. Its size, sampling and content
-/// are drawn from `number`.
+/// A JPEG file of this quality, large enough to be read in parts. Its size, sampling and content are drawn from
+/// `number`.
 pub fn photograph(number: u64, quality: u8) -> Vec<u8> {
     let mut stream = RandomKey::new(b"parts", 0, 0, Use::Augment).stream(number);
     let (width, height) = (250 + stream.below(200) as u16, 250 + stream.below(250) as u16);

@@ -1,4 +1,4 @@
-//! A dataset in a temporary directory, and helpers that its tests share.
+//! A dataset in a temporary directory, and helpers for tests of datasets.
 
 use foreload::Result;
 use foreload::testing::dataset::{DatasetIndex, Extent, FileId, IndexOptions, IndexSummary};
@@ -37,7 +37,7 @@ impl Scene {
         DatasetIndex::open(&self.root, &self.options)
     }
 
-    /// The error with which opening the dataset is refused.
+    /// The error of opening the dataset.
     pub fn error(&self) -> String {
         match self.open() {
             Ok(index) => panic!("opened, with {} samples", index.len()),
@@ -51,7 +51,7 @@ pub fn summary(index: &DatasetIndex) -> IndexSummary {
     index.summaries().next().expect("a dataset")
 }
 
-/// A sample's bytes, read in the plainest way.
+/// The bytes of a sample, read without any of Foreload's readers.
 pub fn bytes_of(index: &DatasetIndex, sample: u64) -> Vec<u8> {
     let extent = index.extent(sample);
     let mut bytes = vec![0; extent.length as usize];
@@ -60,7 +60,7 @@ pub fn bytes_of(index: &DatasetIndex, sample: u64) -> Vec<u8> {
     bytes
 }
 
-/// Checks that every sample is found by its extent, and by no other extent that begins, ends or lies near it.
+/// Checks that every sample is found by its extent, and that nearby extents which are not a sample's find nothing.
 pub fn samples_are_found_by_extent(index: &DatasetIndex) {
     for sample in 0..index.len() {
         let extent = index.extent(sample);

@@ -1,14 +1,14 @@
-//! What tests of credentials share: words that the program must neither show nor write.
+//! Helpers for tests of credentials: secret words that the program must neither print nor write.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// Whether some bytes have a word in them.
+/// Whether `text` contains a word.
 pub fn contains(text: &[u8], word: &str) -> bool {
     text.windows(word.len()).any(|part| part == word.as_bytes())
 }
 
-/// Runs a program, and checks that it shows none of these words.
+/// Runs a program, and checks that its output contains none of these words.
 pub fn run_without(program: &mut Command, words: &[&str]) -> Output {
     let output = program.output().unwrap();
     for (what, text) in [("stdout", &output.stdout), ("stderr", &output.stderr)] {
@@ -20,7 +20,8 @@ pub fn run_without(program: &mut Command, words: &[&str]) -> Output {
     output
 }
 
-/// Checks that more than five files lie below a directory, and none has one of these words in its bytes or its name.
+/// Checks that a directory has more than five files below it, and that no content or name of a file has one of these
+/// words.
 pub fn kept_without(directory: &Path, words: &[&str]) {
     let found = files(directory);
     assert!(found.len() > 5, "{found:?}");

@@ -7,8 +7,9 @@ pub fn thorough() -> bool {
     std::env::var_os("FORELOAD_THOROUGH").is_some_and(|said| said == "1")
 }
 
-/// Returns the seeds of a campaign that has `whole` of them. Without `FORELOAD_THOROUGH=1` they are the tenth whose
-/// number, 0 to 9, is in `FORELOAD_SLICE`. CI derives it from the commit, so that all are tried over the commits.
+/// Returns the seeds of a campaign that has `whole` of them. Without `FORELOAD_THOROUGH=1`, these are a tenth of the
+/// seeds, chosen by `FORELOAD_SLICE` (0 to 9). CI derives that variable from the commit, so that all seeds are tried
+/// over time.
 pub fn seeds(whole: u64) -> Range<u64> {
     if thorough() {
         return 0..whole;

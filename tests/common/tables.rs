@@ -1,4 +1,4 @@
-//! Writers of shards that are tables: `tf.Example`s and MDS, as small as tests need them.
+//! Writers of shards that are tables, for tests: `tf.Example`s and MDS.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ pub fn field(number: u64, bytes: &[u8]) -> Vec<u8> {
     [varint(number << 3 | 2), varint(bytes.len() as u64), bytes.to_vec()].concat()
 }
 
-/// A `Feature`, whose numbers are packed or not.
+/// A `Feature`. Its numbers are packed or not.
 pub fn feature(feature: &Feature, packed: bool) -> Vec<u8> {
     let (number, list) = match feature {
         Feature::Bytes(values) => (1, values.iter().flat_map(|value| field(1, value)).collect()),
@@ -61,7 +61,7 @@ pub fn example(features: &[(&str, Feature)]) -> Vec<u8> {
     field(1, &features.iter().flat_map(|(name, value)| entry(name, value, true)).collect::<Vec<u8>>())
 }
 
-/// A column of an MDS dataset: its name, its encoding, and the size of its values where they have one.
+/// A column of an MDS dataset: its name, its encoding, and the size of its values if it is fixed.
 pub type MdsColumn = (&'static str, &'static str, Option<u64>);
 
 /// An MDS shard of these samples, each with a value for each column.

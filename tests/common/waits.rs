@@ -1,12 +1,12 @@
-//! Waiting in tests: until a condition holds, until the clock of files has moved on, and no longer than a test runs.
+//! Waits of tests: until a condition holds, and until the clock of the file system has ticked. No wait is without end.
 
 use foreload::testing::dataset::TICK;
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Calls `look` until `is_so` holds for its value, and returns the value. Fails after a minute and says `what` was
-/// waited for.
+/// Calls `look` until `is_so` holds for its value, and returns the value. Fails after a minute with a message that
+/// names `what`.
 pub fn wait_for<Seen: Debug>(
     what: &str,
     mut look: impl FnMut() -> Seen,
@@ -28,12 +28,12 @@ pub fn wait_until(what: &str, is_so: impl FnMut() -> bool) {
     wait_for(what, is_so, |so| *so);
 }
 
-/// Sleeps longer than the tick of a file system's clock: a file that is written now gets a later time than all before.
+/// Sleeps longer than a tick of the file system's clock, so that a file that is written next is newer than all before.
 pub fn tick() {
     std::thread::sleep(2 * TICK);
 }
 
-/// Sets the flag that ends another thread's loop when this is dropped, also when the test fails.
+/// Sets the flag that ends another thread's loop when this value is dropped, also if the test fails.
 pub struct Ending<'a>(pub &'a AtomicBool);
 
 impl Drop for Ending<'_> {

@@ -1,5 +1,5 @@
-//! Shards that cannot be read, in every layout and on a server: an error names them all, `files=` with only good shards
-//! works, `bad_shards="skip"` leaves them out, and the next start notices a repaired shard.
+//! Shards that cannot be read, in every layout and on a server. An error names all of them; `files=` with only good
+//! shards works; `bad_shards="skip"` skips them; and the next start notices a repaired shard.
 
 use crate::common::scene::{Scene, summary};
 use foreload::testing::dataset::{Contents, DatasetIndex, FileId, IndexOptions, IndexOrigin, Select};
@@ -11,7 +11,7 @@ use std::process::Command;
 
 const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures");
 
-/// Fixtures with one shard, of which each dataset has three copies.
+/// Fixtures with one shard. Each dataset of this test has three copies of it.
 const COPIED: [(&str, &str, Contents); 9] = [
     ("webdataset/shards/files/train-000000.tar", "tar", Contents::Images),
     ("webdataset/gzip/files/train-000000.tar.gz", "tar.gz", Contents::Images),
@@ -24,13 +24,13 @@ const COPIED: [(&str, &str, Contents); 9] = [
     ("arrow/stream/files/part-0.arrow", "arrow", Contents::Images),
 ];
 
-/// A dataset of at least two shards, of which the second is the one that stays good.
+/// A dataset of at least two shards. The second one is never damaged.
 struct ShardedSet {
     directory: String,
     contents: Contents,
     /// The shards with their bytes, by name.
     shards: Vec<(PathBuf, Vec<u8>)>,
-    /// Whether another file lists the shards.
+    /// Whether the dataset has a file that lists its shards.
     listed: bool,
 }
 
@@ -77,7 +77,7 @@ fn datasets(scene: &Scene) -> Vec<ShardedSet> {
     made
 }
 
-/// The dataset as it is found at one place.
+/// The dataset at one place: a directory or a URL.
 struct Place<'a> {
     scene: &'a Scene,
     set: &'a ShardedSet,
@@ -92,7 +92,7 @@ impl Place<'_> {
         DatasetIndex::open(&self.root, &options)
     }
 
-    /// The error that names all bad shards, each on a line of its own where there are several.
+    /// Checks that opening fails with an error that names all bad shards, each on its own line if there are several.
     fn refused(&self) {
         let error = self.open(BadShards::Error, false).map(|index| index.len()).unwrap_err().to_string();
         let named = |name: &str| error.lines().filter(|line| line.contains(name)).count();
@@ -103,7 +103,7 @@ impl Place<'_> {
         assert!(error.contains("bad_shards=\"skip\""), "{error}");
     }
 
-    /// The samples that a list of one shard selects.
+    /// The samples that a list with only this shard selects.
     fn listed(&self, shard: &Path) -> Result<Option<Vec<u32>>> {
         let list = self.scene.root.parent().unwrap().join("list.txt");
         fs::write(&list, shard.file_name().unwrap().as_encoded_bytes()).unwrap();
@@ -138,7 +138,7 @@ impl Place<'_> {
         assert!(said.contains(&told), "{name}: {said}");
         assert_eq!(summary(&self.skipped().0).origin, IndexOrigin::Loaded, "{name}");
         assert_eq!(index.verify().map_err(|error| error.to_string()), Ok(()), "{name}");
-        // Shards that an earlier start left out are an error without `bad_shards="skip"`.
+        // Without `bad_shards="skip"`, shards that an earlier start skipped are an error.
         self.refused();
         if !self.root.ends_with("packed") {
             let selected = self.listed(&self.set.shards[1].0).unwrap().unwrap();
@@ -204,7 +204,7 @@ fn verification_names_all_that_changed_and_all_that_is_damaged() {
             let mut bytes = bytes.clone();
             match extension {
                 "tar" => bytes.truncate(900),
-                // The first bytes of a page, of which the header has a checksum.
+                // The first bytes of a page; its header has a checksum of the page.
                 _ => bytes[60..70].iter_mut().for_each(|byte| *byte ^= 0x55),
             }
             scene.write(format!("{extension}/{name}.{extension}"), &bytes);

@@ -1,4 +1,4 @@
-//! Roots with braces list shards: the dataset is that of the directory that has these shards and no others.
+//! Roots with braces list shards: the dataset equals that of a directory with only these shards.
 
 use crate::common::scene::{Scene, bytes_of, samples_are_found_by_extent, summary, tfrecord};
 use foreload::testing::dataset::{Contents, DatasetIndex, IndexOptions, Layout};
@@ -49,7 +49,7 @@ fn listed_shards_are_the_dataset_of_their_directory() {
         assert_eq!(images(&index), images(&whole));
         assert_eq!(summary(&index).layout, Layout::Tar);
         samples_are_found_by_extent(&index);
-        // It is found again, with its own index.
+        // The dataset is found again, with its own index.
         let again = open(&scene, pattern).unwrap();
         assert_eq!(summary(&again).origin, foreload::testing::dataset::IndexOrigin::Loaded);
     }

@@ -18,14 +18,14 @@ fn assert_interrupted(result: Result<DatasetIndex, Error>, root: &Path) {
     }
 }
 
-/// What is in the index directory except the lock file, which stays for good.
+/// The files in the index directory except the lock file, which is never removed.
 fn left_behind(options: &IndexOptions) -> Vec<PathBuf> {
     let entries = fs::read_dir(options.directory.as_ref().unwrap()).unwrap();
     let paths = entries.map(|entry| entry.unwrap().path());
     paths.filter(|path| path.extension().is_none_or(|extension| extension != "lock")).collect()
 }
 
-/// Interrupts building at later and later moments, until a build ends before its interruption.
+/// Interrupts building later and later, until a build ends before its interruption.
 fn interrupt_everywhere(scene: &Scene, samples: u64) {
     let (mut delay, mut interrupted) = (Duration::ZERO, 0);
     loop {
@@ -89,7 +89,7 @@ fn waiting_for_another_builder_can_be_interrupted() {
     assert_interrupted(DatasetIndex::open_all(&[&scene.root], &scene.options, &cancel), &scene.root);
     let entries = fs::read_dir(scene.options.directory.as_ref().unwrap()).unwrap();
     let lock = fs::File::open(entries.last().unwrap().unwrap().path()).unwrap();
-    // The lock has been released, but a process that another test is starting has our descriptors for a moment.
+    // The lock was released, but a process that another test is starting shares our descriptors for a moment.
     lock.lock().expect("the lock");
     assert_interrupted(DatasetIndex::open_all(&[&scene.root], &scene.options, &cancel), &scene.root);
     cancel.store(false, Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! What may happen to a dataset between two starts: a run goes on after changes that concern no sample; all others are
+//! Changes of a dataset between two starts: a run continues after changes that affect no sample; all other changes are
 //! noticed and named.
 
 use crate::common::scene::{Scene, bytes_of, summary, tfrecord};
@@ -64,7 +64,7 @@ fn files() -> Scene {
     scene
 }
 
-/// Everything that an index knows about its samples.
+/// All data of an index about its samples.
 fn all_of(index: &DatasetIndex) -> Vec<(PathBuf, u64, u32, u32)> {
     let of = |sample| {
         let extent = index.extent(sample);
@@ -96,7 +96,7 @@ fn copy(from: &Path, to: &Path) {
     fs::copy(from, to).unwrap();
 }
 
-/// Sets the time of a file as `touch -d` does.
+/// Sets the time of a file back, as `touch -d` does.
 fn set_back(path: &Path, to: &fs::Metadata) {
     let times = FileTimes::new().set_modified(to.modified().unwrap());
     File::open(path).unwrap().set_times(times).unwrap();
@@ -128,7 +128,7 @@ fn goes_on(make: fn() -> Scene, changes: &[Change<'_>]) {
         for file in after.files().filter(|&file| after.shard_stamp(file).is_some()) {
             assert_eq!(after.shard_stamp(file), Stamp::at(&after.path(file)).ok(), "change {number}");
         }
-        // The result of the check is kept: the next start finds nothing that moved, and writes nothing.
+        // The result of the check is stored: the next start finds nothing changed, and writes nothing.
         let kept = fs::metadata(summary(&after).index_path).unwrap().ino();
         assert!(all_of(&scene.open().unwrap()) == all_of(&before));
         assert_eq!(fs::metadata(summary(&after).index_path).unwrap().ino(), kept, "change {number}");
@@ -170,7 +170,7 @@ fn what_changes_no_sample_goes_on() {
     goes_on(single, &of_shards[..3]);
 }
 
-/// The first file of the dataset, or the root itself where it is a shard.
+/// The first file of the dataset, or the root itself if it is a shard.
 fn first_file(root: &Path) -> PathBuf {
     if root.is_file() {
         return root.to_path_buf();
@@ -178,7 +178,7 @@ fn first_file(root: &Path) -> PathBuf {
     fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path()).min().unwrap()
 }
 
-/// Makes each change of a dataset and tries each way to go on. The messages must contain `named`.
+/// Makes each change of a dataset and tries each way to continue. The messages must contain `named`.
 fn is_noticed(make: fn() -> Scene, changes: &[(&str, Change<'_>)]) {
     for (named, change) in changes {
         let mut scene = make();
@@ -203,7 +203,7 @@ fn is_noticed(make: fn() -> Scene, changes: &[(&str, Change<'_>)]) {
         let said = scene.options.notices.take();
         assert!(said.len() == 1 && said[0].contains(named) && said[0].contains("old index"), "{said:?}");
 
-        // Another process without an index agrees.
+        // Another process without an index gets the same result.
         let apart = tempfile::tempdir().unwrap();
         let anew = IndexOptions { directory: Some(apart.path().join("index")), ..scene.options.clone() };
         let expected = DatasetIndex::open(&scene.root, &anew);
@@ -248,7 +248,7 @@ fn changed_directories_are_noticed() {
                 fs::rename(root.join("b/.new"), root.join("b/1.jpg")).unwrap();
             }),
             ("new directory more", &|root| write(root.join("a/more/1.jpg"), b"new")),
-            // The directory that it was in is named or the file itself, depending on which thread is first.
+            // The error names the file or the directory that it was in, depending on which thread is first.
             ("dee", &|root| {
                 fs::rename(root.join("a/sub/deep"), root.join("a/sub/dee")).unwrap();
             }),
@@ -301,7 +301,7 @@ fn changed_shards_are_noticed() {
             ("new shard 3.tar", &|root| copy(&root.join("0.tar"), &root.join("3.tar"))),
             ("no shard 1.tar", &|root| fs::remove_file(root.join("1.tar")).unwrap()),
             ("new shard 0b.tar", &|root| fs::rename(root.join("1.tar"), root.join("0b.tar")).unwrap()),
-            // The size is the same and the time set back.
+            // The size is the same, and the time is set back.
             ("has label 9 for its sample at byte 512, but had 1", &|root| {
                 let members: [(&str, &[u8]); 4] =
                     [("x.jpg", b"1.tar image"), ("x.cls", b"9"), ("y.png", b"other"), ("y.cls", b"0")];
@@ -381,7 +381,7 @@ fn each_of_several_changed_datasets_is_named() {
     assert!(said.len() == 2 && said.iter().all(|said| said.contains("no file 1.jpg")), "{said:?}");
 }
 
-/// A command that runs a test in a process of its own on this dataset.
+/// A command that runs a test in its own process on this dataset.
 fn of<Test: Fn()>(test: Test, scene: &Scene) -> Command {
     let mut child = child(test);
     child.env("FORELOAD_TEST_DATASET", &scene.root).stdout(Stdio::piped());

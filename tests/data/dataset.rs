@@ -1,4 +1,4 @@
-//! Datasets on disk hold what torchvision, GNU tar and Python's tarfile say, and changes of them are noticed.
+//! Datasets on disk give what torchvision, GNU tar and Python's tarfile give, and changes of datasets are noticed.
 
 use crate::common::scene::{Scene, bytes_of, python, samples_are_found_by_extent, summary};
 use foreload::Error;
@@ -55,7 +55,7 @@ fn as_torchvision(root: &Path) -> Vec<(PathBuf, u32)> {
     samples
 }
 
-/// Makes a folder of names for which every wrong way to sort gives another order.
+/// Makes a folder of names for which every wrong sort order gives another result.
 fn odd_folder() -> Scene {
     let scene = Scene::new();
     for path in [
@@ -148,7 +148,7 @@ fn links_that_loop_or_lead_nowhere_are_left_out() {
     symlink("nowhere", scene.root.join("a/2.jpg")).unwrap();
     symlink("3.jpg", scene.root.join("a/3.jpg")).unwrap();
     let index = scene.open().unwrap();
-    // Through the link to the root, `a` is seen once more as one of its own ancestors.
+    // Through the link to the root, `a` is found again as one of its own ancestors.
     assert_eq!(index.len(), 1, "{:?}", relative_paths(&index, &scene.root));
     let skipped = summary(&index).notes.skipped;
     assert_eq!(skipped["links to a directory above"].count, 2);
@@ -193,7 +193,7 @@ fn a_second_start_loads() {
     let again = IndexOptions { rebuild: true, ..scene.options.clone() };
     let third = DatasetIndex::open(&scene.root, &again).unwrap();
     assert!(matches!(summary(&third).origin, IndexOrigin::Built(_)));
-    // The directory holds only the index and its lock: nothing half-written stays.
+    // The directory holds only the index and its lock: no partial file is left.
     assert_eq!(fs::read_dir(scene.options.directory.as_ref().unwrap()).unwrap().count(), 2);
 }
 

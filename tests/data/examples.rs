@@ -1,5 +1,5 @@
-//! TFRecord shards of `tf.Example`s: which samples, fields, labels and notices they give, whatever order and form their
-//! messages have, and what hostile ones are.
+//! TFRecord shards of `tf.Example`s: their samples, fields, labels and warnings, whatever the order and encoding of
+//! their messages, also for hostile input.
 
 use crate::common::fuzz;
 use crate::common::jpeg;
@@ -62,9 +62,9 @@ fn records_are_samples_and_features_fields() {
     ];
     assert_eq!(kinds, expected);
     assert_eq!(summary(&scene.open().unwrap()).origin, IndexOrigin::Loaded);
-    // Columns are no members: what is read of a sample is the image and the caption.
+    // Columns are not members: of a sample, the image and the caption are read.
     let fields = with(&scene, &["height", "image", "caption", "image/class/label"]).unwrap();
-    let MemberBytes::Within(range) = fields.member(2, 1) else { panic!("{:?}", fields.member(2, 1)) };
+    let MemberBytes::InExtent(range) = fields.member(2, 1) else { panic!("{:?}", fields.member(2, 1)) };
     assert_eq!(bytes_of(&fields, 2)[range], *b"picture 2");
     samples_are_found_by_extent(&fields);
     assert_eq!(fields.fingerprint(), index.fingerprint());
@@ -86,7 +86,7 @@ fn messages_mean_the_same_in_every_form() {
         let mut table = table(payload);
         table.columns.sort_by(|a, b| a.name.cmp(&b.name));
         let cells = table.columns.into_iter().map(|TableColumn { name, kind, cells, .. }| match cells {
-            // Where a value lies differs with the form; what lies there must not.
+            // The extent of a value depends on the encoding; its content must not.
             TableCells::Extents(extents) => {
                 let at = extents[0].unwrap();
                 let record = &tfrecord(&[payload])[at.offset as usize..][..at.length as usize];
@@ -98,7 +98,7 @@ fn messages_mean_the_same_in_every_form() {
     };
     let known = values(&plain);
     assert_eq!(known.len(), 3);
-    // An entry is overwritten by a later one; other lists, fields and groups that nobody knows are stepped over.
+    // A later entry replaces an earlier one; unknown lists, fields and groups are skipped.
     let overwritten = [entry("n", &first, true), entry("n", &last, false)].concat();
     let other = [entry("f", &share, false), entry("image", &picture, false)].concat();
     let unknown =
@@ -116,7 +116,7 @@ fn messages_mean_the_same_in_every_form() {
     for (number, form) in forms.iter().enumerate() {
         assert_eq!(values(form), known, "form {number}");
     }
-    // The value may stand before the key, in pieces, and behind a list of another type.
+    // The value may come before the key, in several parts, and after a list of another type.
     let pieces =
         [field(2, &feature(&picture, true)), field(2, &feature(&last, true)), field(1, b"n")].concat();
     let turned = field(1, &[field(1, &pieces), other].concat());
@@ -143,7 +143,7 @@ fn lists_and_missing_values_are_told_apart() {
     assert!(why.contains("lists of different lengths (2 in some records, 1 in record 2)"), "{why}");
     let TableCells::Refused(why) = &column(&table, "mixed").cells else { panic!("two types") };
     assert!(why.contains("bytes in some records and integers in record 1"), "{why}");
-    // Labels that some samples lack concern those who ask for labels.
+    // Missing labels of some samples matter only to users who ask for labels.
     let scene = Scene::new();
     scene.write("x.tfrecord", &shard(&records));
     let error = scene.error();
@@ -153,7 +153,7 @@ fn lists_and_missing_values_are_told_apart() {
     );
     let options = IndexOptions { without_labels: true, ..scene.options.clone() };
     assert_eq!(DatasetIndex::open(&scene.root, &options).unwrap().len(), 3);
-    // A field that cannot be read is refused where it is asked for, with the reason; others are not touched by it.
+    // A field that cannot be read is refused if a user asks for it, with the reason; other fields are not affected.
     let told = summary(&DatasetIndex::open(&scene.root, &options).unwrap());
     let refused: Vec<&str> =
         told.fields.iter().filter(|of| of.refused.is_some()).map(|of| of.name.as_str()).collect();
@@ -255,7 +255,7 @@ fn what_are_no_examples_is_refused_by_name() {
     let many: Vec<String> = (0..600).map(|number| format!("feature {number}")).collect();
     let many: Vec<_> = many.iter().map(|name| (name.as_str(), Feature::Integers(vec![1]))).collect();
     assert!(error(&shard(&[example(&many)])).contains("more than 512 features"));
-    // A record's bytes that were damaged have another checksum.
+    // Damaged bytes of a record do not match its checksum.
     let mut damaged = shard(&[pictured(0, 1), example(&[("label", Feature::Integers(vec![1]))])]);
     let last = damaged.len() - 5;
     damaged[last] ^= 1;
@@ -279,7 +279,7 @@ fn large_records_are_verified_when_that_is_asked_for() {
 
 #[test]
 fn mutated_examples_are_errors_or_what_they_were() {
-    // Records that are as small as these are compared with their checksums at once.
+    // Records as small as these are checked against their checksums at once.
     let record = |number: i64| {
         example(&[
             ("caption", Feature::bytes(format!("picture {number}"))),
@@ -309,7 +309,7 @@ fn mutated_examples_are_errors_or_what_they_were() {
                 mutate(&mut bytes, random);
                 rounds.set(rounds.get() + 1);
                 let Ok(table) = tf_examples(&bytes[..]) else { continue };
-                // Records that were cut off at a boundary, or copied whole, are no damage that a parser can see.
+                // A parser cannot notice records that were cut off at a boundary, or copied whole.
                 for column in &table.columns {
                     let known = &whole[which].columns.iter().find(|known| known.name == column.name).unwrap();
                     let length = |cell: &Option<CellExtent>| cell.map(|cell| cell.length);
@@ -333,7 +333,7 @@ fn mutated_examples_are_errors_or_what_they_were() {
     };
     run();
     assert!(rounds.get() >= 1000, "{} mutations", rounds.get());
-    // Behind checksums that were made to fit, anything may stand: it must be an error or a table, and no panic.
+    // With valid checksums, the content may be anything: the result must be an error or a table, and never a panic.
     fuzz("mended tf_examples", |random| {
         for _ in 0..50 {
             let mut payload = records[random.below(3) as usize].clone();

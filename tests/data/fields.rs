@@ -1,4 +1,4 @@
-//! The members that samples in shards have beside their images: which there are, where they lie, and what one read
+//! The members of samples in shards other than their images: which exist, where they are stored, and what one read
 //! covers.
 
 use crate::common::scene::{Scene, summary};
@@ -21,20 +21,21 @@ fn open(scene: &Scene, fields: &[&str]) -> foreload::Result<DatasetIndex> {
     DatasetIndex::open(&scene.root, &IndexOptions { members, ..scene.options.clone() })
 }
 
-/// The bytes of an extent, as the system gives them.
+/// The bytes of an extent, read by the system.
 fn read(index: &DatasetIndex, extent: Extent) -> Vec<u8> {
     let file = fs::read(index.path(extent.file)).expect("the shard");
     file[extent.offset as usize..][..extent.length as usize].to_vec()
 }
 
-/// The bytes of a member, or the word that says why there are none; and how many reads it took beside the sample's own.
+/// The bytes of a member, or the word that says why there are none; and the number of reads in addition to the sample's
+/// own.
 fn member(index: &DatasetIndex, sample: u64, field: usize) -> (Result<Vec<u8>, &'static str>, usize) {
     match index.member(sample, field) {
-        MemberBytes::Whole => (Ok(read(index, index.extent(sample))), 0),
-        MemberBytes::Within(range) => (Ok(read(index, index.extent(sample))[range].to_vec()), 0),
-        MemberBytes::Apart(extent) => (Ok(read(index, extent)), 1),
+        MemberBytes::WholeExtent => (Ok(read(index, index.extent(sample))), 0),
+        MemberBytes::InExtent(range) => (Ok(read(index, index.extent(sample))[range].to_vec()), 0),
+        MemberBytes::Separate(extent) => (Ok(read(index, extent)), 1),
         MemberBytes::Absent => (Err("absent"), 0),
-        MemberBytes::Twice => (Err("twice"), 0),
+        MemberBytes::Ambiguous => (Err("twice"), 0),
     }
 }
 
@@ -68,16 +69,16 @@ fn members_side_by_side_are_one_read() {
         }
         assert_eq!(index.sample_of(index.extent(sample)), Some(sample));
     }
-    // The largest sample and the number of bytes count all that is read.
+    // The size of the largest sample, and the number of bytes, include all that is read.
     let whole: Vec<u32> = (0..2).map(|sample| index.extent(sample).length).collect();
     assert_eq!(
         (index.largest(), index.total_bytes()),
         (whole[0].max(whole[1]), u64::from(whole[0] + whole[1]))
     );
-    // The dataset and the order are the same whatever members are read, but cached copies differ.
+    // The dataset and the order do not depend on which members are read, but cached copies do.
     let images = scene.open().unwrap();
     assert_eq!(images.fingerprint(), index.fingerprint());
-    assert_eq!((images.extent(0).length, images.member(0, 0)), (40_000, MemberBytes::Whole));
+    assert_eq!((images.extent(0).length, images.member(0, 0)), (40_000, MemberBytes::WholeExtent));
     assert_ne!(images.identity(), index.identity());
     assert_eq!(images.identity(), open(&scene, &["image"]).unwrap().identity());
 }
@@ -155,7 +156,7 @@ fn without_images_every_stem_is_a_sample() {
 fn a_member_that_moved_is_found_at_the_start() {
     let scene = Scene::new();
     let write = |text: &[u8]| {
-        // The longer caption stays within its block, so that all images stay where they are.
+        // The longer caption stays within its block, so that the offsets of all images stay the same.
         scene.write("s.tar", &tar(&[("1.jpg", vec![1; 10]), ("1.txt", text.to_vec())]));
     };
     write(b"a cat");

@@ -75,7 +75,7 @@ fn images_and_files_have_indices_of_their_own() {
     let paths = [&images, &files].map(|index| summary(index).index_path);
     assert_ne!(paths[0], paths[1]);
     assert_eq!(summary(&scene.open().unwrap()).origin, IndexOrigin::Loaded);
-    // An index in the place of the other is built again, not trusted.
+    // An index in the place of another one is built again, not trusted.
     fs::copy(&paths[0], &paths[1]).unwrap();
     assert_eq!(scene.open().unwrap().len(), 2);
     fs::remove_file(scene.root.join("a/1.json")).unwrap();
@@ -181,13 +181,13 @@ fn several_directories_of_files_and_records_are_one() {
     let index = DatasetIndex::open_all(&roots, &files.options, &Arc::default()).unwrap();
     let lengths: Vec<_> = (0..index.len()).map(|sample| index.extent(sample).length).collect();
     assert_eq!(lengths, [1, 2, 3, 4]);
-    // Labels that only some of the datasets have mean nothing.
+    // Labels are ignored if only some of the datasets have them.
     assert!((0..4).all(|sample| index.label(sample) == 0) && index.classes().is_empty());
     assert!(!index.is_labeled() && index.num_classes() == 0);
     samples_are_found_by_extent(&index);
 }
 
-/// Every reader gives empty files and records as what they are.
+/// Every reader returns empty files and records as empty samples.
 #[test]
 fn readers_give_every_sample() {
     let (files, records) = (scene(), scene());
@@ -216,7 +216,7 @@ fn readers_give_every_sample() {
     }
 }
 
-/// Where TensorFlow is installed, the records that it writes are found.
+/// If TensorFlow is installed, the records that it writes are found.
 #[test]
 fn tensorflow_agrees() {
     const SCRIPT: &str = "

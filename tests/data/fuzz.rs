@@ -39,7 +39,7 @@ pub(crate) fn mutate(bytes: &mut Vec<u8>, random: &mut RandomStream) {
     }
 }
 
-/// Recomputes every block's checksum, so that the code behind the check is reached.
+/// Recomputes every block's checksum, so that damage gets past the check.
 pub(crate) fn mend_checksums(bytes: &mut [u8]) {
     for block in bytes.chunks_exact_mut(512).filter(|block| &block[257..262] == b"ustar") {
         block[148..156].fill(b' ');
@@ -107,8 +107,8 @@ fn any_bytes_are_a_shard_or_an_error() {
 /// A member in a trial of grouping: its stem, its kind and its data.
 type Trial = (String, &'static str, Vec<u8>);
 
-/// What grouping must find in members of these stems and kinds: (offset, length, label) by offset, or a word of the
-/// error.
+/// The expected result of grouping members with these stems and kinds: (offset, length, label) by offset, or a word of
+/// the error.
 fn expected(members: &[(Trial, u64)]) -> Result<Vec<(u64, u32, u32)>, String> {
     let of = |stem: &str, kind: &str| -> Vec<&(Trial, u64)> {
         members.iter().filter(|((s, k, _), _)| s == stem && *k == kind).collect()
@@ -197,7 +197,7 @@ fn samples_are_grouped_in_any_order() {
     assert!(sound > 0);
 }
 
-/// Recomputes the checksums of the lengths, as far as one record follows another.
+/// Recomputes the checksums of the lengths, while one record follows another.
 fn mend_lengths(bytes: &mut [u8]) {
     let mut at = 0;
     while let Some(header) = bytes.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<12>()) {
@@ -235,7 +235,7 @@ fn any_bytes_are_records_or_an_error() {
     assert!(found > 0, "some mutations are harmless or mended");
 }
 
-/// Calls everything for every sample and file that the index claims to have.
+/// Calls every function for every sample and file that the index claims to have.
 fn ask_all(index: &DatasetIndex) {
     for sample in (0..index.len()).take(1000) {
         let extent = index.extent(sample);
@@ -294,7 +294,7 @@ fn any_bytes_are_an_index_or_an_error() {
     assert!(loaded > 0, "some mutations are harmless or mended");
 }
 
-/// Recomputes the digests where the header's table still points into the file: the header is at 0, eighteen rows of
+/// Recomputes the digests if the header's table still points into the file. The header is at 0, eighteen rows of
 /// (offset, length, digest) begin at byte 112, and the header's digest is at its end.
 fn mend_index(bytes: &mut [u8]) {
     const TABLE: usize = 112;

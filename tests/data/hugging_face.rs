@@ -1,4 +1,5 @@
-//! Parquet and Arrow files through the public loader: what is a dataset, which of its splits is read, what is refused.
+//! Parquet and Arrow files through the public loader: which files are a dataset, which split is read, and what is
+//! refused.
 
 use crate::common::fuzz;
 use crate::common::scene::{Scene, bytes_of, samples_are_found_by_extent, summary};
@@ -53,7 +54,7 @@ fn files_are_shards_in_the_order_of_their_names() {
         for name in ["b", "a", "c"] {
             scene.write(format!("{name}.{ending}"), &bytes);
         }
-        // What is not finished, and what a library keeps beside, is no shard.
+        // Unfinished files, and extra files of the libraries, are not shards.
         scene.write(format!("_part.{ending}"), b"half");
         scene.write(format!(".d.{ending}"), b"half");
         let index = scene.open().unwrap();
@@ -99,7 +100,7 @@ fn splits_are_known_by_names() {
             1
         );
         assert_ne!(train.fingerprint(), test.fingerprint());
-        // Each has an index of its own.
+        // Each split has its own index.
         let origin = |split| summary(&with(&scene, Some(split), None).unwrap()).origin;
         assert_eq!((origin("train"), origin("test")), (IndexOrigin::Loaded, IndexOrigin::Loaded));
     }
@@ -128,7 +129,7 @@ fn a_split_with_missing_files_is_refused_and_a_part_is_named() {
     let missing =
         "its split train is incomplete: 1 of 3 files are missing (data/train-00001-of-00003.parquet)";
     assert!(told.contains(missing) && told.contains("by braces"), "{told}");
-    // Other splits do not suffer from it, and who names a part gets it.
+    // Other splits are not affected, and a user who names a part gets it.
     assert_eq!(with(&scene, Some("test"), None).unwrap().len(), 2);
     let part = scene.root.join("data/train-{00000,00002}-of-00003.parquet");
     let part = DatasetIndex::open(&part, &scene.options).unwrap();
@@ -166,7 +167,7 @@ fn shards_that_are_no_split_may_be_a_part_with_a_warning() {
 
 #[test]
 fn what_only_has_the_name_of_something_is_told_as_what_it_is() {
-    // Files of the same names as lists have, of any kind and size, are nothing to class directories.
+    // In class directories, files with the names of lists are ignored, whatever their content and size.
     let scene = Scene::new();
     scene.write("cat/1.jpg", b"\xff\xd8\xff");
     let large = format!("{{\"a\": \"{}\"}}", "x".repeat(20 << 20));
@@ -179,19 +180,19 @@ fn what_only_has_the_name_of_something_is_told_as_what_it_is() {
         fs::create_dir(scene.root.join(name)).unwrap();
     }
     assert_eq!(scene.open().unwrap().len(), 1);
-    // A list that is too large is one all the same.
+    // A list that is too large still counts as a list.
     let scene = Scene::new();
     scene.write("a.arrow", &arrow());
     let files = "{\"filename\": \"a.arrow\"}, ".repeat(1 << 20);
     scene.write("state.json", format!("{{\"_data_files\": [{files}]}}").as_bytes());
     assert!(scene.error().contains("may have at most 16777216"), "{}", scene.error());
-    // A README whose files are not there.
+    // A README whose files do not exist.
     let scene = Scene::new();
     scene.write("README.md", b"---\nconfigs: [{data_files: 'data/*.json'}]\n---\n");
     scene.write("data/x.json", b"{}");
     let told = scene.error();
     assert!(told.contains("README.md") && told.contains("no such Parquet or Arrow files"), "{told}");
-    // What Git LFS leaves where it did not fetch.
+    // The pointer files of Git LFS, if the files themselves were not fetched.
     let pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:0123\nsize 12345\n";
     for name in ["data/train-00000-of-00001.parquet", "a.tar", "x.arrow", "x.tfrecord"] {
         let scene = Scene::new();
@@ -199,7 +200,7 @@ fn what_only_has_the_name_of_something_is_told_as_what_it_is() {
         let told = scene.error();
         assert!(told.contains(name) && told.contains("git lfs pull"), "{told}");
     }
-    // Opening a pipe would wait for somebody who writes to it.
+    // Opening a pipe would wait for a writer.
     for name in ["x.parquet", "x.tar", "x.tfrecord", "index.json"] {
         let scene = Scene::new();
         let made = std::process::Command::new("mkfifo").arg(scene.root.join(name)).status();
@@ -282,7 +283,7 @@ fn links_into_the_store_of_a_hub_are_followed() {
     fs::create_dir_all(scene.root.join("data")).unwrap();
     std::os::unix::fs::symlink("../../blobs/0123", scene.root.join("data/train-00000-of-00001.parquet"))
         .unwrap();
-    // A circle ends.
+    // A link to a parent directory is a cycle, and must not be followed forever.
     std::os::unix::fs::symlink("..", scene.root.join("data/up")).unwrap();
     assert_eq!(scene.open().unwrap().len(), 2);
 }
@@ -345,7 +346,7 @@ fn a_buffer_that_is_not_aligned_is_refused_as_by_arrow() {
     let mut file = fixture("arrow/file/files/part-0.arrow");
     scene.write("x.arrow", &file);
     assert!(with(&scene, None, None).is_ok());
-    // Where the images of the first batch begin, and how long they are together.
+    // The offset of the images in the first batch, and their total length.
     let buffer = [16i64.to_le_bytes(), 0x116i64.to_le_bytes()].concat();
     let at = file.windows(16).position(|bytes| bytes == buffer).expect("the buffer is in the batch's header");
     file[at] = 23;
@@ -367,7 +368,7 @@ fn damaged_files_are_errors_or_values_within_bounds() {
                 Ok(index) => {
                     for sample in 0..index.len() {
                         for field in 0..3 {
-                            if let MemberBytes::Apart(extent) = index.member(sample, field) {
+                            if let MemberBytes::Separate(extent) = index.member(sample, field) {
                                 let end = extent.offset + u64::from(extent.length);
                                 assert!(end <= damaged.len() as u64, "{extent:?}");
                             }
@@ -387,7 +388,7 @@ fn damaged_files_are_errors_or_values_within_bounds() {
                 }
             }
         };
-        // On a busy machine few files are damaged in the time that is given, and all of them may be refused.
+        // On a busy machine only a few damaged files are read in the given time, and all of them may be refused.
         for _ in 0..5 {
             fuzz(name, one);
             if read.get() > 0 {

@@ -1,4 +1,5 @@
-//! The index file may be damaged before a run and changed in any way during one, and needs no home directory.
+//! The index file may be damaged before a run, and changed in any way during a run; and it works without a home
+//! directory.
 
 use crate::common::child;
 use crate::common::scene::{Scene, summary};
@@ -9,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 
-/// The variable that tells a test in a process of its own where the dataset is.
+/// The variable that passes the path of the dataset to a test in its own process.
 const DATASET: &str = "FORELOAD_TEST_DATASET";
 
 fn dataset() -> PathBuf {
@@ -79,9 +80,9 @@ fn damage_anywhere_is_noticed_when_it_is_loaded() {
     let first = scene.open().unwrap();
     let (expected, path) = (all_of(&first), summary(&first).index_path);
     let good = fs::read(&path).unwrap();
-    // The padding between sections belongs to no digest.
+    // No digest covers the padding between sections.
     let mut rebuilt = 0;
-    // The steps meet every section.
+    // The step is small enough to damage every section.
     let places = (0..good.len()).step_by(7);
     for at in places.clone() {
         let mut damaged = good.clone();
@@ -94,7 +95,7 @@ fn damage_anywhere_is_noticed_when_it_is_loaded() {
     assert!(rebuilt + 10 > places.len(), "{rebuilt} of {}", places.len());
 }
 
-/// The members, which stand last in the file, are read only when a shard has moved.
+/// The members, which are the last section of the file, are read only if a shard has moved.
 #[test]
 fn damage_that_shows_when_a_shard_has_moved_makes_a_new_index() {
     let scene = Scene::new();
@@ -137,7 +138,7 @@ fn unfinished_files_of_others_are_left_until_they_are_old() {
 fn a_home_that_cannot_be_written_to_is_no_failure() {
     let scene = classes_of_images(2, 3);
     let file = scene.write("../a file", b"and no directory");
-    // Neither a file nor a missing variable is a home directory; the superuser may write to all others.
+    // Neither a file nor a missing variable is a home directory. The superuser can write to all other directories.
     for home in [Some(&file), None] {
         let temporary = tempfile::tempdir().unwrap();
         for origin in ["built", "loaded"] {
@@ -148,7 +149,7 @@ fn a_home_that_cannot_be_written_to_is_no_failure() {
     }
 }
 
-/// A test in a process of its own that has no home directory, and whose temporary files are in `temporary`.
+/// A test in its own process that has no home directory, and whose temporary files are in `temporary`.
 fn homeless<Test: Fn()>(test: Test, scene: &Scene, temporary: &Path) -> Command {
     let mut child = child(test);
     child.env_remove("FORELOAD_INDEX_DIR").env_remove("XDG_CACHE_HOME").env_remove("HOME");
@@ -170,7 +171,7 @@ fn open_without_a_home() {
     assert_eq!(found.origin == IndexOrigin::Loaded, was_loaded, "{:?}", found.origin);
     let notices = index.notices().take();
     assert!(notices.len() == 1 && notices[0].contains("set index_dir"), "{notices:?}");
-    // A directory that was named must be used.
+    // A directory that the user names must be used.
     let named = std::env::var_os("HOME").unwrap_or_else(|| kept.join("../a file").into());
     fs::write(&named, b"").unwrap();
     let options = IndexOptions { directory: Some(PathBuf::from(named)), ..IndexOptions::default() };
@@ -203,7 +204,7 @@ fn open_beside_others() {
         fs::create_dir(&kept).unwrap();
         fs::set_permissions(&kept, fs::Permissions::from_mode(0o777)).unwrap();
     }
-    // Another directory serves, and what others made is not touched.
+    // Another directory is used instead, and files of other users are not touched.
     let instead = summary(&open().unwrap()).index_path;
     assert!(!instead.starts_with(&kept), "{}", instead.display());
     assert!(fs::read_dir(&kept).unwrap().next().is_none());

@@ -1,4 +1,4 @@
-//! Labels are found wherever they lie, and where there are none they are never taken for 0.
+//! Labels are found wherever they are stored. If there are none, they are never taken for 0.
 
 use crate::common::scene::{Scene, bytes_of, python, samples_are_found_by_extent, summary};
 use crate::together::{folder, shards};
@@ -18,7 +18,7 @@ fn shard(members: &[(&str, &[u8])]) -> Vec<u8> {
     archive.into_inner().unwrap()
 }
 
-/// The members of 30 samples, with labels that follow from the stem.
+/// The members of 30 samples, with labels that are derived from the stem.
 fn members_of_samples() -> Vec<(String, Vec<u8>)> {
     let of = |i: usize| {
         let stem = format!("{:04}", i * 7 % 30);
@@ -29,7 +29,7 @@ fn members_of_samples() -> Vec<(String, Vec<u8>)> {
     (0..30).flat_map(of).collect()
 }
 
-/// Checks that every image has the label of its stem, in the order in which the images stand in the shard.
+/// Checks that every image has the label of its stem, in the order of the images in the shard.
 fn check_labels(scene: &Scene) {
     let index =
         DatasetIndex::open(&scene.root, &IndexOptions { rebuild: true, ..scene.options.clone() }).unwrap();
@@ -62,7 +62,7 @@ fn labels_are_found_wherever_gnu_tar_puts_them() {
     tar(&["--sort=name", "-cf", "data/s.tar", "-C", "jpg", "."]);
     tar(&["--sort=name", "-rf", "data/s.tar", "-C", "cls", "."]);
     check_labels(&scene);
-    // In separate directories the stems differ: no label belongs to an image, and the error shows that.
+    // The stems differ in separate directories, so no label belongs to an image, and the error shows that.
     tar(&["--sort=name", "-cf", "data/s.tar", "cls", "jpg"]);
     let index =
         DatasetIndex::open(&scene.root, &IndexOptions { rebuild: true, ..scene.options.clone() }).unwrap();
@@ -124,7 +124,7 @@ fn shards_of_captions_have_no_labels() {
 #[test]
 fn contents_decide_where_shards_and_directories_lie_side_by_side() {
     let image = |number: u8| shard(&[("1.txt", b"text"), ("1.jpg", &[number]), ("1.cls", b"3")]);
-    // Directories without images are no classes, however deep they are or linked in circles.
+    // Directories without images are not classes, however deep they are or if links form cycles.
     let scene = Scene::new();
     scene.write("s-0.tar", &image(0));
     scene.write("s-1.tar", &image(1));
@@ -137,7 +137,7 @@ fn contents_decide_where_shards_and_directories_lie_side_by_side() {
     let summary_of = summary(&index);
     assert_eq!((summary_of.layout, index.len(), index.label(0)), (Layout::Tar, 2, 3));
     assert_eq!(summary_of.notes.skipped["directories without images beside shards"].count, 1);
-    // Shards without images, and compressed ones, do not count beside classes.
+    // Shards without images, and compressed ones, are ignored if there are class directories.
     let scene = Scene::new();
     scene.write("cat/1.jpg", b"1");
     scene.write("backup.tar", &shard(&[("1.txt", b"text"), ("notes.pdf", b"text")]));
@@ -150,14 +150,14 @@ fn contents_decide_where_shards_and_directories_lie_side_by_side() {
     let skipped = summary(&index).notes.skipped;
     assert_eq!(skipped["shards without images beside class directories"].example, "backup.tar");
     assert_eq!(skipped["compressed tars beside class directories"].example, "backup.tar.gz");
-    // Where both hold images it is unclear which is meant.
+    // If both hold images, it is ambiguous which are meant.
     let scene = Scene::new();
     scene.write("s.tar", &image(0));
     scene.write("cat/deep/1.JPEG", b"1");
     let error = scene.error();
     assert!(error.contains("cat/deep/1.JPEG") && error.contains("1.jpg in s.tar"), "{error}");
     assert!(error.contains("move"), "{error}");
-    // Neither of them holds an image.
+    // Neither the shards nor the directories hold an image.
     let scene = Scene::new();
     scene.write("s.tar", &shard(&[("1.txt", b"text")]));
     scene.write("cat/1.txt", b"text");
@@ -166,14 +166,14 @@ fn contents_decide_where_shards_and_directories_lie_side_by_side() {
         error.contains("no .jpg") && error.contains("cat") && error.contains("without an image"),
         "{error}"
     );
-    // A shard that cannot be read is not taken for one without images.
+    // A shard that cannot be read is not treated as a shard without images.
     let scene = Scene::new();
     scene.write("s.tar", &[b'x'; 2000]);
     scene.write("cat/1.jpg", b"1");
     assert!(scene.error().contains("s.tar: at byte 0: not a tar archive"), "{}", scene.error());
 }
 
-/// Every setting that needs classes is refused by its name, with what to do.
+/// Every setting that needs classes is refused with its name, and with advice.
 #[test]
 fn without_labels_there_are_no_classes() {
     let refused = |index: &DatasetIndex, options: LoaderOptions, setting: &str| {
@@ -197,7 +197,7 @@ fn without_labels_there_are_no_classes() {
         let weights = Some(Weights::Samples(vec![1.0; index.len() as usize]));
         LoaderOptions { weights, ..LoaderOptions::default() }.check(&index).unwrap();
     }
-    // A list may say classes where the dataset has some.
+    // A list may name classes only if the dataset has some.
     let scene = shards(&[None]);
     let list = scene.root.with_file_name("list.txt");
     fs::write(&list, "s-00.tar 0\n").unwrap();

@@ -1,5 +1,5 @@
-//! Ranks that take the samples which their nodes keep: the global batches stay what they are, and no more samples move
-//! than must.
+//! Ranks that take the samples which their nodes store: the global batches do not change, and no more samples move than
+//! necessary.
 
 use foreload::Error;
 use foreload::testing::dataset::Fingerprint;
@@ -11,20 +11,20 @@ use std::sync::Arc;
 
 const DATASET: Fingerprint = Fingerprint([9; 32]);
 
-/// A job of some nodes. A failure prints all of it, so that it can be drawn again.
+/// A job on some nodes. A failure prints all fields, so that the job can be repeated.
 #[derive(Debug, Clone)]
 struct Job {
     seed: u64,
     samples: u64,
     nodes: u32,
     ranks_per_node: u32,
-    /// Whether neighbouring ranks are on one node, or each on the next one.
+    /// Whether neighbouring ranks are on one node; otherwise each is on the next node.
     in_blocks: bool,
     batch_size: u32,
     unit: u32,
     repeats: u32,
     last: LastBatch,
-    /// How much each node keeps, in any unit; last, what none does.
+    /// How much each node stores, in any unit. The last entry is the part that no node stores.
     kept: Vec<u64>,
     even_bytes: bool,
 }
@@ -66,9 +66,9 @@ impl Job {
         if self.in_blocks { rank / self.ranks_per_node } else { rank % self.nodes }
     }
 
-    /// The node that keeps a sample, by chance in proportion to what nodes keep.
+    /// The node that stores a sample: random, in proportion to how much the nodes store.
     fn home(&self, sample: u64) -> Option<usize> {
-        let mut stream = RandomKey::new(b"homes of a test", self.seed, 0, Use::Home).stream(sample);
+        let mut stream = RandomKey::new(b"homes of a test", self.seed, 0, Use::Owner).stream(sample);
         let mut at = stream.below(self.kept.iter().sum::<u64>().max(1));
         let node = self.kept.iter().position(|&kept| {
             let here = at < kept;
@@ -78,7 +78,7 @@ impl Job {
         node.filter(|&node| node < self.nodes as usize)
     }
 
-    /// Each rank makes its own, as it does in a process of its own.
+    /// Each rank makes its own table of owners, as in separate processes.
     fn homes(&self) -> Arc<SampleOwners> {
         let job = self.clone();
         let node_of_rank = (0..self.world()).map(|rank| self.node_of(rank)).collect();
@@ -96,19 +96,20 @@ impl Job {
         Some(self.in_slices(rank)?.by_locality(self.homes()).expect("as many ranks"))
     }
 
-    /// The schedules of all ranks, in slices or by locality; `None` where there would be no batch.
+    /// The schedules of all ranks, in slices or by locality; `None` if there is no batch.
     fn ranks(&self, by_locality: bool) -> Option<Vec<Schedule>> {
         let of_rank = |rank| if by_locality { self.by_locality(rank) } else { self.in_slices(rank) };
         (0..self.world()).map(of_rank).collect()
     }
 
-    /// Whether all places of a global batch count.
+    /// Whether no place of a global batch is padding.
     fn is_complete(&self, step: u64) -> bool {
         let global = u64::from(self.batch_size) * u64::from(self.world());
         (step + 1) * global <= self.samples
     }
 
-    /// How many places of a step come to other nodes than those that keep their samples, and how many must.
+    /// The number of places of a step that go to other nodes than those that store their samples, and the smallest
+    /// possible number.
     fn moved(&self, ranks: &[Schedule], step: u64) -> (usize, usize) {
         let mut held = vec![0; self.nodes as usize];
         let mut moved = 0;
@@ -127,7 +128,7 @@ fn bytes_of(sample: u64) -> u64 {
     1 + sample * 7919 % 1000
 }
 
-/// The places of a global batch, whichever ranks have them. Padding repeats positions, so all of a place is compared.
+/// The places of a global batch, without their ranks. Padding repeats positions, so all fields of a place are compared.
 fn global_batch(ranks: &[Schedule], step: u64) -> Vec<BatchEntry> {
     let mut places: Vec<BatchEntry> = ranks.iter().flat_map(|rank| rank.places(step)).collect();
     places.sort_by_key(|place| (place.position, place.draw.sample, place.draw.occurrence, place.valid));
@@ -140,7 +141,7 @@ proptest! {
     #[test]
     fn global_batches_are_the_same_and_so_are_the_numbers_of_samples(job in jobs()) {
         let (Some(slices), Some(local)) = (job.ranks(false), job.ranks(true)) else { return Ok(()) };
-        // From the last step on: what a rank takes depends on nothing that it did before.
+        // Backwards from the last step: a rank's share does not depend on earlier steps.
         for step in (0..slices[0].steps()).rev() {
             prop_assert_eq!(global_batch(&slices, step), global_batch(&local, step), "step {}", step);
             for (slice, rank) in slices.iter().zip(&local) {
@@ -201,7 +202,7 @@ proptest! {
             let counted = |ranks: &[Schedule]| {
                 let mut places = global_batch(ranks, step);
                 if job.last == LastBatch::Partial {
-                    // How many ranks have a batch of padding depends on the number of ranks.
+                    // The number of ranks whose batch is only padding depends on the number of ranks.
                     places.retain(|place| place.valid);
                 }
                 places
@@ -227,7 +228,8 @@ fn usual(seed: u64) -> Job {
     }
 }
 
-/// The homes of a ring's samples differ, so that some must move with others; but fewer than without.
+/// The samples of a mixing group (ring) have different owners, so some samples must move with the others, but fewer
+/// than without locality.
 #[test]
 fn rings_move_less_than_slices_do() {
     for seed in 0..20 {

@@ -1,4 +1,4 @@
-//! What is known before samples are read: datasets and their indexes, orders of samples, simulated caches.
+//! The parts that work before samples are read: datasets and their indexes, orders of samples, simulated caches.
 
 mod bad_shards;
 mod braces;

@@ -1,4 +1,4 @@
-//! MDS shards: which samples, fields and labels they give, and what hostile ones are.
+//! MDS shards: their samples, fields and labels, also for hostile input.
 
 use crate::common::fuzz;
 use crate::common::jpeg;
@@ -36,7 +36,7 @@ fn sample(number: u64) -> Vec<Vec<u8>> {
     ]
 }
 
-/// Writes shards of so many samples into a directory, and their list.
+/// Writes shards with these numbers of samples into a directory, and the list of the shards.
 fn write(scene: &Scene, directory: &str, shards: &[usize]) {
     let mut first = 0;
     let mut listed = Vec::new();
@@ -99,7 +99,7 @@ fn samples_are_those_of_all_shards_in_order() {
     assert_eq!(kinds, expected);
     let fields = with(&scene, &["image", "ratio", "caption", "about"]).unwrap();
     let of = |sample, member| match fields.member(sample, member) {
-        MemberBytes::Within(range) => bytes_of(&fields, sample)[range].to_vec(),
+        MemberBytes::InExtent(range) => bytes_of(&fields, sample)[range].to_vec(),
         other => panic!("{other:?}"),
     };
     assert_eq!((of(4, 1), of(3, 2)), (b"picture 4".to_vec(), b"{\"n\": 3}".to_vec()));
@@ -154,7 +154,7 @@ fn every_encoding_is_a_column_or_refused() {
     assert!(refused("uint64", &[0xff; 8], Some(8)).contains("int64"));
     assert!(refused("str_int", b"99999999999999999999", None).contains("int64"));
     assert!(refused("str_float", b"many", None).contains("a number"));
-    // Bytes are images where most begin as such: a damaged one is its sample's error.
+    // A column of bytes holds images if most values begin like images; a damaged one is an error of its sample.
     let schema = [("x", "bytes", None)];
     let kind = |values: &[&[u8]]| {
         let samples: Vec<_> = values.iter().map(|value| vec![value.to_vec()]).collect();
@@ -167,7 +167,7 @@ fn every_encoding_is_a_column_or_refused() {
     assert_eq!(kind(&[&jpeg(1), b"text"]), FieldKind::Bytes);
 }
 
-/// Makes one list of those in these directories, as `streaming.base.util.merge_index` does.
+/// Merges the lists in these directories, as `streaming.base.util.merge_index` does.
 fn merge(scene: &Scene, directories: &[&str]) {
     let of = |directory: &&str| {
         let list = fs::read_to_string(scene.root.join(directory).join("index.json")).unwrap();
@@ -195,7 +195,7 @@ fn merged_lists_name_shards_in_directories() {
     assert_eq!(path(4), scene.root.join("b/shard.00001.mds"));
     index.verify().unwrap();
     assert_eq!(summary(&scene.open().unwrap()).origin, IndexOrigin::Loaded);
-    // A link within the directory is followed, one that leads out of it is not.
+    // A link within the directory is followed. A link that leads out of it is not.
     fs::rename(scene.root.join("a"), scene.root.join("c")).unwrap();
     symlink("c", scene.root.join("a")).unwrap();
     assert_eq!(scene.open().unwrap().len(), 5);
@@ -245,7 +245,7 @@ fn lists_that_lead_astray_are_refused() {
     assert!(told.contains("shard.00000.mds.br: is compressed with br:3"), "{told}");
     fs::write(&path, &list.to_string()[..260]).unwrap();
     assert!(scene.error().contains("not a valid list of MDS shards"), "{}", scene.error());
-    // A file of this name that is something else says nothing of the directory.
+    // A file of this name with other content says nothing about the directory.
     fs::write(&path, "{\"chunks\": []}").unwrap();
     assert!(scene.error().contains("index.json lists no shards"), "{}", scene.error());
 }
@@ -323,7 +323,7 @@ fn a_shard_that_changes_is_noticed() {
     let error = DatasetIndex::open(&scene.root, &refuse).err().unwrap().to_string();
     assert!(error.contains("other values in its column \"ratio\""), "{error}");
     assert_eq!(with(&scene, &["image", "ratio"]).unwrap().fingerprint(), first.fingerprint());
-    // One shard more is another dataset.
+    // With one more shard it is another dataset.
     write(&scene, "", &[2, 2, 1]);
     let error = DatasetIndex::open(&scene.root, &refuse).err().unwrap().to_string();
     assert!(error.contains("shard"), "{error}");

@@ -1,5 +1,5 @@
-//! Hidden and temporary names are left out in every layout, splits are distinguished from classes, and messages name
-//! what is refused or left out.
+//! Hidden and temporary names are skipped in every layout, splits are distinguished from classes, and messages name
+//! refused and skipped files.
 
 use crate::common::scene::{Scene, summary};
 use foreload::testing::dataset::{Contents, DatasetIndex, IndexOptions, IndexOrigin};
@@ -7,10 +7,10 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-/// Directories of hidden names and of names that systems use.
+/// Directories with hidden names, and with names that systems use.
 const DIRECTORIES: &[&str] =
     &[".ipynb_checkpoints", ".cache", ".git", "@eaDir", "#recycle", "$RECYCLE.BIN", "lost+found", "__MACOSX"];
-/// Prefixes and suffixes of a shard's name.
+/// Prefixes and suffixes of the names of unfinished shards.
 const UNFINISHED: &[(&str, &str)] = &[
     (".", ""),
     ("", "~"),
@@ -39,13 +39,14 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// All directories below one, and itself.
+/// A directory and all directories below it.
 fn directories(root: &Path) -> Vec<PathBuf> {
     let below = fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_dir());
     std::iter::once(root.to_path_buf()).chain(below.flat_map(|path| directories(&path))).collect()
 }
 
-/// A folder of classes of images, or of files of any kind.
+/// A folder of classes with images, or with files of another extension. @@t 114 Its shards are those that index.json
+/// lists.
 fn folder(ending: &str) -> Scene {
     let scene = Scene::new();
     for path in ["cat/0", "cat/sub/1", "dog/0"] {
@@ -155,7 +156,7 @@ fn hidden_and_system_members_of_tars_are_no_samples() {
     assert_eq!((index.len(), index.classes()), (2, &["cat".to_owned(), "dog".to_owned()][..]));
 }
 
-/// What a root with these files is: its classes and the number of its samples, or a part of the error.
+/// The expected result of opening a root: its classes and the number of its samples, or a part of the error.
 type Told = Result<(&'static [&'static str], u64), &'static str>;
 
 fn told(files: &[&str], split: Option<&str>) -> Result<(Vec<String>, u64), String> {
@@ -295,7 +296,7 @@ fn what_is_left_out_later_of_shards_is_counted_without_reading_them_again() {
             assert_eq!(now.notes.unlabeled, before.unlabeled);
         }
     }
-    // Another file in the place of one is named, and nothing once all are gone.
+    // If another file replaces one of these, it is named. After all are removed, no file is named.
     fs::remove_file(scene.root.join("2.tar.part")).unwrap();
     fs::rename(scene.root.join("1.tar.part"), scene.root.join("0.tar.bak")).unwrap();
     assert_eq!(summary(&scene.open().unwrap()).notes.skipped[UNFINISHED_TEXT].example, "0.tar.bak");

@@ -1,5 +1,5 @@
-//! The order that keeps neighbours near: a permutation of all samples, by which each stretch is read once, as long as
-//! memory has the stretches that were used last.
+//! The order that keeps neighbours near: a permutation of all samples in which each stretch (block of neighbouring
+//! samples) is read once if memory holds the recently used stretches.
 
 use foreload::testing::dataset::{Fingerprint, NeighbourBlocks};
 use foreload::testing::schedule::{LastBatch, Order, RankRanges, Schedule, Selection};
@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 const DATASET: Fingerprint = Fingerprint([5; 32]);
-/// The memory that the order reckons with.
+/// The memory that the order assumes.
 const MEMORY: u64 = 256 << 20;
 
 fn order(
@@ -27,7 +27,8 @@ fn neighbour_blocks(sizes: &[(u64, u64)]) -> Arc<NeighbourBlocks> {
     Arc::new(NeighbourBlocks::simulated(sizes))
 }
 
-/// How often stretches are read by a reader that takes these samples in order and keeps those that it used last.
+/// The number of reads of stretches by a reader that takes these samples in order and keeps the recently used
+/// stretches.
 fn reads(neighbour_blocks: &NeighbourBlocks, samples: impl Iterator<Item = u64>) -> usize {
     let (mut kept, mut bytes, mut reads) = (HashMap::new(), 0, 0);
     for (now, sample) in samples.enumerate() {
@@ -71,7 +72,7 @@ proptest! {
         prop_assert!(seen.into_iter().eq(0..neighbour_blocks.members()));
     }
 
-    /// Memory that forgets what was used longest ago has each stretch as long as it is used.
+    /// A cache that evicts the least recently used stretch holds each stretch while it is in use.
     #[test]
     fn every_stretch_is_read_once(
         sizes in prop::collection::vec((1u64..40, 1u64..(14 << 20)), 1..200),
@@ -101,9 +102,10 @@ fn ranks_read_stretches_of_their_own() {
         let all: HashSet<u64> = each.iter().flatten().copied().collect();
         assert_eq!(all.len(), each.iter().map(Vec::len).sum::<usize>());
         let reads: usize = each.iter().map(|samples| reads(&neighbour_blocks, samples.iter().copied())).sum();
-        // At each end of a part the stretches of eight loads of 12 MiB are read by two.
+        // Two ranks read the stretches of eight read units of 12 MiB at each border between their parts.
         assert!(reads <= 2000 + (ranks as usize - 1) * 8 * 3, "{ranks} ranks: {reads} reads");
-        // A rank that has the parts of two reads as much again at most: memory has not room for both.
+        // A rank that has the parts of two ranks reads at most as much again: memory does not hold the stretches of
+        // both parts.
         let halved = (0..ranks / 2).map(|rank| of_rank(&order, 128, rank, ranks / 2));
         let halved: usize = halved.map(|samples| self::reads(&neighbour_blocks, samples.into_iter())).sum();
         assert!(halved < 2 * reads, "{ranks} ranks: {halved} reads on half of them, {reads} before");
@@ -132,7 +134,7 @@ fn batches_are_mixed_of_many_stretches() {
     for epoch in 0..3 {
         let order = order(&neighbour_blocks, 3, epoch, 1, 64);
         let samples = of_rank(&order, 64, 0, 1);
-        // Where the first and the last loads are dealt out there are fewer.
+        // The first and the last batches have fewer different stretches.
         for batch in samples.chunks(64).skip(20).take(560) {
             let different: HashSet<_> =
                 batch.iter().map(|&sample| neighbour_blocks.with_member(sample)).collect();
@@ -141,7 +143,8 @@ fn batches_are_mixed_of_many_stretches() {
     }
 }
 
-/// The chi-squared test of the positions of some samples over many seeds; 99.99 % of uniform ones have less.
+/// The chi-squared test of the positions of some samples over many seeds; 99.99 % of uniform distributions are below
+/// its limit.
 #[test]
 fn every_sample_may_come_at_any_time() {
     const SEEDS: u64 = 2000;
@@ -163,7 +166,8 @@ fn every_sample_may_come_at_any_time() {
     }
 }
 
-/// Neighbours of a stretch, which come near one another, do not follow one another more often than chance has it.
+/// Neighbours of a stretch are near one another in the order, but one does not follow another more often than by
+/// chance.
 #[test]
 fn neighbours_do_not_follow_one_another() {
     let neighbour_blocks = neighbour_blocks(&[(40, 4 << 20); 400]);
@@ -173,8 +177,8 @@ fn neighbours_do_not_follow_one_another() {
         following += samples.windows(2).filter(|pair| pair[0] + 1 == pair[1]).count();
         all += samples.len();
     }
-    // A place is followed by the next sample of its stretch with a chance of about one in the samples of a turn's
-    // loads.
+    // A sample is followed by the next sample of its stretch with a probability of about one in the number of samples
+    // of a phase's read units.
     let share = following as f64 / all as f64;
     assert!(share < 1.0 / 300.0, "{share}");
 }

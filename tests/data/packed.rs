@@ -1,4 +1,4 @@
-//! Packed shards written by hand, as docs/packed.md has their format: what is listed of them, and of hostile ones.
+//! Packed shards written by hand in the format of docs/packed.md: what is listed of them, also for hostile input.
 
 use crate::common::fuzz;
 use crate::common::scene::{Scene, summary};
@@ -13,7 +13,7 @@ const SIGNATURE: &[u8; 8] = b"\x8AFLSHARD";
 const TRAILER: usize = 64;
 const VERSION: u32 = 2;
 
-/// A sample to write: its class number, and the names and bytes of its members.
+/// A sample to write: its class number, and its members' names and bytes.
 type Written<'a> = (u32, &'a [(&'a str, &'a [u8])]);
 
 /// A shard of samples of one tar shard, the only one of its dataset.
@@ -69,7 +69,7 @@ fn sound() -> Vec<u8> {
     shard(&samples)
 }
 
-/// Where the footer lies, by the trailer.
+/// The byte range of the footer, which the trailer gives.
 fn footer(bytes: &[u8]) -> Option<std::ops::Range<usize>> {
     let trailer = bytes.len().checked_sub(TRAILER)?;
     let number = |at: usize| u64::from_le_bytes(bytes[trailer + at..][..8].try_into().expect("eight bytes"));
@@ -78,7 +78,7 @@ fn footer(bytes: &[u8]) -> Option<std::ops::Range<usize>> {
     (end <= trailer).then_some(start..end)
 }
 
-/// Recomputes the digest of the footer, so that the code behind the check is reached.
+/// Recomputes the digest of the footer, so that damage gets past the check.
 fn mend(bytes: &mut [u8]) {
     let Some(footer) = footer(bytes) else { return };
     let digest = Sha256::digest(&bytes[footer]);
@@ -111,7 +111,7 @@ fn a_dataset_is_listed_as_the_page_says() {
         (Layout::Packed, "cls jpeg.x jpg png txt".to_owned())
     );
     index.verify().unwrap();
-    // The shard of another dataset, or one that was written again, is refused.
+    // A shard of another dataset, or one that was written again, is refused.
     for change in [0, 40, 72] {
         let mut other = bytes.clone();
         other[footer(&bytes).unwrap().start + change] ^= 1;
@@ -177,7 +177,7 @@ fn any_bytes_are_a_packed_shard_or_an_error() {
         if random.below(4) == 0 {
             mutate(&mut bytes, random);
         } else {
-            // Mostly the footer, behind whose digest the rest is.
+            // Damage the footer most of the time, because its digest covers the other tables.
             let place = footer(&seed).expect("a footer");
             let mut own = bytes[place.clone()].to_vec();
             mutate(&mut own, random);

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 const SAMPLES: u64 = 10_000_000;
-/// The bytes of memory that the whole may take.
+/// The most memory of the whole process, in bytes.
 const LIMIT: u64 = 300 << 20;
 
 /// The process's peak resident memory in bytes.
@@ -24,7 +24,7 @@ fn build(target: &Path, layout: Layout, groups: u64) -> DatasetIndex {
     let start = Instant::now();
     let mut builder = IndexBuilder::new(target, layout, Contents::Images).expect("a builder");
     let each = SAMPLES / groups;
-    // The groups come backwards, for groups come in the order in which threads finish them.
+    // The groups are added in reverse, because threads finish groups in any order.
     for group in (0..groups).rev() {
         let rows = match layout {
             Layout::Folder => {

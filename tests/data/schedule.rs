@@ -28,7 +28,7 @@ fn batches(order: &Order, batch: u32, world: u32, last: LastBatch) -> Vec<Vec<Ba
         .collect()
 }
 
-/// The position of a sample that the order draws once.
+/// The position of a sample that is drawn once in the order.
 fn position_of(order: &Order, sample: u64) -> u64 {
     let positions: Vec<u64> = order.positions(sample).collect();
     assert_eq!(positions.len(), 1, "sample {sample} stands at {positions:?}");
@@ -151,12 +151,13 @@ proptest! {
         for world in [2, 4, 8] {
             let mut ranks = batches(&order, global / world, world, last);
             if last == LastBatch::Partial {
-                // Ranks without a sample have one sample of padding.
+                // Ranks without a sample get one sample of padding.
                 ranks.iter_mut().for_each(|batch| batch.retain(|place| place.valid));
             }
             prop_assert_eq!(&one, &ranks, "{} ranks", world);
         }
-        // A whole batch's repeats are as far apart as they can be: on all ranks, where there are as many.
+        // The repeats in a whole batch are as far apart as possible: on all ranks, if there are as many ranks as
+        // repeats.
         if global % repeats == 0 && len >= u64::from(global) {
             let mut first: Vec<u64> = one[0].iter().map(|place| place.draw.sample).collect();
             let distance = (global / repeats) as usize;
@@ -209,8 +210,8 @@ fn the_order_depends_on_dataset_seed_and_epoch() {
     }
 }
 
-/// The order is part of Foreload's promise: an epoch begun with one release goes on with the next. When one of these
-/// changes, `rng::VERSION` must change with it.
+/// Foreload promises this order: an epoch that begins with one release continues with the next. If one of these values
+/// changes, `rng::VERSION` must change, too.
 #[test]
 fn golden_values() {
     let head = |order: &Order| (0..8).map(|p| order.sample(p)).collect::<Vec<_>>();
@@ -270,7 +271,7 @@ fn impossible_schedules_are_refused_by_name() {
 
 #[test]
 fn fewer_samples_than_ranks_still_step_together() {
-    // Samples are parted in units where they are mixed.
+    // If samples are mixed, ranks divide them in units.
     for (len, unit, world, expected) in [
         (3, 1, 5, vec![vec![0], vec![1], vec![2], vec![-1], vec![-2]]),
         (1, 1, 3, vec![vec![0], vec![-1], vec![-1]]),
@@ -300,8 +301,8 @@ fn deviation(counts: &[u64]) -> f64 {
     (chi - df) / (2.0 * df).sqrt()
 }
 
-/// The first length is just above the table's limit, where the network's halves are smallest and its structure would
-/// show most.
+/// The first length is just above the table's limit, where the halves of the Feistel network are smallest and its
+/// structure would show most.
 const LENS: [u64; 3] = [65_537, 66_049 + 1, 100_003];
 
 #[test]

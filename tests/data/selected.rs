@@ -19,7 +19,7 @@ fn classes(classes: &[&str]) -> Select {
     Select { classes: Some(classes.iter().map(class).collect()), ..Select::default() }
 }
 
-/// A selection by a list with this text, which is kept beside the dataset.
+/// A selection by a list with this text. The list is stored next to the dataset.
 fn list(scene: &Scene, text: &str) -> Select {
     let path = scene.root.with_file_name("list.txt");
     std::fs::write(&path, text).unwrap();

@@ -109,7 +109,7 @@ fn a_large_weighted_epoch_inverts_and_ranks_share_it() {
 
 #[test]
 fn samples_drawn_once_more_are_chosen_evenly() {
-    // Where strata are as small as these, half of the samples are left out of each epoch.
+    // With strata as small as these, half of the samples are left out of each epoch.
     let (epochs, sizes) = (20_000, [2u32, 3, 5, 7, 10, 16]);
     let samples: u32 = sizes.iter().sum();
     let weights: Vec<(u32, f64)> = sizes.iter().map(|&size| (size, f64::from(size))).collect();
@@ -128,14 +128,14 @@ fn samples_drawn_once_more_are_chosen_evenly() {
         // The share is a half, reduced to 21 draws of 43; five standard deviations of a coin are .018.
         assert!((share - 21.0 / 43.0).abs() < 0.018, "sample {sample} in {share} of the epochs");
     }
-    // Neighbours are independent: of sixteen, two are drawn together in about a quarter of the epochs.
+    // Neighbours are independent: two of sixteen samples are drawn together in about a quarter of the epochs.
     let share = f64::from(together) / epochs as f64;
     assert!((0.18..0.29).contains(&share), "{share}");
 }
 
 #[test]
 fn the_draws_of_a_seed_never_change() {
-    // Checkpoints of older versions rely on this.
+    // Checkpoints of older versions rely on this order.
     let selection = Arc::new(strata(12, &[(3, 1.0), (9, 2.0)]).with_draws(16));
     let order = order(&selection, 42, 1);
     let drawn: Vec<(u64, u32)> = (0..16)

@@ -51,7 +51,7 @@ fn error_of(members: &[(&str, &[u8])]) -> String {
     error
 }
 
-/// Checks that a shard made by a real program yields the members in the order in which they were given to it.
+/// Checks that a shard made by a real program has the members in the order in which the program got them.
 fn check_made_by_tar(format: &str, names: &[String]) {
     let scene = Scene::new();
     let source = scene.root.parent().unwrap().join("source");
@@ -257,7 +257,7 @@ fn shards_are_taken_by_name_and_may_stand_alone() {
     assert_eq!(one.path(FileId(0)), scene.root.join("s-9.tar"));
 }
 
-/// Nobody waits for what somebody might write to it.
+/// Opening must not wait for a writer of the pipe.
 #[test]
 fn a_pipe_is_no_shard() {
     let scene = Scene::new();
@@ -279,7 +279,7 @@ fn a_sample_is_found_by_its_extent() {
         let members: Vec<_> = images.iter().map(|(name, data)| (name.as_str(), data.as_slice())).collect();
         scene.write(format!("{s}.tar"), &shard(&members));
     }
-    // A shard without a sample lies between others.
+    // A shard without samples comes between others.
     scene.write("2b.tar", &shard(&[("1.txt", b"no image")]));
     let index = scene.open().unwrap();
     assert_eq!(index.len(), 60);
@@ -336,7 +336,7 @@ fn two_members_of_one_kind_are_refused() {
         ("a/1.json", b"{}", "a/1.json", b"not JSON"),
     ];
     for (one, first, other, second) in pairs {
-        // The two members lie side by side, or have others between them.
+        // The two members are adjacent, or have others between them.
         for between in [&[][..], &[("2.jpg", &b"2"[..]), ("2.cls", b"0")]] {
             let members = [&[("a/1.txt", &b"x"[..]), (one, first)], between, &[(other, second)]].concat();
             let [start, end] = [1536, 2560 + 1024 * between.len()];
@@ -352,7 +352,7 @@ fn two_members_of_one_kind_are_refused() {
     }
 }
 
-/// When a sample has two images it is not known which is meant, and an index that needs one of them reports that.
+/// If a sample has two images, it is ambiguous which is meant, and an index that needs one of them reports that.
 #[test]
 fn two_images_of_a_sample_are_known() {
     let scene = Scene::new();
@@ -400,7 +400,7 @@ fn archives_put_together_by_cat_are_refused_and_zeros_are_not() {
     let (mark, place) = (first.len() - 1024, first.len());
     assert!(error.contains("s-7.tar") && error.contains(&format!("at byte {place}")), "{error}");
     assert!(error.contains(&format!("end-of-archive mark at byte {mark}")), "{error}");
-    // One byte that is not zero, anywhere behind the first block of zeros, is an error.
+    // One byte that is not zero, anywhere after the first block of zeros, is an error.
     for place in [mark + 512, mark + 1023, mark + 5000, mark + 9999] {
         let mut bytes = first.clone();
         bytes.resize(mark + 10_000, 0);
@@ -454,8 +454,8 @@ fn the_fingerprint_of_a_copy_is_the_same() {
     assert_ne!(base, build("s.tar", &[("1.jpg", b"aa"), ("1.cls", b"1")]));
 }
 
-/// Orders, caches and states of earlier versions depend on these fingerprints, which stay what they were when only
-/// adjacent members were grouped.
+/// Orders, caches and states of earlier versions depend on these fingerprints. They are the same as when only adjacent
+/// members were grouped.
 #[test]
 fn the_fingerprints_of_ordinary_shards_stay() {
     let scene = Scene::new();

@@ -20,14 +20,14 @@ fn near(value: f64, expected: f64, share: f64) -> bool {
 
 struct Published {
     scenario: &'static str,
-    /// The figure recomputed from the model's own definition.
+    /// The figure, recomputed from the definition of the model.
     recomputed: f64,
     lower_bound: f64,
     naive: f64,
     staging_pool: f64,
     /// The tolerance of our figures for the policies `naive` and `staging pool`.
     tolerance: f64,
-    /// The most that `frequency` may take, in lower bounds.
+    /// The most time that policy `frequency` may take, in multiples of the lower bound.
     frequency: f64,
 }
 

@@ -1,4 +1,4 @@
-//! How often caches hit, against figures known from theory and simulated by others, and how often a node uses a sample.
+//! Hit rates of caches against figures from theory and other simulators, and how often a node uses a sample.
 
 use foreload::testing::dataset::Fingerprint;
 use foreload::testing::simulate::access::{AccessSchedule, Sizes};
@@ -67,7 +67,7 @@ fn private_caches_hit_by_the_known_future() {
         (16, 1, 1.0 / 16.0, 0.030, 0.062, 0.304),
         (16, 1, 1.0 / 8.0, 0.096, 0.124, 0.435),
         (16, 1, 1.0 / 4.0, 0.221, 0.251, 0.584),
-        // A node that repeats samples uses as few of them in an epoch as one of as many nodes.
+        // A node that repeats samples R times uses as few of them in an epoch as one of R nodes.
         (1, 4, 1.0 / 4.0, 0.137, 0.248, 0.563),
         (2, 4, 1.0 / 4.0, 0.137, 0.248, 0.563),
     ] {
@@ -84,7 +84,7 @@ fn private_caches_hit_by_the_known_future() {
             println!("{case}: {} {hits:.4} for {expected}", outcome.policy.name());
             assert!((hits - expected).abs() < 0.01, "{case}: {} {hits}", outcome.policy.name());
         }
-        // Whole groups leave together, which costs a little of the optimum.
+        // Whole groups are evicted together, which is slightly worse than the optimum.
         let planned = hits(&outcomes[3], 7..60);
         println!("{case}: planned {planned:.4}");
         assert!(planned > 0.85 * belady && planned < belady + 0.01, "{case}: {planned}");
@@ -117,7 +117,7 @@ fn repeats_are_fetched_once_a_step_and_used_each_time() {
         let [bound, naive] = &simulation.run(&[Policy::LowerBound, Policy::Naive]).unwrap()[..] else {
             panic!()
         };
-        // As many nodes as repeats fetch a sample, if there are as many.
+        // R nodes fetch a sample that is repeated R times, if there are as many nodes.
         let fetched = 2_304 / repeats * nodes.min(repeats);
         assert_eq!(naive.slow_bytes, u64::from(4 * fetched) * 1_000, "{nodes} nodes, {repeats} repeats");
         let once = Simulation::new(Scenario { repeats: 1, ..simulation.scenario().clone() }).unwrap();
@@ -130,7 +130,7 @@ fn repeats_are_fetched_once_a_step_and_used_each_time() {
             }
         }
     }
-    // Each of two nodes reads a sample when it is first shown, and never again.
+    // Each of two nodes reads a sample when it first uses it, and never again.
     let asked = Scenario { repeats: 2, batch_size: 24, ..scenario(2, 2_304, 0.6, 12, "network = \"1GB/s\"") };
     let simulation = Simulation::new(asked).unwrap();
     let outcome = simulation.run(&[Policy::Foreload]).unwrap().remove(0);

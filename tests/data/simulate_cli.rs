@@ -92,7 +92,7 @@ fn a_scenario_may_be_a_file() {
         json(&foreload(&["simulate", "--scenario", path, "--policies", "frequency,foreload", "--json"]));
     assert_eq!(report["scenario"], "mine");
     let policies = report["policies"].as_array().unwrap();
-    // Without a network caches are private.
+    // Without a network, caches are private to their nodes.
     assert!(policies.iter().all(|policy| policy["hits"] == policy["local_hits"]), "{report}");
     let seconds = |number: usize| policies[number]["seconds"].as_f64().unwrap();
     assert!(seconds(1) <= seconds(0), "{report}");
@@ -151,11 +151,11 @@ fn plan_counts_a_request_for_each_compressed_block() {
     let requests = |plan: &Value| plan["first"]["slow_requests"].as_u64().unwrap();
     let first = |more: &[&str]| requests(&report(more)["plan"]);
     assert_eq!(first(&["--cache-size", "1GB", "--cache-fill", "use"]), 2);
-    // All blocks have room unpacked, in each process.
+    // Memory has room for all decompressed blocks, in each process.
     assert_eq!(first(&["--cache-size", "0", "--nodes", "3"]), 6);
     let on_many = ["--cache-size", "0", "--nodes", "50"];
     assert_eq!(first(&on_many), 20);
-    // In an order that keeps neighbours near, ranks read blocks of their own, but where their parts meet.
+    // In an order that keeps neighbours near, each rank reads its own blocks, except where two ranks' parts meet.
     let on_three = ["--cache-size", "0", "--nodes", "3"];
     let asked = report(&[&on_three[..], &["--shuffle=blocks"]].concat());
     assert_eq!(requests(&asked["plan"]), 2 + 2 * 2);
@@ -213,7 +213,7 @@ fn plan_says_what_a_cache_buys() {
         assert!(table.contains(words), "{words} is missing: {table}");
     }
 
-    // Where decoding is the limit, packing halves it; elsewhere nothing of that is said.
+    // If decoding is the limit, packing halves the time; otherwise the report does not suggest it.
     assert_eq!(report["ways"], serde_json::json!([]));
     let mut slow: Value = serde_json::from_str(RATES).unwrap();
     slow["decode_bandwidth"] = 10e6.into();
@@ -240,7 +240,7 @@ fn plan_says_what_a_cache_buys() {
     let peers = ["--nodes", "4", "--network", "40Mb/s", "--more-nodes", "2", "--batch-size", "5"];
     let report = json(&plan(&[&peers[..], &["--json"]].concat()));
     assert_eq!(report["network"], 5e6);
-    // A node gets three quarters of its 100 MB from others, at 5 MB/s.
+    // A node gets three quarters of its 100 MB from other nodes, at 5 MB/s.
     let later = &report["plan"]["later"];
     assert_eq!((&later["limit"], &later["slow_bytes"]), (&"network".into(), &0.into()));
     assert!((later["stages"]["network"].as_f64().unwrap() - 15.0).abs() < 0.1, "{later}");

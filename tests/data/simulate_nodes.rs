@@ -1,5 +1,4 @@
-//! Caches that nodes read from each other: what leaves the slow tier, what goes over the network, and how long it
-//! takes.
+//! Caches that nodes read from each other: the bytes from the slow tier, the bytes over the network, and the time.
 
 use foreload::testing::simulate::{Bytes, Policy, PolicyOutcome, Scenario, Simulation};
 
@@ -71,7 +70,7 @@ fn with_homes_each_byte_leaves_the_slow_tier_once() {
         }
         assert!(first_user.slow_bytes.abs_diff(owner.slow_bytes) < dataset / 100, "{nodes} nodes");
         assert!(private.slow_bytes > owner.slow_bytes + dataset / 5, "{nodes} nodes");
-        // A node finds one in so many samples at home, and by locality nearly all.
+        // With N nodes, a node stores 1/N of its samples itself, and by locality nearly all.
         let share = 1.0 / f64::from(nodes);
         assert!(
             (owner.epochs[2].network.mean as f64 * f64::from(nodes) / dataset as f64 - 1.0 + share).abs()
@@ -84,7 +83,7 @@ fn with_homes_each_byte_leaves_the_slow_tier_once() {
             local.epochs[0].network.mean < owner.epochs[0].network.mean / 3,
             "what is at home is not given away"
         );
-        // Both move what must be moved; no node much more than the others.
+        // Only the necessary samples are moved, and no node moves much more than the others.
         assert!(owner.network.max < owner.network.mean * 11 / 10, "{nodes} nodes: {:?}", owner.network);
     }
 }
@@ -107,7 +106,7 @@ fn what_all_nodes_cannot_hold_is_read_each_epoch() {
 
 #[test]
 fn uneven_nodes_keep_what_they_have_room_for() {
-    // One node has no cache, and one has ten times the others'.
+    // One node has no cache, and one has ten times as much as the others.
     let groups =
         "[[group]]\nnodes = 1\ncapacity = [0, 0]\n[[group]]\nnodes = 1\ncapacity = [\"1MB\", \"9MB\"]\n";
     let uneven = scenario(6, 0.05, 4, groups);
@@ -125,8 +124,8 @@ fn uneven_nodes_keep_what_they_have_room_for() {
 
 #[test]
 fn private_caches_that_hold_the_dataset_take_as_many_epochs_as_nodes_to_fill() {
-    // 64 nodes with room for everything read (63/64)^e of the dataset in epoch e, for they meet a sample once in 64
-    // epochs.
+    // 64 nodes that can store everything read (63/64)^e of the dataset in epoch e, because each uses a sample once in
+    // 64 epochs.
     let asked = Scenario { batch_size: 5, ..scenario(64, 1.6, 50, "") };
     let [private, owner] = run(asked, [Policy::NextUse, Policy::Owner]);
     let dataset = 1000.0 * (SAMPLES - SAMPLES % 320) as f64;
@@ -167,7 +166,7 @@ fn a_network_that_is_too_slow_holds_everybody_up() {
         run(scenario, [Policy::Owner, Policy::OwnerLocality])
     };
     let [owner, local] = slow(10e6);
-    // Three quarters of 5 MB a node at 10 MB/s, and a step waits for the node that gets most.
+    // A node gets three quarters of its 5 MB at 10 MB/s, and a step waits for the node that gets most.
     let seconds = owner.epochs[2].seconds;
     assert!((1.0..1.15).contains(&(seconds / 0.375)), "{seconds}");
     assert!(local.epochs[2].seconds < 0.3 * seconds, "{}", local.epochs[2].seconds);

@@ -1,5 +1,5 @@
-//! Tables whose images lie in any order, several samples with one image among them, and whose columns differ from shard
-//! to shard, as the index file keeps them.
+//! Tables whose images are in any order, in which several samples share an image, and whose columns differ from shard
+//! to shard, as the index file stores them.
 
 use foreload::testing::dataset::build::{
     GroupRows, IndexBuilder, IndexFacts, IndexGroup, SampleRow, ShardRows,
@@ -37,7 +37,7 @@ fn samples_are_found_by_their_extents_in_any_order() {
     let index = index(vec![rows(&extents), rows(&sorted)]);
     for sample in 0..index.len() {
         let extent = index.extent(sample);
-        // Samples with one image are found as one of them, which has the same bytes.
+        // For samples that share an image, one of them is found, which has the same bytes.
         let found = index.sample_of(extent).expect("a sample");
         assert_eq!(index.extent(found), extent);
     }
@@ -59,7 +59,7 @@ fn columns_of_several_shards_are_one_or_refused() {
     let shard = |columns| ShardRows { columns, ..rows(&[(0, 1), (1, 1)]) };
     let text = column("mixed", TableCells::Texts(vec![Some("a".into()), Some("b".into())]));
     let index = index(vec![
-        shard(vec![column("mixed", TableCells::Truths(vec![None, Some(true)])), whole(5)]),
+        shard(vec![column("mixed", TableCells::Bools(vec![None, Some(true)])), whole(5)]),
         shard(vec![text]),
         shard(vec![whole(6)]),
     ]);

@@ -1,8 +1,8 @@
-//! Tables of Parquet and Arrow hold what the libraries read that wrote them, and damaged ones give an error or values
-//! within bounds, never a panic.
+//! Tables of Parquet and Arrow give the same values as the libraries that wrote them. Damaged tables give an error or
+//! values within bounds, never a panic.
 //!
-//! `tests/fixtures/tables.py` writes the tables and what is in them; `FORELOAD_TABLES=DIR` reads the many that it
-//! writes into a directory, too.
+//! `tests/fixtures/tables.py` writes the tables and their expected values. With `FORELOAD_TABLES=DIR`, the tests also
+//! read the many tables that this script writes into DIR.
 
 use crate::common::fuzz;
 use crate::fuzz::mutate;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The tables of a directory: the bytes of each file, and what it must hold.
+/// The tables of a directory: the bytes of each file, and its expected content.
 fn files(directory: &Path) -> Vec<(String, Vec<u8>, Value)> {
     let values = fs::read(directory.join("values.json")).expect("what the script wrote");
     let values: Value = serde_json::from_slice(&values).expect("JSON");
@@ -45,7 +45,7 @@ fn bytes_of(table: &ShardTable, bytes: &[u8], extent: CellExtent) -> Vec<u8> {
     }
 }
 
-/// The cells of a column as the script has them; none where they are refused.
+/// The cells of a column in the format of the script; `None` if the column is refused.
 fn cells(table: &ShardTable, column: &TableColumn, bytes: &[u8]) -> Option<Vec<Value>> {
     let text = |bytes: &[u8]| std::str::from_utf8(bytes).expect("a text").into();
     let crc = |bytes: &[u8]| {
@@ -61,7 +61,7 @@ fn cells(table: &ShardTable, column: &TableColumn, bytes: &[u8]) -> Option<Vec<V
             each(cells, |&extent| text(&bytes_of(table, bytes, extent)))
         }
         TableCells::Extents(cells) => each(cells, |&extent| crc(&bytes_of(table, bytes, extent))),
-        TableCells::Truths(cells) => each(cells, |&truth| truth.into()),
+        TableCells::Bools(cells) => each(cells, |&truth| truth.into()),
         TableCells::Integers(cells) => each(cells, |&number| number.into()),
         TableCells::Floats(cells) => each(cells, |&number| (number.to_bits() as i64).into()),
         TableCells::IntegerLists(_, cells) => each(cells, |list| list.to_vec().into()),
@@ -76,7 +76,7 @@ fn cells(table: &ShardTable, column: &TableColumn, bytes: &[u8]) -> Option<Vec<V
     }
 }
 
-/// The number of columns that were compared, of those that a file may refuse, too.
+/// The number of columns that were compared, and the number of these that may also be refused.
 fn compare(name: &str, bytes: &[u8], expected: &Value) -> (usize, usize) {
     let table = parse(name, bytes).unwrap_or_else(|error| panic!("{name}: {error}"));
     let columns = expected["table"].as_object().expect("columns by name");
@@ -145,8 +145,8 @@ fn columns_have_the_kinds_that_datasets_says() {
     }
 }
 
-/// Every extent of a table lies in the shard or in a block of it, unless it has no bytes, which are read nowhere; and
-/// every column has a cell for each sample.
+/// Checks that every extent of a table is in the shard or in a block of it (extents without bytes may be anywhere), and
+/// that every column has a cell for each sample.
 fn check_bounds(table: &ShardTable, bytes: &[u8]) {
     let size = bytes.len() as u64;
     for TableColumn { cells, name, .. } in &table.columns {
@@ -164,7 +164,7 @@ fn check_bounds(table: &ShardTable, bytes: &[u8]) {
                 }
                 cells.len()
             }
-            TableCells::Truths(cells) => cells.len(),
+            TableCells::Bools(cells) => cells.len(),
             TableCells::Integers(cells) => cells.len(),
             TableCells::Floats(cells) => cells.len(),
             TableCells::IntegerLists(_, cells) => cells.len(),
@@ -176,8 +176,7 @@ fn check_bounds(table: &ShardTable, bytes: &[u8]) {
     }
 }
 
-/// Pages with a checksum that are read are those that were written: a bit that is another gives an error or changes
-/// nothing.
+/// Pages that have a checksum are verified: a flipped bit gives an error or changes nothing.
 #[test]
 fn a_wrong_bit_of_a_page_is_noticed() {
     let files = files(&fixtures());
@@ -192,8 +191,7 @@ fn a_wrong_bit_of_a_page_is_noticed() {
             damaged[at] ^= 1 << (at % 8);
             match parse(name, &damaged) {
                 Ok(table) => {
-                    // Statistics and the bytes of refused columns are not read; an encoding can become one that is
-                    // not known.
+                    // Statistics and the bytes of refused columns are not read; an encoding can become an unknown one.
                     for (found, sound) in table.columns.iter().zip(&sound.columns) {
                         let is_refused = matches!(found.cells, TableCells::Refused(_));
                         assert!(is_refused || found == sound, "{name}: byte {at} changes {found:?}");
@@ -212,7 +210,7 @@ fn a_wrong_bit_of_a_page_is_noticed() {
 }
 
 /// No checksum covers the schema. With one wrong bit in it, a column that has nulls claims to have none, and its
-/// definition levels would be read as a value; with another one, its name is another.
+/// definition levels would be read as a value. With another wrong bit, its name differs.
 #[test]
 fn a_wrong_bit_of_the_schema_is_noticed_by_statistics() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/parquet/checksums/files");
@@ -228,8 +226,8 @@ fn a_wrong_bit_of_the_schema_is_noticed_by_statistics() {
     let (required, name) = ((at + 1, 0), (at + 4, 0xAB));
     assert!(refusal(&[required]).contains("contradict its schema"), "{}", refusal(&[required]));
     assert!(refusal(&[name]).contains("not UTF-8"), "{}", refusal(&[name]));
-    // The number of the field before a list with the numbers of values on levels 0 and 1, one and three: as another
-    // field they are not known, as in files of writers without such statistics.
+    // The id of the field before the list that counts the values on levels 0 and 1 (one and three). With another id the
+    // counts are unknown, as in files of writers without such statistics.
     let counts = bytes.windows(3).position(|window| window == [0x26, 2, 6]).expect("the histogram");
     let unknown = (counts - 1, bytes[counts - 1] + 0x10);
     let both = refusal(&[required, unknown]);

@@ -1,5 +1,5 @@
-//! Tars of tars, as ImageNet's training images come: images are where the inner archives say, and labels are the places
-//! of the tars' names; what is damaged or hostile is an error, or within bounds.
+//! Tars of tars, the format of ImageNet's training images. Images are located by the inner archives, and labels are the
+//! ranks of the tars' names in sorted order. Damaged or hostile input gives an error, or results within bounds.
 
 use crate::common::fuzz;
 use crate::common::scene::{Scene, bytes_of, python, samples_are_found_by_extent, summary};
@@ -17,7 +17,7 @@ fn tar(members: Members<'_>) -> Vec<u8> {
         let mut header = tar::Header::new_ustar();
         header.set_size(data.len() as u64);
         header.set_mode(0o644);
-        // The crate refuses names with `..`, which others write.
+        // The crate refuses names with `..`, which other programs write.
         header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
         header.set_cksum();
         tar.append(&header, *data).unwrap();
@@ -58,7 +58,7 @@ fn labels_are_the_places_of_the_tars_names() {
     assert_eq!(samples(&index), expected.map(|(image, label)| (image.to_vec(), label)));
     assert_eq!(index.classes(), ["n01", "n02"]);
     samples_are_found_by_extent(&index);
-    // The same by the directory that it lies in, and by braces.
+    // The same by the directory that holds the tar, and by braces.
     assert_eq!(samples(&scene.open().unwrap()), samples(&index));
     let listed = scene.root.join("ILSVRC{2012,2012..2012}_img_train.tar");
     assert!(DatasetIndex::open(&listed, &scene.options).is_err(), "no such shard");
@@ -125,7 +125,7 @@ for tar in outer:
 fn what_is_no_tar_of_tars_is_refused() {
     let images = tar(&[("a.jpg", b"a")]);
     let mut long = images.clone();
-    // The only member of the inner tar says that it is longer than the tar.
+    // The only member of the inner tar claims to be longer than the tar.
     long[124..136].copy_from_slice(b"00000007777\0");
     mend_checksums(&mut long);
     let thrice = tar(&[("b.tar", &images)]);
@@ -189,7 +189,7 @@ fn any_bytes_are_a_tar_of_tars_or_an_error() {
     let mut rounds = 0;
     let (mut read, mut refused) = (0, 0);
     fuzz("tar of tars", |random| {
-        // Each round has many, so that there are a thousand at least.
+        // Each round has 60 cases, so that there are at least a thousand in all.
         for _ in 0..60 {
             let mut bytes = seed.clone();
             mutate(&mut bytes, random);

@@ -1,4 +1,4 @@
-//! Several datasets as one: every sample is as in its own dataset, labels are unified or refused.
+//! Several datasets as one: every sample is the same as in its own dataset, and labels are unified or refused.
 
 use crate::common::scene::{Scene, bytes_of, samples_are_found_by_extent};
 use foreload::testing::dataset::{DatasetIndex, FileId, IndexOptions};
@@ -95,7 +95,7 @@ fn shards_and_single_files_lie_side_by_side() {
         assert!(!whole.is_sharded());
         let stamped = whole.files().filter(|&file| whole.shard_stamp(file).is_some()).count();
         assert_eq!(stamped, 2);
-        // The shards' numbers are those of the directories' names.
+        // The class numbers of the shards count the names of the directories.
         assert_eq!(whole.classes(), ["a", "b", "c"]);
         let mut all = labels(&whole);
         all.sort_unstable();
@@ -127,7 +127,7 @@ fn numbers_stay_and_what_does_not_go_together_is_refused() {
     let index = open_all(&[&numbers, &shards(&[Some(3)])]).unwrap();
     assert_eq!((labels(&index), index.num_classes()), (vec![0, 7, 3], 8));
     assert!(index.classes().is_empty());
-    // Number 7 is none of three names, and numbers do not say which of two lists of names they count.
+    // Class number 7 is not one of three names; and with two lists of names, class numbers are ambiguous.
     let three = folder(&["a/1.jpg", "b/1.jpg", "c/1.jpg"]);
     for scenes in [[&three, &numbers], [&numbers, &three]] {
         let error = refusal(&scenes);

@@ -1,7 +1,7 @@
 """Compare the stub of `foreload._core` with the module, by `mypy.stubtest`.
 
-Usage: `target/debug/python/bin/python tests/environment/check_stub.py`. The stub consists of several files, of which
-only one is a module at run time; the classes of the others are looked up in that one.
+Usage: `target/debug/python/bin/python tests/environment/check_stub.py`. The stub consists of several files. Only one of
+them is a module at run time, so the classes of the others are looked up in that module.
 """
 
 from __future__ import annotations

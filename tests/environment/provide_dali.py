@@ -1,7 +1,8 @@
 """Provide the tests with a real DALI.
 
-Usage: `.venv/bin/python tests/environment/provide_dali.py`. DALI comes from PyPI (200 MB) into the environment that
-`make compare` measures it in, below `.envs`; a `.pth` line lets this environment find it there, its own packages first.
+Usage: `.venv/bin/python tests/environment/provide_dali.py`. DALI comes from PyPI (200 MB). It is installed into the
+environment below `.envs` in which `make compare` measures it; a `.pth` line lets this environment find it there, after
+its own packages.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ PTH = Path(sysconfig.get_paths()["purelib"]) / "foreload-test-dali.pth"
 
 
 def main() -> int:
-    """Return 0 when DALI can be imported here."""
+    """Return 0 if DALI can be imported here."""
     if subprocess.run([sys.executable, "-c", "import nvidia.dali"], capture_output=True).returncode == 0:
         return 0
     try:

@@ -1,11 +1,11 @@
 """Provide the tests with the frameworks that `examples/` are written for.
 
-Usage: `.venv/bin/python tests/environment/provide_frameworks.py`. They come from PyPI (3 GB, nearly all of them torch's
-CUDA packages) into an environment below `.envs` in which the tests run the examples, so that this one stays small.
-The clients of Kafka and EPICS (0.2 GB) have one without torch. Ray (0.7 GB) has one of its own, which shares torch, and
-belongs to the long tests. Slurm (13 MB) comes from Debian where this runs as root; elsewhere the tests that need it say
-so. DALI, which `make test-dali` fetches, Hugging Face's `datasets` and this environment's pytest are found among the
-frameworks through a `.pth` line.
+Usage: `.venv/bin/python tests/environment/provide_frameworks.py`. The frameworks come from PyPI (3 GB, nearly all of
+them torch's CUDA packages). They are installed into an environment below `.envs` in which the tests run the examples,
+so that this environment stays small. The clients of Kafka and EPICS (0.2 GB) have an environment without torch. Ray
+(0.7 GB) has an environment that shares torch, and is only for the long tests. Slurm (13 MB) comes from Debian if this
+runs as root; otherwise the tests that need Slurm say so. DALI, which `make test-dali` fetches, Hugging Face's
+`datasets` and this environment's pytest are found from the frameworks' environment through a `.pth` line.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PROOF = (
 
 
 def main() -> int:
-    """Return 0 when all frameworks can be imported there."""
+    """Return 0 if all frameworks can be imported in their environments."""
     try:
         python = environments.ensure("frameworks")
         environments.ensure("dali")
@@ -46,7 +46,7 @@ def main() -> int:
         environments.ensure_libraries(SLURM)
     except environments.Unavailable as reason:
         print(f"no Slurm: {reason}", file=sys.stderr)
-    # Packages in the environment itself come first.
+    # The environment's own packages come first.
     folders = [environments.site_packages(name) for name in ("dali", "datasets")]
     others = *folders, sysconfig.get_paths()["purelib"]
     pth = environments.site_packages("frameworks") / "foreload-test.pth"

@@ -1,9 +1,9 @@
 """Provide the tests with the Python module that was compiled with them.
 
-Usage: `.venv/bin/python tests/environment/provide_module.py target/debug`, after `cargo test --no-run`. It makes an
-environment of its own, `target/debug/python`: the packages of the environment that runs this, the files of
-`python/foreload` as they are now, the module, and the command `foreload`. The optimised module that `make setup` leaves
-in `.venv` stays as it is.
+Usage: `.venv/bin/python tests/environment/provide_module.py target/debug`, after `cargo test --no-run`. It makes the
+environment `target/debug/python` with the packages of the environment that runs this script, the current files of
+`python/foreload`, the module, and the command `foreload`. The optimised module that `make setup` puts into `.venv` is
+not changed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ def main() -> None:
     packages = Path(sysconfig.get_path("purelib", vars={"base": str(home)}))
     modules = home / "module"
     link_package(modules / SOURCES.name, built / "deps" / "libforeload.so")
-    # The first line comes before any other Foreload; the second reads the `.pth` files there too.
+    # The first line puts this Foreload before any other. The second line makes Python read the `.pth` files of that
+    # folder, too.
     others = sysconfig.get_path("purelib")
     (packages / "foreload-tests.pth").write_text(f"{modules}\nimport site; site.addsitedir({others!r})\n")
     command = home / "bin" / "foreload"

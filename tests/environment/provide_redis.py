@@ -1,8 +1,8 @@
 """Provide the tests of streams with a Redis server.
 
-Usage: `.venv/bin/python tests/environment/provide_redis.py`. It comes from Debian (2 MB) where this runs as root;
-elsewhere the command that installs it is printed, and the tests that need it are skipped and say so. With
-`FORELOAD_REQUIRE_REDIS=1` that is an error.
+Usage: `.venv/bin/python tests/environment/provide_redis.py`. The server comes from Debian (2 MB) if this runs as root.
+Otherwise this script prints the command that installs it, and the tests that need it are skipped and say so. With
+`FORELOAD_REQUIRE_REDIS=1`, a missing server is an error.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from harness import environments
 
 
 def main() -> int:
-    """Return 0 when there is a server, or when none is required."""
+    """Return 0 if there is a server, or if none is required."""
     if shutil.which("redis-server"):
         return 0
     try:

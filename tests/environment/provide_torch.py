@@ -8,7 +8,7 @@ Usage: `.venv/bin/python tests/environment/provide_torch.py FOLDER`. In order:
    FOLDER without being installed, so that root is not needed and no other package comes along;
 4. PyPI's, which may bring gigabytes of CUDA libraries: only with FORELOAD_REQUIRE_TORCH=1.
 
-Each is kept only if `torch.from_dlpack` works on a NumPy array here.
+Each of these is kept only if `torch.from_dlpack` works on a NumPy array here.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from pathlib import Path
 PROOF = "import numpy, torch; assert torch.from_dlpack(numpy.arange(3)).sum().item() == 3; print(torch.__version__)"
 PTH = Path(sysconfig.get_paths()["purelib"]) / "foreload-test-torch.pth"
 
-# A torch built for NumPy 1 warns about NumPy 2 when it first meets an array, although DLPack needs none of it. Meeting
-# one here, in silence, keeps the warning out of tests that take warnings for errors.
+# A torch built for NumPy 1 warns about NumPy 2 when it first gets an array, although DLPack does not use NumPy. Passing
+# one here, with warnings off, keeps the warning out of tests that treat warnings as errors.
 QUIET = """
 
 def _meet_numpy():
@@ -40,11 +40,11 @@ _meet_numpy()
 
 
 class Unavailable(Exception):
-    """The error that a way to get a torch failed, and why."""
+    """The error that one way to get a torch failed, with the reason."""
 
 
 def main() -> int:
-    """Try each way in turn; return 0 when one worked."""
+    """Try each way in turn; return 0 if one worked."""
     folder = Path(sys.argv[1]).resolve()
     ways = (
         ("already here", lambda: None),
@@ -69,7 +69,7 @@ def main() -> int:
 
 
 def run(*command: object, check: bool = True, **options: object) -> subprocess.CompletedProcess[str]:
-    """Run a command without stdin and keep what it says."""
+    """Run a command without stdin and capture its output."""
     words = [str(word) for word in command]
     return subprocess.run(
         words, check=check, text=True, capture_output=True, stdin=subprocess.DEVNULL, **options
@@ -77,7 +77,7 @@ def run(*command: object, check: bool = True, **options: object) -> subprocess.C
 
 
 def describe(reason: Exception) -> str:
-    """Return one line on a failure, with what the failed command said."""
+    """Return one line about a failure, with the last line of the failed command's output."""
     said = last_line(getattr(reason, "stderr", None) or "")
     return f"{reason}: {said}" if said else str(reason)
 
@@ -104,7 +104,7 @@ def unpack_distribution(folder: Path) -> None:
     packages, root = folder / "packages", folder / "root"
     packages.mkdir(parents=True)
     options = apt_options(folder)
-    # Fetch the libraries that the machine lacks; of the Python packages only torch itself.
+    # Fetch the libraries that the machine lacks, and of the Python packages only torch.
     wanted = run(
         "apt-get", *options, "install", "-y", "--no-install-recommends", "--print-uris", "python3-torch"
     )
@@ -121,7 +121,7 @@ def unpack_distribution(folder: Path) -> None:
     )
     for package in packages.glob("*.deb"):
         run("dpkg", "-x", package, root)
-    # This folder has only what was unpacked here, and none of the machine's own packages.
+    # This folder has only the packages that were unpacked here, and none of the machine's own.
     modules = root / "usr/lib/python3/dist-packages"
     for unused in (packages, modules / "torch/test", root / "usr/share"):
         shutil.rmtree(unused, ignore_errors=True)
@@ -137,7 +137,7 @@ def unpack_distribution(folder: Path) -> None:
 
 
 def apt_options(folder: Path) -> list[str]:
-    """Return options of apt for a python3-torch for this Python, with package lists of our own if need be."""
+    """Return options of apt that find a python3-torch for this Python, with our own package lists if necessary."""
     own = ["-o", "Debug::NoLocking=1"]
     if not (shown := torch_depends(own)):
         lists, cache = folder / "apt/lists/partial", folder / "apt/cache/archives/partial"
@@ -153,14 +153,14 @@ def apt_options(folder: Path) -> list[str]:
 
 
 def torch_depends(options: list[str]) -> str:
-    """Return what python3-torch depends on; empty when apt does not know it."""
+    """Return the dependencies of python3-torch; empty if apt does not find the package."""
     shown = run("apt-cache", *options, "show", "--no-all-versions", "python3-torch", check=False).stdout
     depends = re.search(r"^Depends: (.*)$", shown, re.MULTILINE)
     return depends[1] if depends else ""
 
 
 def install_from_pypi() -> None:
-    """Install PyPI's torch into this environment, if the tests may not go without one."""
+    """Install PyPI's torch into this environment, if the tests require torch."""
     if os.environ.get("FORELOAD_REQUIRE_TORCH") != "1":
         raise Unavailable("gigabytes, which only FORELOAD_REQUIRE_TORCH=1 fetches")
     run(sys.executable, "-m", "pip", "install", "-q", "torch>=2.4")

@@ -1,11 +1,11 @@
-"""Runs all tests of Rust, also after one has failed, and prints the twenty that took longest.
+"""Runs all Rust tests, even after one has failed, and prints the twenty slowest.
 
-Usage: `.venv/bin/python tests/environment/rust_tests.py`. Cargo runs one program of tests after another, and the large
-ones wait for threads, files and servers much of their time. Here three run at a time, with more threads each than there
-are cores; what a program prints is shown when it has ended.
+Usage: `.venv/bin/python tests/environment/rust_tests.py`. Cargo runs one test program after another, and the large ones
+wait for threads, files and servers much of their time. This script runs three programs at a time, each with more
+threads than there are cores. It prints a program's output when the program has ended.
 
-`make test-all`, CI and `make thorough` set `FORELOAD_ALL=1`. Without it the tests of GPUs and those of `LONG` are left
-out, so that `make test` takes minutes.
+`make test-all`, CI and `make thorough` set `FORELOAD_ALL=1`. Without it the tests of GPUs and the tests in `LONG` are
+skipped, so that `make test` takes only minutes.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ CARGO = ["cargo", "test", "--locked"]
 AT_A_TIME = 3
 ALL = os.environ.get("FORELOAD_ALL") == "1"
 LONGEST = "gpu"
-"""The program that takes longest: its tests have the stand-in of the driver in turn. It comes first, and before others
-where they compete."""
+"""The slowest program: its tests take turns with the stand-in of the driver. It starts first, and with a higher
+priority than the others.
+"""
 LONG = {
     "data": (
         "dataset::large_directories_are_complete",
@@ -58,13 +59,13 @@ LONG = {
         "tier_list::one_rank_of_several_keeps_in_memory_what_it_uses_soonest",
     ),
 }
-"""Tests that take three seconds of a core and more, by the program that they are in."""
+"""Tests that take three seconds or more on one core, by their program."""
 TIMED = re.compile(r"^test (\S+) .* <([0-9.]+)s>$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Program:
-    """A program of tests: its cargo target, where it is, and the directory of its package, where cargo runs it."""
+    """A test program: its cargo target, its path, and the directory of its package, in which cargo runs it."""
 
     target: str
     path: Path
@@ -72,12 +73,12 @@ class Program:
 
     @property
     def name(self) -> str:
-        """Return what the program is called when it is told about."""
+        """Return the program's name for messages."""
         return f"{self.package.name}: {self.target}"
 
 
 def programs() -> list[Program]:
-    """Compile all programs of tests, or see that they are compiled; return them, the longest and largest first."""
+    """Compile all test programs if necessary; return them, the slowest and largest first."""
     command = [
         *CARGO,
         "--no-run",
@@ -97,15 +98,15 @@ def programs() -> list[Program]:
 
 
 def left_out(program: Program) -> list[str]:
-    """Return the arguments for libtest that leave out the tests of `LONG`."""
+    """Return the arguments for libtest that skip the tests of `LONG`."""
     return [word for test in LONG.get(program.target, ()) for word in ("--skip", test)]
 
 
 def run(program: Program) -> tuple[Program, bool, str, float]:
-    """Run a program; return it, whether all its tests passed, what it printed, and the seconds that it took.
+    """Run a program; return it, whether all its tests passed, its output, and the seconds that it took.
 
-    libtest tells the time of a test only where unstable options are allowed. The compiler must not see that variable,
-    or it would compile again what asks for it.
+    libtest reports the time of a test only if unstable options are allowed. The compiler must not see that variable, or
+    it would recompile crates that depend on it.
     """
     began = time.monotonic()
     first = [] if program.target == LONGEST else ["nice", "-n", "5"]
@@ -131,7 +132,7 @@ def run(program: Program) -> tuple[Program, bool, str, float]:
 
 
 def main() -> int:
-    """Return 0 when all tests have passed."""
+    """Return 0 if all tests have passed."""
     failed, took = [], []
     chosen = [program for program in programs() if ALL or program.target != LONGEST]
     with ThreadPoolExecutor(AT_A_TIME) as at_once:

@@ -1,7 +1,7 @@
-"""Runs the parts of `make thorough` one after another, and ends with a table of what ran, how long, and what failed.
+"""Runs the parts of `make thorough` one after another, and prints a table of the parts with their time and result.
 
-A part that has passed on this commit, with the same `FORELOAD_*` variables, is not run again: results are kept in
-`target/thorough`, by commit, as long as the working tree has no changes. A part that fails stops no other.
+A part that has passed on this commit, with the same `FORELOAD_*` variables, is not run again: results are stored in
+`target/thorough` by commit, if the working tree has no changes. A part that fails does not stop the others.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ PARTS = {
 """The targets of the Makefile, in the order in which they run."""
 
 COUNTED = re.compile(r"(\d+) (passed|failed|skipped|ignored|errors?)\b")
-"""What libtest and pytest print at the end of a program or run."""
+"""The counts that libtest and pytest print at the end of a program or run."""
 SUMMARY = re.compile(r"^test result: |^=+ .* in [0-9.]+s")
 
 
 def output_of(command: list[str]) -> str:
-    """Return what a command prints."""
+    """Return the output of a command."""
     return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def commit() -> str | None:
-    """Return the commit that is checked out, or None where the working tree has changes."""
+    """Return the commit that is checked out, or None if the working tree has changes."""
     return None if output_of(["git", "status", "--porcelain"]) else output_of(["git", "rev-parse", "HEAD"])
 
 
 def variables() -> dict[str, str]:
-    """Return what of the environment decides what tests do."""
+    """Return the environment variables that affect the tests."""
     return {name: value for name, value in sorted(os.environ.items()) if name.startswith("FORELOAD_")}
 
 
 def counts(lines: list[str]) -> str:
-    """Return the sums of what all summaries among these lines count."""
+    """Return the sums of the counts in all summaries among these lines."""
     sums: dict[str, int] = {}
     for line in filter(SUMMARY.match, lines):
         for number, what in COUNTED.findall(line):
@@ -60,7 +60,7 @@ def counts(lines: list[str]) -> str:
 
 
 def run(part: str, log: Path) -> dict:
-    """Run a part; print and keep its output; return its result."""
+    """Run a part; print and store its output; return its result."""
     began, lines = time.monotonic(), []
     command = ["make", "--no-print-directory", part]
     with (
@@ -92,7 +92,7 @@ def table(results: dict[str, dict]) -> str:
 
 
 def main() -> None:
-    """Run the parts that are named, or all, but for those that have passed on this commit."""
+    """Run the given parts, or all, except those that have passed on this commit."""
     wanted = sys.argv[1:] or list(PARTS)
     if unknown := [part for part in wanted if part not in PARTS]:
         sys.exit(f"PART={unknown[0]} is no part; the parts are {', '.join(PARTS)}")

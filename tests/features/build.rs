@@ -1,3 +1,3 @@
-//! Nothing: Cargo.toml explains why this package has build dependencies.
+//! Empty: Cargo.toml explains why this package has build dependencies.
 
 fn main() {}

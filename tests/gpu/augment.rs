@@ -1,5 +1,5 @@
-//! The augmentation kernel through the driver's functions: planes and the table are copied out of slots, one launch
-//! makes a batch, and its bytes are those of the CPU.
+//! The augmentation kernel, called through the driver: planes and the table are copied from slots, one launch makes a
+//! batch, and its bytes are those of the CPU.
 
 use crate::stand_in;
 use foreload::testing::augment::cuda::{ImageParams, Kernels, Launcher};
@@ -20,7 +20,7 @@ fn jpeg(width: u16, height: u16) -> Vec<u8> {
     bytes
 }
 
-/// Images whose planes hold what their views need.
+/// Images with the planes that their views need.
 fn images(output: &Output) -> Vec<(Planes, View)> {
     let size = [output.height, output.width];
     let asked = format!(
@@ -41,7 +41,7 @@ fn images(output: &Output) -> Vec<(Planes, View)> {
     sizes.iter().map(decode).collect()
 }
 
-/// Does what the lanes of a pipeline do with a batch; `skip` leaves out the copy of that image's planes.
+/// Makes a batch as the lanes of a pipeline do; `skip` omits the copy of that image's planes.
 fn batch(images: &[(Planes, View)], output: &Output, skip: Option<usize>) -> foreload::Result<Vec<u8>> {
     let device = GpuDevice::open(0)?;
     let slots = SlotPool::new(8 << 20)?;
@@ -74,7 +74,7 @@ fn batch(images: &[(Planes, View)], output: &Output, skip: Option<usize>) -> for
     let mut staging = PinnedBuffer::new(&device, table.bytes())?;
     staging.copy_from_slice(&entries.iter().flat_map(|entry| entry.as_bytes()).copied().collect::<Vec<_>>());
     flight.copy_to_device(table.whole(), &staging.into_slice()?)?;
-    // SAFETY: all buffers live until the stream is done, and nobody else uses them.
+    // SAFETY: all buffers live until the stream has completed, and no other code uses them.
     unsafe { launcher.launch(&stream, table.ptr(), entries.len(), results.ptr()) }?;
     flight.submit()?;
     let host = stream.copy_to_host(PinnedBuffer::new(&device, results.bytes())?, results.whole())?;
@@ -112,7 +112,7 @@ fn planes_that_never_came_are_noticed() {
     let mut cuda = stand_in::cuda();
     let output = output(Fidelity::Fast, DType::F32, MemoryFormat::Nchw);
     let images = images(&output);
-    // This read is ordered and in bounds, but nobody wrote what it reads.
+    // This read is ordered and in bounds, but the memory was never written.
     batch(&images, &output, Some(2)).unwrap();
     let violations = cuda.violations();
     assert!(violations[0].contains("foreload_augment_fast"), "{violations:#?}");

@@ -1,5 +1,5 @@
-//! CUDA graphs that other code of the process captures, as torch does by default: work of a loader never becomes part
-//! of them and never spoils them.
+//! CUDA graphs that other code of the process captures, as torch does by default. A loader's work must never become
+//! part of such a graph or invalidate it.
 
 use crate::common::{Dataset, child, thorough};
 use crate::pipeline::{options, pipeline};
@@ -13,11 +13,11 @@ use std::thread::JoinHandle;
 const GLOBAL: u32 = 0;
 const THREAD_LOCAL: u32 = 1;
 
-/// The driver's answers to a call that a capture forbids, and to the end of a capture that was spoiled.
+/// The error codes of a call that a capture forbids, and of ending a capture that was invalidated.
 const UNSUPPORTED: u32 = 900;
 const INVALIDATED: u32 = 901;
 
-/// A capture in a thread of its own, in the mode that forbids the most.
+/// A capture in its own thread, in the strictest mode.
 struct Capture {
     end: Sender<()>,
     thread: JoinHandle<u32>,
@@ -41,7 +41,7 @@ impl Capture {
         Self { end, thread }
     }
 
-    /// Ends the capture; returns the driver's answer.
+    /// Ends the capture; returns the driver's status.
     fn end(self) -> u32 {
         self.end.send(()).unwrap();
         self.thread.join().unwrap()
@@ -110,7 +110,7 @@ fn loads_beside_a_capture() {
     let dataset = Dataset::folder(40);
     let asked = LoaderOptions { batch_size: 2, image_size: (8, 8), ..options() };
     let (mut batches, epochs) = (0, if thorough() { 167 } else { 20 });
-    // Starts, ends of epochs, a dropped epoch and ends of loaders all happen beside the capture.
+    // Starts, ends of epochs, a dropped epoch and ends of loaders all happen during the capture.
     for _ in 0..3 {
         let capture = Capture::begin(&cuda);
         let pipeline = pipeline(&dataset, &asked, AllowedBackends::All);

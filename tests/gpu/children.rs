@@ -1,5 +1,5 @@
-//! Programs that end badly, each in a process of its own: with errors, with leaks, after a fork, or with calls that
-//! fail at the end.
+//! Programs that end badly, each in its own process: with errors, with leaks, after a fork, or with calls that fail at
+//! the end.
 
 use crate::common::{Dataset, await_no_threads, child};
 use crate::pipeline::{epoch, options, pipeline};
@@ -9,7 +9,7 @@ use foreload::testing::config::AllowedBackends;
 use foreload::testing::gpu::{GpuDevice, InFlight, MemoryPool, Stream};
 use std::process::{Command, Output};
 
-/// Runs one of the ignored tests below in its process, and returns its output.
+/// Runs one of the ignored tests below in a child process, and returns its output.
 fn run(child: &mut Command) -> (Output, String) {
     let output = child.output().unwrap();
     let texts = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
@@ -76,12 +76,12 @@ fn forks_on_purpose() {
     let nvjpeg = stand_in::nvjpeg(&cuda);
     epoch(&pipeline(&Dataset::folder(8), &options(), AllowedBackends::All), 0);
     await_no_threads();
-    // SAFETY: the child only asks and leaves; nobody else holds a lock that it needs.
+    // SAFETY: the child only checks and exits; no other thread holds a lock that the child needs.
     let child = unsafe { libc::fork() };
     if child == 0 {
         println!("child: {}", stream.synchronize().unwrap_err());
         assert!(GpuDevice::open(0).is_err());
-        // What the parent made is dropped without a call of the driver, which would make the stand-in abort.
+        // Dropping the parent's objects must not call the driver, which would make the stand-in abort.
         drop((stream, device));
         // SAFETY: ends the child at once, without the parent's exit handlers.
         unsafe { libc::_exit(0) };
@@ -112,7 +112,7 @@ fn ends_that_fail() {
         "cuMemFreeAsync",
         "cuMemPoolDestroy",
         "cuDevicePrimaryCtxRelease_v2",
-        // This call comes last: an address that stays registered cannot be registered again.
+        // This call must be the last one: an address that stays registered cannot be registered again.
         "cuMemHostUnregister",
     ];
     for call in ends {

@@ -1,8 +1,8 @@
 """Fixtures of the tests on a GPU.
 
 `FORELOAD_REQUIRE_GPU=1` turns every skip into a failure. `FORELOAD_REQUIRE_GPU=stand-in` demands a device too, but
-allows skips of tests that need torch or CuPy, which cannot work with the stand-in libraries. Only then is there
-`test_refusals.py`, since no real driver refuses what a test asks it to.
+allows skips of tests that need torch or CuPy, which cannot work with the stand-in libraries. `test_refusals.py` runs
+only with the stand-ins, because no real driver fails on request.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ REQUIRED = os.environ.get("FORELOAD_REQUIRE_GPU", "")
 
 
 def _has_dali() -> bool:
-    """Whether to test with DALI. It is no part of the kit, so only `FORELOAD_REQUIRE_DALI=1` demands it."""
+    """Whether to test with DALI, which is not part of the kit: only `FORELOAD_REQUIRE_DALI=1` demands it."""
     if os.environ.get("FORELOAD_REQUIRE_DALI") == "1":
         return True
     try:
@@ -61,7 +61,7 @@ def _devices() -> int | str:
 
 
 def pytest_report_header() -> list[str]:
-    """Return a line for all the tests that are skipped for the same reason."""
+    """Return a line that says why all tests are skipped, if they are."""
     found = _devices()
     lines = [f"GPU: {found}" if isinstance(found, int) else f"skipped: {found}"]
     if "test_refusals.py" in collect_ignore:
@@ -99,7 +99,7 @@ def _need(name: str) -> ModuleType:
 def torch(gpu: int) -> ModuleType:
     """Torch, if it can use the device."""
     module = _need("torch")
-    # When torch's CUDA cannot use the driver it warns, which is a reason to skip, not an error of the test.
+    # If torch's CUDA cannot use the driver, torch warns. That is a reason to skip, not an error of the test.
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         available = module.cuda.is_available()
@@ -117,7 +117,7 @@ def cupy(gpu: int) -> ModuleType:
 
 @pytest.fixture(scope="session")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """60 baseline JPEGs in three classes, shared by tests, none of which changes them."""
+    """60 baseline JPEGs in three classes, shared by tests that do not change them."""
     return images.make(tmp_path_factory.mktemp("dataset"))
 
 
@@ -135,7 +135,7 @@ def own_dataset(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def backend(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Force one decoding backend for the loaders made from here on: hardware, cuda or cpu."""
+    """Force one decoding backend (hardware, cuda or cpu) for loaders that are made after the call."""
     return lambda name: monkeypatch.setenv("FORELOAD_GPU_BACKEND", name)
 
 

@@ -1,4 +1,4 @@
-//! How often single threads of this program allocate.
+//! Counts the allocations of single threads of this program.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -10,7 +10,7 @@ struct Counting;
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// The counts by thread id; its lower bits are enough to tell the threads of one test apart.
+/// The counts by the lower bits of the thread id, which are enough to distinguish the threads of one test.
 static ALLOCATIONS: [AtomicU64; 1 << 16] = [const { AtomicU64::new(0) }; 1 << 16];
 
 thread_local! {
@@ -18,7 +18,7 @@ thread_local! {
 }
 
 fn count() {
-    // A thread that is ending has no such storage any more.
+    // A thread that is ending has no thread-local storage any more.
     let _ = THREAD.try_with(|thread| {
         if thread.get() == 0 {
             // SAFETY: no arguments, always succeeds.

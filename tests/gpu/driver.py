@@ -69,7 +69,9 @@ def has_jpeg_engine(ordinal: int = 0) -> bool:
 
 @cache
 def primary_context(ordinal: int) -> int:
-    """Return the handle of the device's primary context, which is kept until the process ends: streams live in it."""
+    """Return the handle of the device's primary context. It is kept until the process ends, because streams depend on
+    it. @@t 105 Batches without owners may still refer to the stream.
+    """
     device, handle = ctypes.c_int(), ctypes.c_void_p()
     call("cuDeviceGet", ctypes.byref(device), ctypes.c_int(ordinal))
     call("cuDevicePrimaryCtxRetain", ctypes.byref(handle), device)
@@ -109,7 +111,7 @@ def _destroy(handle: ctypes.c_void_p, ordinal: int) -> None:
 
 
 class Pinned:
-    """Page-locked host memory, the only kind an asynchronous copy may use."""
+    """Page-locked host memory, which asynchronous copies require."""
 
     def __init__(self, size: int) -> None:
         self._pointer = ctypes.c_void_p()
@@ -118,7 +120,7 @@ class Pinned:
         self.bytes = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(self.address))
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Free the memory."""
         self.bytes = np.empty(0, np.uint8)
         call("cuMemFreeHost", self._pointer)
 
@@ -164,7 +166,8 @@ def to_host(tensor: object) -> np.ndarray:
         with capsule.consumed(tensor.__dlpack__(stream=handle, max_version=(1, 0))) as described:
             host = Pinned(described.bytes)
             copy_to_host(host.address, described.address, described.bytes, handle)
-            # The deleter runs here, while the copy may still be queued: the buffer must wait for it.
+            # The deleter runs here, while the copy may still be queued, so the buffer must stay valid until the copy is
+            # done.
         synchronize(handle)
         array = as_numpy(host.bytes.copy(), described)
         host.close()

@@ -1,10 +1,10 @@
-//! Each call of the driver fails in turn: an error names it, nothing is leaked, and nothing is wrong.
+//! Each call of the driver fails in turn: an error names it, nothing leaks, and no batch is wrong.
 
 use crate::stand_in;
 use crate::work::everything;
 use foreload::Error;
 
-/// The functions that `everything` calls, except those that free things, whose failures cannot be handled.
+/// The functions that `everything` calls, except those that free resources, whose failures cannot be handled.
 const CALLS: &[&str] = &[
     "cuDeviceGetCount",
     "cuDeviceGet",
@@ -43,7 +43,7 @@ fn every_call_may_fail() {
         everything(&bytes).unwrap();
         let times = cuda.calls(call) - before;
         assert!(times > 0, "{call} is never called");
-        // Without its context nothing can be freed, so these calls fail only before anything is allocated.
+        // Without its context nothing can be freed. So these calls fail only before anything is allocated.
         let times = if call.starts_with("cuCtx") { 1 } else { times };
         let mut failures = 0;
         for nth in 1..=times {

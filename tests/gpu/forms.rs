@@ -1,5 +1,5 @@
-//! Indexed images on a GPU, and packed ones beside them: kernels of our own decode both, and their batches are the
-//! CPU's, bit for bit, whatever else there is.
+//! Indexed images on a GPU, alone and mixed with packed ones. Foreload's own kernels decode both, and their batches are
+//! the CPU's bit for bit, whatever the other samples and settings are.
 
 use crate::common::{Dataset, jpeg, wait_for, with_cache};
 use crate::packed::own;
@@ -16,7 +16,7 @@ use foreload::testing::decode::forms::{ConvertedFormat, FormatConverter};
 use foreload::testing::pipeline::Pipeline;
 use foreload::testing::tier::{CacheStats, FormChoice};
 
-/// A dataset whose samples are in turn indexed, packed and JPEGs as they are, or all indexed.
+/// A dataset whose samples are all indexed, or in turn indexed, packed and plain JPEGs.
 fn dataset(samples: usize, is_mixed: bool) -> Dataset {
     let dataset = Dataset::folder(samples);
     for sample in 0..samples {
@@ -51,17 +51,18 @@ fn batches_of_indexed_images_are_those_of_the_cpu() {
     }
 }
 
-/// Of an indexed image nvJPEG gets the JPEG, from which it makes what it makes of the file alone.
+/// For an indexed image, nvJPEG gets the JPEG inside, and makes of it what it makes of the original file.
 #[test]
 fn who_decodes_goes_by_the_setting() {
     let cuda = stand_in::cuda();
     let _nvjpeg = stand_in::nvjpeg(&cuda);
     let (mixed, plain) = (dataset(24, true), Dataset::folder(24));
-    // Samples are in the same order, though datasets of other bytes are shuffled otherwise.
+    // Without shuffling, so that samples are in the same order: datasets with other bytes are shuffled in another
+    // order.
     let in_order = LoaderOptions { shuffle: Some(Shuffling::Off), train: Some(false), ..options() };
     let (cpu, _) = epoch(&mixed.pipeline(&on_cpu(&in_order)), 0);
     for (decoder, [indexed, packed, nvjpeg, by_cpu]) in [
-        // Where the decoder of files is fixed, an index changes nothing.
+        // If the decoder of files is fixed, an index changes nothing.
         (GpuDecoder::Auto, [0, 8, 16, 0]),
         (GpuDecoder::Own, [8, 8, 0, 8]),
         (GpuDecoder::NvJpeg, [0, 0, 16, 8]),
@@ -89,8 +90,8 @@ fn who_decodes_goes_by_the_setting() {
     }
 }
 
-/// A cache that another job has filled may hold packed copies, of which nvJPEG gets the files where nobody else may
-/// decode them.
+/// A cache that another job has filled may hold packed copies. Where only nvJPEG may decode, it gets files restored
+/// from these copies.
 #[test]
 fn nvjpeg_alone_decodes_packed_copies_of_another_job() {
     let cuda = stand_in::cuda();
@@ -103,9 +104,9 @@ fn nvjpeg_alone_decodes_packed_copies_of_another_job() {
     epoch(&filling, 0);
     let cache = filling.cache().expect("a cache");
     cache.flush();
-    // With an epoch it looks anew for what is to be converted.
+    // At the start of an epoch the loader looks again for samples to convert.
     epoch(&filling, 1);
-    // A few files are so small that they stay as they are.
+    // A few files are so small that they are not converted.
     let is_over =
         |stats: &CacheStats| stats.all().converted_samples + stats.all().unconvertible_samples >= 200;
     let converted = wait_for("all are packed", || cache.stats(), is_over).all().converted_samples;
@@ -128,7 +129,7 @@ fn damaged_indexed_images_are_what_they_are_on_the_cpu() {
     let dataset = dataset(24, false);
     for sample in [3, 11, 20] {
         let mut bytes = std::fs::read(dataset.path(sample)).unwrap();
-        // A marker amid the coded data: rows from there on lack theirs.
+        // A marker in the middle of the coded data: the rows after it have no data.
         let middle = bytes.len() * 3 / 5;
         bytes[middle..middle + 2].copy_from_slice(&[0xFF, 0xD9]);
         std::fs::write(dataset.path(sample), bytes).unwrap();
@@ -148,7 +149,7 @@ fn damaged_indexed_images_are_what_they_are_on_the_cpu() {
     assert!(again > 0, "the kernel has found damage");
 }
 
-/// The pieces are so small that a lane waits for its own tables while the engine decodes other images.
+/// The sub-batches are so small that a lane waits for its own tables while the engine decodes other images.
 #[test]
 fn little_memory_changes_no_byte() {
     let cuda = stand_in::cuda();

@@ -1,4 +1,6 @@
-"""Small datasets of every kind of file that matters for the choice of a backend; sample i is the i-th path in order."""
+"""Small datasets with every kind of file that affects the choice of a backend. Sample i is the i-th path in sorted
+order.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,13 @@ import numpy as np
 from PIL import Image
 
 BASELINE = {"s444": 0, "s422": 1, "s420": 2}
-"""Baseline JPEGs by chroma subsampling, for which the hardware engine is made."""
+"""Baseline JPEGs by chroma subsampling. The hardware engine is made for these."""
 OTHERS = ("gray", "progressive", "restart", "cmyk", "png", "rgb", "tiny")
 KINDS = (*BASELINE, *OTHERS)
 HOST_ONLY = ("cmyk", "png")
-"""Files that nvJPEG does not decode to planes of Y, Cb and Cr: these go to the CPU's decoders."""
+"""Files that nvJPEG does not decode to planes of Y, Cb and Cr. The CPU decodes these."""
 ANY_BACKEND = ("rgb", "tiny")
-"""Planes of red, green and blue, and images smaller than a block: the library may take or refuse them."""
+"""Planes of red, green and blue, and images smaller than a block: the library may accept or reject them."""
 
 
 def photograph(rng: np.random.Generator, low: int = 60, high: int = 160) -> Image.Image:
@@ -30,13 +32,13 @@ def photograph(rng: np.random.Generator, low: int = 60, high: int = 160) -> Imag
 
 
 def mask(rng: np.random.Generator, size: tuple[int, int]) -> bytes:
-    """Return a PNG of class numbers in blocks, of this width and height."""
+    """Return a PNG of this width and height with class numbers in blocks."""
     blocks = rng.integers(0, 21, (20, 20), dtype=np.uint8)
     return encode(Image.fromarray(np.kron(blocks, np.ones((9, 9), np.uint8))).crop((0, 0, *size)), "png")
 
 
 def write_shard(path: Path, samples: Iterable[dict[str, bytes]]) -> None:
-    """Write a tar shard of samples, each the bytes of its members by their keys."""
+    """Write a tar shard of samples. Each sample maps its keys to the bytes of its members."""
     with tarfile.open(path, "w") as tar:
         for number, members in enumerate(samples):
             for key, data in members.items():

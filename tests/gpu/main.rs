@@ -1,4 +1,4 @@
-//! What runs on a GPU, tested against stand-ins for NVIDIA's libraries: no GPU is needed, and none is used.
+//! The GPU code, tested with stand-ins for NVIDIA's libraries: no GPU is needed, and none is used.
 
 mod augment;
 mod capture;

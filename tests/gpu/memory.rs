@@ -1,4 +1,4 @@
-//! Device memory with a cap, page-locked memory, and everything that frees them.
+//! Device memory with a cap, page-locked memory, and all ways to free them.
 
 use crate::stand_in;
 use foreload::testing::gpu::{GpuDevice, InFlight, MemoryPool, PinnedBuffer, Registration, Stream};
@@ -107,7 +107,7 @@ fn only_the_arena_of_a_registration_can_be_pinned() {
     assert!(registration.pin(foreign.try_take(10).unwrap()).is_err());
     assert!(registration.pin(vec![0u8; 100]).is_err());
     let own = registration.pin(slots.try_take(10).unwrap()).unwrap();
-    // The arena stays mapped and registered until the last slice is gone.
+    // The arena stays mapped and registered until its last slice is dropped.
     drop((registration, slots));
     assert_eq!((own[0], cuda.calls("cuMemHostUnregister")), (0, before));
     drop(own);
@@ -127,7 +127,7 @@ fn what_cannot_be_registered_is_an_error_with_a_name() {
     assert!(twice.contains("CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED"), "{twice}");
 }
 
-/// Everything that lives on a device, dropped in many orders.
+/// Drops all kinds of device objects in many orders.
 #[test]
 fn any_order_of_dropping_is_safe() {
     for seed in 0..24u64 {
@@ -162,14 +162,14 @@ fn any_order_of_dropping_is_safe() {
     }
 }
 
-/// The driver registers no memory twice, and memory that it could not release stays registered: the next arena must lie
-/// elsewhere.
+/// The driver registers no memory twice. Memory that it could not release stays registered, so the next arena must have
+/// another address.
 #[test]
 fn memory_that_the_driver_keeps_is_not_mapped_anew() {
     let output = crate::common::child(keeps_memory).output().unwrap();
     let said =
         format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    // Memory that is kept is a leak for the stand-in.
+    // The stand-in reports memory that is kept as a leak.
     assert!(said.contains("keeps_memory ... ok") && said.contains("LEAK: 4 page-locked ranges"), "{said}");
 }
 
@@ -184,6 +184,6 @@ fn keeps_memory() {
         drop(registration);
     }
     assert_eq!(cuda.leaks()[0], "4 page-locked ranges");
-    // It is never given back, which other tests would count.
+    // The lease of the stand-in is never returned: other tests would see this leak.
     std::mem::forget(cuda);
 }

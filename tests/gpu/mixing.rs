@@ -1,4 +1,4 @@
-//! Images that are mixed on a GPU: one more launch for each view, with the CPU's bits.
+//! MixUp and CutMix on a GPU: one more launch per view, with the CPU's bits.
 
 use crate::common::Dataset;
 use crate::pipeline::{on_cpu, pipeline};
@@ -26,7 +26,7 @@ fn mixed(transforms: &str, mix: &str) -> LoaderOptions {
     LoaderOptions { mix: Some(Mixing::from_json(mix).unwrap()), ..asked(transforms) }
 }
 
-/// All that a batch holds: the tensor of each view, labels as they are handed over, ids, mask.
+/// All data of a batch: the tensor of each view, labels as they are handed over, ids, mask.
 fn tensors(pipeline: &Pipeline, batch: &Batch) -> Vec<Vec<u8>> {
     let Some(FieldValue::Tensor(labels)) = pipeline.config().field(batch, "label") else { panic!() };
     let views = (0..batch.num_images()).map(|number| batch.images_of(number));
@@ -54,7 +54,7 @@ fn mixed_images_are_the_cpus() {
         for (memory_format, on_error, last, repeats) in [
             (MemoryFormat::Nchw, OnError::Zero, LastBatch::Partial, 1),
             (MemoryFormat::Nhwc, OnError::Skip, LastBatch::Pad, 1),
-            // Places that repeat a sample share its bytes on their way.
+            // Places that repeat a sample share its bytes until they are decoded.
             (MemoryFormat::Nchw, OnError::Skip, LastBatch::Partial, 2),
         ] {
             let last_batch = Some(last);
@@ -70,7 +70,7 @@ fn mixed_images_are_the_cpus() {
     }
 }
 
-/// Images of a ring may be in several pieces, so that only the last piece mixes.
+/// Images of one mixing group may be in several sub-batches, so only the last sub-batch mixes.
 #[test]
 fn a_batch_that_does_not_fit_is_mixed_at_last() {
     let cuda = stand_in::cuda();

@@ -1,4 +1,4 @@
-//! Lists that change colours on a GPU: grey levels first, then a second kernel, with the same bits as the CPU.
+//! Lists of transforms that change colours on a GPU: grey levels first, then a second kernel, with the bits of the CPU.
 
 use crate::common::Dataset;
 use crate::pipeline::{on_cpu, pipeline};
@@ -8,7 +8,7 @@ use foreload::testing::augment::{Fidelity, MemoryFormat};
 use foreload::testing::batch::Place;
 use foreload::testing::config::{AllowedBackends, LoaderOptions, OnError};
 
-/// A list of crops of this size and type that are made grey, after further `steps`.
+/// A list of transforms: a crop of this size, `steps`, grey, and a conversion to this type.
 fn grey(size: [u32; 2], steps: &str, dtype: &str) -> String {
     let finish = match dtype {
         "uint8" => "",
@@ -26,7 +26,7 @@ fn grey_images_are_the_cpus() {
     let _nvjpeg = stand_in::nvjpeg(&cuda);
     let dataset = Dataset::folder(16);
     let pad = r#", {"Pad": {"padding": [3, 1], "fill": [200, 30, 90]}}"#;
-    // Rows consist of whole words or not, and have more pixels than a block has threads for.
+    // Rows consist of whole words or not, and have more pixels than a block has threads.
     for (list, decode, memory_format) in [
         (grey([32, 32], "", "uint8"), Fidelity::Fast, MemoryFormat::Nchw),
         (grey([33, 51], pad, "uint8"), Fidelity::Exact, MemoryFormat::Nhwc),
@@ -44,7 +44,8 @@ fn grey_images_are_the_cpus() {
     }
 }
 
-/// The levels of all views lie one after another in the same memory; a failed sample is zero, not a normalised zero.
+/// The levels of all views are stored one after another in the same memory. A failed sample is zero, not a normalised
+/// zero.
 #[test]
 fn grey_views_beside_coloured_ones_are_the_cpus() {
     let cuda = stand_in::cuda();

@@ -1,4 +1,4 @@
-//! The stand-in's checks: each kind of wrong program is caught, and the correct one beside it is not.
+//! The checks of the stand-in: each kind of wrong program is caught, and a correct program like it is not.
 
 use crate::stand_in;
 use crate::work::add;
@@ -25,10 +25,10 @@ impl Bench {
         Self { device, pool, first, second, source }
     }
 
-    /// A buffer that the first stream has written, and the work in flight that wrote it.
+    /// A buffer that the first stream has written, and the flight that wrote it.
     fn written(&self) -> (DeviceBuffer, InFlight) {
         let buffer = self.pool.allocate(&self.first, 1000).unwrap();
-        // From here on everybody may use it: the host has seen that it is there.
+        // From here on all streams may use it: the host has seen that the memory exists.
         self.first.synchronize().unwrap();
         let mut flight = InFlight::new(&self.first).unwrap();
         flight.copy_to_device(buffer.whole(), &self.source).unwrap();
@@ -37,7 +37,7 @@ impl Bench {
     }
 }
 
-/// A function of the driver, for what our own interface does not allow.
+/// A function of the driver, for calls that our own interface does not allow.
 fn driver<F: Copy>(name: &str) -> F {
     // SAFETY: it is loaded already.
     let library = unsafe { Library::new("libcuda.so.1") }.unwrap();
@@ -48,7 +48,7 @@ fn driver<F: Copy>(name: &str) -> F {
 type QueueCopy = extern "C" fn(u64, *const c_void, usize, u64) -> u32;
 type QueueFree = extern "C" fn(u64, u64) -> u32;
 
-/// Checks that the only violation speaks of these things.
+/// Checks that there is only one violation, and that its message has these words.
 #[track_caller]
 fn assert_caught(cuda: &mut stand_in::Cuda, words: &[&str]) {
     let violations = cuda.violations();
@@ -70,7 +70,7 @@ fn a_second_stream_must_wait_for_the_first() {
         cuda.drain();
         let mut onward = InFlight::new(&bench.second).unwrap();
         onward.fill(buffer.whole(), 1).unwrap();
-        // The host has seen that both are done; they were unordered all the same.
+        // The host has seen that both are done, but they were unordered all the same.
         onward.wait().unwrap();
         flight.wait().unwrap();
         if waits {
@@ -86,7 +86,7 @@ fn an_event_covers_only_what_came_before_it() {
     let bench = Bench::new();
     let (buffer, mut flight) = bench.written();
     bench.second.wait(flight.event()).unwrap();
-    // This fill comes after the event, and so is covered by nothing.
+    // This fill comes after the event, so nothing orders it.
     flight.fill(buffer.whole(), 2).unwrap();
     cuda.drain();
     let mut onward = InFlight::new(&bench.second).unwrap();
@@ -211,7 +211,7 @@ fn host_memory_must_be_page_locked() {
 #[test]
 fn host_memory_stays_locked_and_unchanged_until_it_is_copied() {
     let mut cuda = stand_in::cuda();
-    // The chain of fills ahead of the copy takes so long that the host is surely first.
+    // The chain of fills before the copy takes so long that the host is surely first.
     for change in [false, true] {
         let bench = Bench::new();
         let bound = bench.device.bind().unwrap();
@@ -245,7 +245,7 @@ fn a_kernel_is_held_to_its_arguments() {
     let (input, flight) = bench.written();
     let output = bench.pool.allocate(&bench.first, 999).unwrap();
     let arguments = [Arg::Pointer(output.ptr()), Arg::Pointer(input.ptr()), Arg::U32(1000), Arg::U32(1)];
-    // SAFETY: the stand-in has room beyond the end; that is what it must notice.
+    // SAFETY: the stand-in has memory beyond the end; it must report this access.
     unsafe { add.launch(&bench.first, [1, 1, 1], [1024, 1, 1], 0, &arguments) }.unwrap();
     bench.first.synchronize().unwrap();
     drop((input, output, flight));
@@ -281,7 +281,7 @@ fn default_streams_wait_for_blocking_streams_alone() {
     let mut cuda = stand_in::cuda();
     let bench = Bench::new();
     let (buffer, flight) = bench.written();
-    // Our streams do not wait for the default stream, nor the reverse: without the event this is a race.
+    // Our streams and the default stream do not wait for each other. Without the event this is a race.
     for waits in [true, false] {
         let bound = bench.device.bind().unwrap();
         if waits {
@@ -294,11 +294,11 @@ fn default_streams_wait_for_blocking_streams_alone() {
         done.record(stream).unwrap();
         bench.first.wait(&done).unwrap();
         drop(bound);
-        // The thread's stream is ordered behind the legacy stream, and so behind the copy.
+        // The thread's stream waits for the legacy stream, and so for the copy.
         assert!(cuda.violations().is_empty());
     }
     drop((buffer, flight));
-    // SAFETY: they are refused.
+    // SAFETY: these numbers are refused.
     let refused = |number| unsafe { StreamRef::from_number(number) }.unwrap_err().to_string();
     assert!(refused(0).contains("stream: is 0") && refused(-1).contains("stream: is -1"));
 }

@@ -1,4 +1,4 @@
-//! Packed images on a GPU: the kernel of our own decodes them, and their batches are the CPU's, bit for bit.
+//! Packed images on a GPU: Foreload's own kernel decodes them, and their batches are the CPU's bit for bit.
 
 use crate::common::{Dataset, child};
 use crate::pipeline::{epoch, on_cpu, options, pipeline};
@@ -16,7 +16,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-/// A dataset of which every sample with a number that `packed` names is packed.
+/// A dataset in which the samples that `packed` selects by their ids are packed.
 fn dataset(samples: usize, packed: impl Fn(usize) -> bool) -> Dataset {
     let dataset = Dataset::folder(samples);
     (0..samples).filter(|sample| packed(*sample)).for_each(|sample| _ = dataset.pack(sample));
@@ -48,7 +48,7 @@ fn batches_are_those_of_the_cpu() {
 }
 
 /// Of a packed dataset, and of packed copies in a cache, only the rows are read that a kernel decodes, or the CPU where
-/// no kernel may.
+/// kernels are not allowed.
 #[test]
 fn batches_are_the_same_of_fewer_bytes() {
     let cuda = stand_in::cuda();
@@ -67,7 +67,7 @@ fn batches_are_the_same_of_fewer_bytes() {
             let by_kernel = if decoder == GpuDecoder::NvJpeg { 0 } else { 24 };
             assert_eq!((stats.gpu.decoded_cuda_packed, stats.decoded_cpu()), (by_kernel, 24 - by_kernel));
         }
-        // Without the CPU's help an image may have to be rebuilt for nvJPEG, which takes all of its bytes.
+        // Without the CPU's help, an image may have to be restored for nvJPEG, which needs all of its bytes.
         let alone = own(LoaderOptions { cpu_decode: CpuDecode::Never, ..usual });
         let (gpu, stats) = epoch(&pipeline(&dataset, &alone, AllowedBackends::All), 1);
         assert!(gpu == cpu && stats.reads.skipped == 0, "{:?}", stats.reads);
@@ -112,8 +112,8 @@ fn little_memory_changes_no_byte() {
     }
 }
 
-/// Once all buffers have their size nothing is made for a batch any more. Kernels read what they decode by themselves,
-/// so that a batch takes as many copies, of tables, whatever its number of images is.
+/// After all buffers have their size, no memory is allocated for a batch. Kernels fetch the bytes that they decode, so
+/// that the number of copies (of tables) does not depend on the number of images.
 #[test]
 fn no_packed_image_takes_a_copy_of_its_own() {
     let cuda = stand_in::cuda();
@@ -140,7 +140,7 @@ fn no_packed_image_takes_a_copy_of_its_own() {
     assert!(small == large && small < 8, "{small} copies of 8 images, {large} of 32");
 }
 
-/// Flips a bit in the middle of the rows of a packed image, so that the crop meets it in some epoch.
+/// Flips a bit in the middle of the rows of a packed image, so that some epoch's crop contains it.
 fn damage_rows(path: &Path) {
     let mut bytes = std::fs::read(path).unwrap();
     let head = u32::from_le_bytes(bytes[8..12].try_into().unwrap()) as usize;
@@ -156,7 +156,7 @@ fn damage_is_answered_as_on_the_cpu() {
     let _nvjpeg = stand_in::nvjpeg(&cuda);
     let dataset = dataset(24, |_| true);
     [3, 11, 20].into_iter().for_each(|sample| damage_rows(&dataset.path(sample)));
-    // The head of this one is damaged.
+    // Damages the head of this image.
     let mut bytes = std::fs::read(dataset.path(7)).unwrap();
     bytes[30] ^= 1;
     std::fs::write(dataset.path(7), bytes).unwrap();
@@ -185,7 +185,7 @@ fn damage_is_answered_as_on_the_cpu() {
     assert!(by_gpu.contains("a row of MCUs is damaged"), "{by_gpu}");
 }
 
-/// Bits of rows that are read and of rows that are not.
+/// Damages bits in rows that are read, and in rows that are not.
 #[test]
 fn damage_of_what_is_read_in_parts_is_answered_as_on_the_cpu() {
     let cuda = stand_in::cuda();
@@ -212,7 +212,7 @@ fn damage_of_what_is_read_in_parts_is_answered_as_on_the_cpu() {
     }
 }
 
-/// What `foreload pack` makes of a dataset, beside it under this name.
+/// Packs a dataset with `foreload pack` into a directory of this name next to it.
 fn packed_dataset(of: &Dataset, name: &str) -> Arc<DatasetIndex> {
     let (into, index) = (of.beside(name), of.beside(&format!("{name}-index")));
     let program = Path::new(env!("CARGO_BIN_EXE_foreload"));
@@ -242,7 +242,7 @@ fn the_cpu_may_do_nothing_only_where_all_is_packed() {
     let nvjpeg = LoaderOptions { decoder: GpuDecoder::NvJpeg, ..never.clone() };
     let refused = nvjpeg.check(&index).unwrap_err().to_string();
     assert!(refused.contains("decoder: is nvjpeg, which cannot decode packed images"), "{refused}");
-    // A file that is not restored byte for byte was kept as it is.
+    // A file that cannot be restored byte for byte was stored unchanged.
     let file = std::fs::read(plain.path(5)).unwrap();
     let (coded, end) = file.split_at(file.len() - 2);
     std::fs::write(plain.path(5), [coded, &[0x55], end].concat()).unwrap();
@@ -256,7 +256,7 @@ fn the_cpu_may_do_nothing_only_where_all_is_packed() {
     assert!(error.contains("the image is neither packed nor indexed, and decoder=\"own\""), "{error}");
 }
 
-/// What the kernels read of a batch is memory of each lane.
+/// The tables of a batch are in device memory of each lane, and are counted.
 #[test]
 fn tables_count_as_device_memory() {
     let cuda = stand_in::cuda();
@@ -289,7 +289,7 @@ fn works_without_nvjpeg() {
     let (cpu, _) = epoch(&dataset.pipeline(&on_cpu(&asked)), 0);
     assert!(gpu == cpu);
     assert_eq!((stats.gpu.decoded_cuda_packed, stats.decoded[Backend::Region]), (15, 1));
-    // A packed dataset needs no nvJPEG, but a warning says that it is not there.
+    // A packed dataset needs no nvJPEG, but a warning says that nvJPEG is missing.
     let index = packed_dataset(&Dataset::folder(8), "all");
     let config = options().check(&index).unwrap();
     assert_eq!((config.device, config.decoder), (Device::Cuda { ordinal: 0 }, GpuDecoder::Own));
@@ -299,7 +299,7 @@ fn works_without_nvjpeg() {
     assert_eq!(auto.check(&dataset.index()).unwrap().device, Device::Cuda { ordinal: 0 });
 }
 
-/// Without a GPU the setting is taken and means nothing.
+/// Without a GPU the setting is accepted and has no effect.
 #[test]
 fn the_setting_is_taken_without_a_gpu() {
     let dataset = dataset(8, |_| true);

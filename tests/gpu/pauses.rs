@@ -1,4 +1,4 @@
-//! A backend that does not decode any more is left alone for pauses that grow, and is used again once it works.
+//! A backend that fails to decode is skipped for backoff periods that grow, and is used again when it works.
 
 use crate::common::Dataset;
 use crate::pipeline::{epoch, options, pipeline};
@@ -6,7 +6,7 @@ use crate::stand_in;
 use foreload::testing::config::{AllowedBackends, CpuDecode, LoaderOptions, OnError};
 use foreload::testing::pipeline::release_gpus;
 
-/// A whole training goes on without the engine, warns once, and uses it again when it works.
+/// A whole training continues without the engine, warns once, and uses the engine again when it works.
 #[test]
 fn a_training_goes_on_while_its_engine_does_not() {
     let cuda = stand_in::cuda();
@@ -35,7 +35,7 @@ fn a_training_goes_on_while_its_engine_does_not() {
     assert!((20..24).any(|number| by_backend(number) == (16, 0)), "the pause of 8 ends with the 21st");
 }
 
-/// Where batches are large the CUDA kernels take over, not one thread of the CPU's.
+/// If batches are large, the CUDA kernels take over the engine's images, not a single CPU thread.
 #[test]
 fn the_kernels_have_the_images_of_an_engine_that_is_left_alone() {
     let cuda = stand_in::cuda();
@@ -50,7 +50,7 @@ fn the_kernels_have_the_images_of_an_engine_that_is_left_alone() {
         assert_eq!(stats.gpu.decoded_cuda_batched + stats.decoded_cpu(), 64, "epoch {number}");
         stats.gpu.decoded_cuda_batched == 64
     };
-    // How many images are left for the kernels is counted over many batches.
+    // The number of images that are left for the kernels is counted over many batches.
     let mut in_a_row = 0;
     let taken_over = (1..300).any(|number| {
         in_a_row = if by_kernels(number) { in_a_row + 1 } else { 0 };
@@ -59,14 +59,14 @@ fn the_kernels_have_the_images_of_an_engine_that_is_left_alone() {
     assert!(taken_over, "the kernels never had all images of four batches in a row");
 }
 
-/// The backend is tried again each time it cannot be made, which takes long.
+/// A backend that cannot be made is tried again less and less often, because each attempt takes long.
 #[test]
 fn a_backend_that_lacks_memory_is_made_less_and_less_often() {
     let cuda = stand_in::cuda();
     let nvjpeg = stand_in::nvjpeg(&cuda);
     let dataset = Dataset::folder(16);
     let asked = LoaderOptions { batch_size: 16, ..options() };
-    // The first loader finds out what there is, and keeps no decoder of it; the next one finds no memory for any.
+    // The first loader probes the GPU and keeps no decoder; the next one finds no memory for any decoder.
     let first = pipeline(&dataset, &asked, AllowedBackends::Cpu);
     epoch(&first, 0);
     nvjpeg.knobs("no-memory-nvjpegCreateExV2");
@@ -78,7 +78,7 @@ fn a_backend_that_lacks_memory_is_made_less_and_less_often() {
     assert!((3..=9).contains(&tries), "{tries}");
 }
 
-/// Images that nobody else may decode are tried as long as possible: each image of a pause would be an error.
+/// Images that no other decoder may decode are tried again without a pause: each image in a pause would be an error.
 #[test]
 fn where_the_cpu_may_not_help_there_is_no_pause() {
     let cuda = stand_in::cuda();
@@ -95,7 +95,7 @@ fn where_the_cpu_may_not_help_there_is_no_pause() {
     assert_eq!(decoded(10), 16);
 }
 
-/// A shortage of memory while the first loader finds out what there is must not cost later loaders their engine.
+/// A shortage of memory while the first loader probes the GPU must not cost later loaders their engine.
 #[test]
 fn a_failed_trial_of_a_backend_is_reported_and_repeated_by_the_next_loader() {
     let cuda = stand_in::cuda();

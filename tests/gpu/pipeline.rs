@@ -1,4 +1,4 @@
-//! The whole way to a GPU, driven against the stand-ins, which prove order, life times, arithmetic and failures, never
+//! The whole pipeline with a GPU, on the stand-ins. They check order, lifetimes, arithmetic and failures, but not
 //! speed.
 
 use crate::common::{Dataset, await_no_threads, child, png, thorough, threads, webp};
@@ -40,7 +40,7 @@ fn read(tensor: &Tensor) -> Vec<u8> {
     tensor.read().unwrap().into_owned()
 }
 
-/// Everything that a consumer sees of a batch: the images, then the rest.
+/// All data of a batch that a consumer can see: the images, then the other fields.
 pub type Contents = (Vec<u8>, Vec<Vec<u8>>);
 
 fn contents(batch: &Batch) -> Contents {
@@ -299,7 +299,7 @@ fn drops_epochs() {
         for _ in 0..taken {
             epoch.next_batch().unwrap();
         }
-        // Another pipeline takes over in the middle of it.
+        // Another pipeline takes over in the middle of the epoch.
         let mut next = pipeline.epoch(1, 0, 1, 0).unwrap();
         assert!(next.next_batch().unwrap().is_some());
         assert!(threads().iter().any(|name| name.starts_with("foreload-lane-")), "{:?}", threads());
@@ -319,7 +319,7 @@ fn too_little_device_memory_is_reported_at_once() {
     assert!(error.contains("device_memory: is 1048576 bytes, must be at least"), "{error}");
 }
 
-/// Calls that start a stage. A backend that fails while it is tried counts as one that this GPU does not have.
+/// Calls at the start of a stage. A backend that fails while it is probed counts as a backend that this GPU lacks.
 #[test]
 fn each_call_that_fails_at_the_start_is_an_error_and_leaves_nothing_behind() {
     let cuda = stand_in::cuda();
@@ -387,7 +387,7 @@ fn fails(dataset: &Dataset, backends: AllowedBackends, call: &str, after_first: 
     })
 }
 
-/// Takes all batches of an epoch; returns how many.
+/// Takes all batches of an epoch; returns their number.
 pub fn drive(pipeline: &Pipeline, after_first: impl FnOnce()) -> Result<u64, Error> {
     let mut epoch = pipeline.epoch(0, 0, 1, 0)?;
     let mut after_first = Some(after_first);

@@ -1,4 +1,4 @@
-//! Every reason why there can be no GPU is told in a sentence by `foreload doctor`, and none is a panic.
+//! `foreload doctor` reports every reason why a GPU cannot be used in one sentence, and never panics.
 
 use crate::stand_in;
 use serde_json::Value;
@@ -15,7 +15,7 @@ fn doctor(folder: &Path, environment: &[(&str, &str)]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Checks that the CPU is used, for a reason that contains these words.
+/// Checks that the CPU is used, and that the reason contains these words.
 #[track_caller]
 fn assert_none(found: &Value, words: &[&str]) {
     assert_eq!(found["device"]["chosen"], "cpu", "{found}");
@@ -54,7 +54,7 @@ fn devices_are_listed() {
 #[test]
 fn no_driver() {
     let empty = tempfile::tempdir().unwrap();
-    // SAFETY: only asks whether there is one.
+    // SAFETY: only checks whether the library exists.
     if unsafe { libloading::Library::new("libcuda.so.1") }.is_ok() {
         println!("skipped: this machine has a driver");
         return;
@@ -87,7 +87,7 @@ fn a_library_that_lacks_functions() {
     assert_none(&doctor(folder.path(), &[]), &["has no function cuDriverGetVersion"]);
     compile("int cuDriverGetVersion(int* v) { *v = 13000; return 0; } int cuInit(unsigned f) { return 0; }");
     assert_none(&doctor(folder.path(), &[]), &["has no function cuGetErrorName", "a driver for CUDA 12.2"]);
-    // An old driver lacks functions too; its age is the better reason.
+    // An old driver lacks functions, too. Its age is the better reason.
     compile("int cuDriverGetVersion(int* v) { *v = 11040; return 0; }");
     assert_none(&doctor(folder.path(), &[]), &["supports CUDA up to 11.4", "driver 535"]);
     // The toolkit's stub library answers every call with CUDA_ERROR_STUB_LIBRARY.
@@ -108,7 +108,7 @@ fn drivers_that_refuse() {
     none(&fail("cuInit:1:3"), &["forked", "spawn"]);
     none(&fail("cuInit:1:34"), &["stub", "LD_LIBRARY_PATH"]);
     none(&fail("cuInit:1:999"), &["cannot be initialised: cuInit: CUDA_ERROR_UNKNOWN: unknown error"]);
-    // This code is known only to newer drivers.
+    // Only newer drivers have this error code.
     none(&fail("cuInit:1:919"), &["cannot be initialised: cuInit: CUDA error 919"]);
     none(&fail("cuDriverGetVersion:1:999"), &["cannot read the NVIDIA driver's version"]);
     none(&fail("cuDeviceGetCount:1:101"), &["cuDeviceGetCount: CUDA_ERROR_INVALID_DEVICE"]);

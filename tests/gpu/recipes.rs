@@ -1,5 +1,5 @@
-//! Random recipes on a GPU: lists of all transforms that change pixels, some within others, some with rectangles in the
-//! finished image. A batch has the bits of the CPU's, whatever the list.
+//! Random recipes on a GPU: lists of all transforms that change pixels, some nested in others, some that erase
+//! rectangles of the finished image. A batch has the bits of the CPU's, whatever the list.
 
 use crate::common::{Dataset, seeds};
 use crate::pipeline::{on_cpu, pipeline};
@@ -10,10 +10,10 @@ use foreload::testing::batch::Place;
 use foreload::testing::config::{AllowedBackends, LoaderOptions, OnError};
 use foreload::testing::rng::{RandomKey, RandomStream, Use};
 
-/// The lists that a loader has, each for a view.
+/// The number of views of a loader; each has its own list.
 const VIEWS: u64 = 25;
 
-/// The loaders of the campaign, each with lists of its own.
+/// The number of loaders of the campaign; each has its own lists.
 const LOADERS: u64 = 200;
 
 fn one<'a>(random: &mut RandomStream, of: &[&'a str]) -> &'a str {
@@ -24,14 +24,14 @@ fn tenths(random: &mut RandomStream, most: u64) -> f64 {
     random.below(most + 1) as f64 / 10.0
 }
 
-/// What most warps are asked for.
+/// Arguments that most warps share.
 fn warp(random: &mut RandomStream) -> String {
     let filter = one(random, &["nearest", "bilinear"]);
     let fill = one(random, &["0", "null", "[124, 116, 104]"]);
     format!(r#""interpolation": {filter:?}, "fill": {fill}"#)
 }
 
-/// A transform that changes pixels; if it `may_nest`, perhaps one with others in it.
+/// A transform that changes pixels; if it `may_nest`, perhaps one that contains others.
 fn transform(random: &mut RandomStream, may_nest: bool) -> String {
     match random.below(if may_nest { 21 } else { 18 }) {
         0 | 1 => {
@@ -118,8 +118,8 @@ fn random_recipes_are_the_cpus() {
     }
 }
 
-/// Programs that are longer than the room that is kept for them make it grow, once; a failed sample is zero bytes, also
-/// where all others are erased.
+/// The buffer for programs grows once if they are longer than its first size. A failed sample is zero bytes, even if
+/// rectangles of all others are erased.
 #[test]
 fn long_programs_find_room_and_failed_samples_stay_zero() {
     let cuda = stand_in::cuda();
@@ -148,7 +148,7 @@ fn long_programs_find_room_and_failed_samples_stay_zero() {
     }
 }
 
-/// Programs cost a batch a second launch for each view, and once buffers have their size no copy and no memory.
+/// Programs cost a batch a second launch per view and, after buffers have their size, no copy and no allocation.
 #[test]
 fn programs_cost_a_batch_one_launch() {
     let cuda = stand_in::cuda();

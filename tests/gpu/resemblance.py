@@ -1,4 +1,4 @@
-"""When pixels of two decoders count as the same picture: limits in grey levels, and the message of a failure."""
+"""When do pixels of two decoders count as the same picture: limits in grey levels, and the message of a failure."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import numpy as np
 MEAN_LIMIT = 1.5
 """The largest mean absolute difference over all images, since decoders may round differently."""
 IMAGE_LIMIT = 4.0
-"""The largest mean difference of one small image. Another sample's pixels, or half overwritten ones, differ by tens."""
+"""The largest mean difference of one small image. Pixels of another sample, or half overwritten ones, differ by tens.
+"""
 MEAN = np.array([0.485, 0.456, 0.406], dtype=np.float32)[:, None, None]
 STD = np.array([0.229, 0.224, 0.225], dtype=np.float32)[:, None, None]
 
 
 def levels_of(image: np.ndarray) -> np.ndarray:
-    """Return the grey levels 0..255 of a normalised CHW image as float32; of uint8 the values themselves."""
+    """Return the grey levels 0..255 of a normalised CHW image as float32; uint8 values are returned unchanged."""
     if image.dtype == np.uint8:
         return image.astype(np.float32)
     return (image.astype(np.float32) * STD + MEAN) * 255

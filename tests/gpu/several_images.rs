@@ -1,4 +1,4 @@
-//! Samples of several images on a GPU: they go through a lane together, and fail together.
+//! Samples with several images on a GPU: a lane decodes all images of a sample together, and they fail together.
 
 use crate::common::{jpeg, png};
 use crate::pipeline::{mean_difference, on_cpu, options};
@@ -15,24 +15,24 @@ use tempfile::TempDir;
 /// A shard of samples with three images of different sizes: two JPEGs, and a PNG that the CPU decodes.
 pub struct Shard(TempDir);
 
-/// Two views of the first image and one of each other; no image has a multiple of 16 bytes.
+/// Two views of the first image, and one view of each other image. No image has a multiple of 16 bytes.
 const EACH: &str = r#"{
     "left.jpg": {"Views": {"n": 2, "transforms": [
         {"RandomResizedCrop": {"size": [33, 21]}}, {"RandomHorizontalFlip": {}}]}},
     "right.jpg": [{"RandomResizedCrop": {"size": 15, "scale": [0.2, 1]}}, {"Grayscale": {}}],
     "map.png": [{"RandomResizedCrop": {"size": 17}}, {"ToDtype": {"dtype": "float16"}}]}"#;
 
-/// The bytes of an image of each tensor.
+/// The bytes per image of each tensor.
 const BYTES: [usize; 4] = [3 * 33 * 21, 3 * 33 * 21, 3 * 15 * 15, 2 * 3 * 17 * 17];
 
 impl Shard {
-    /// Makes this many samples. The second file of those in `spoiled` is no image; the one of `apart` lies far from the
-    /// others.
+    /// Makes this many samples. In samples of `spoiled`, the second file is no image. In sample `apart`, it is stored
+    /// far from the others.
     fn new(samples: usize, spoiled: &[usize], apart: bool) -> Self {
         Self::with_left(samples, spoiled, apart, jpeg)
     }
 
-    /// Makes samples like [`Shard::new`], whose first files are made by `left` of their numbers.
+    /// Makes samples like [`Shard::new`], whose first files are made by `left` from the sample's number.
     pub fn with_left(samples: usize, spoiled: &[usize], apart: bool, left: impl Fn(u64) -> Vec<u8>) -> Self {
         let directory = tempfile::tempdir().unwrap();
         std::fs::create_dir(directory.path().join("data")).unwrap();
@@ -102,7 +102,7 @@ fn planes_of_the_cpu_become_the_same_bits() {
         let (gpu, stats) = epoch(&pipeline, 3, Place::Cuda(0));
         assert!(gpu == shard.expected(&asked(), 3), "apart: {apart}");
         assert_eq!((gpu.len(), stats.decoded_cpu()), (3, 3 * 24), "each image is decoded once");
-        // There are four views, and the second kernel of the one that changes colours.
+        // Four launches for the views, and the second kernel of the view that changes colours.
         assert_eq!(cuda.calls("cuLaunchKernel") - before, 3 * 5);
         for batch in &gpu {
             assert_eq!(batch[..4].iter().map(Vec::len).collect::<Vec<_>>(), BYTES.map(|bytes| 8 * bytes));
@@ -115,7 +115,7 @@ fn what_the_gpu_decodes_comes_near_the_cpus() {
     let cuda = stand_in::cuda();
     let _nvjpeg = stand_in::nvjpeg(&cuda);
     let shard = Shard::new(64, &[], false);
-    // Of 32 samples the kernels have 64 JPEGs, enough for a batched call.
+    // In batches of 32 samples the kernels have 64 JPEGs, enough for a batched call.
     for (backends, batch_size) in
         [(AllowedBackends::Hardware, 8), (AllowedBackends::CudaBatched, 32), (AllowedBackends::Cuda, 8)]
     {
@@ -188,7 +188,7 @@ fn batches_that_do_not_fit_go_in_pieces() {
     }
 }
 
-/// When one image was not written its whole sample is decoded again, with the planes that the CPU made of another.
+/// If one image was not written, its whole sample is decoded again, although the CPU has decoded another image of it.
 #[test]
 fn a_sample_whose_image_was_skipped_is_decoded_again_as_a_whole() {
     let cuda = stand_in::cuda();

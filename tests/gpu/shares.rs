@@ -1,4 +1,4 @@
-//! Which decoder gets which images, and what that costs, on stand-ins whose calls cost something.
+//! Which decoder gets which images, and the cost of that, on stand-ins with simulated costs.
 
 use crate::common::{Dataset, png};
 use crate::pipeline::{epoch, options, pipeline};
@@ -10,7 +10,7 @@ use libjpeg_reference::Encoding;
 /// The costs of nvJPEG's backends on an imaginary machine: the host's Huffman codes, and the device.
 const COSTS: &str = "virtual,huffman:2500,engine:100,kernels:100";
 
-/// The number of images by backend: the engine, large batches, one by one, the CPU.
+/// The number of images by decoder: the engine, large batches, single images, the CPU.
 fn by_backend(stats: &EpochStats) -> [u64; 4] {
     let gpu = &stats.gpu;
     [gpu.decoded_hardware, gpu.decoded_cuda_batched, gpu.decoded_cuda, stats.decoded_cpu()]
@@ -26,10 +26,10 @@ fn no_image_is_half_decoded_on_a_lane() {
         (32, "no-hardware", CpuDecode::Fallback, [0, 0, 0, 128]),
         (64, "no-hardware", CpuDecode::Fallback, [0, 128, 0, 0]),
         (64, "no-hardware", CpuDecode::Never, [0, 128, 0, 0]),
-        // No other decoder is allowed here, so nvJPEG decodes with the host's help.
+        // Other decoders are not allowed here, so nvJPEG decodes with the host's help.
         (32, "no-hardware", CpuDecode::Never, [0, 0, 128, 0]),
     ] {
-        // Abilities that another test found are those of another GPU.
+        // Forget the abilities that another test has probed: they are those of another GPU.
         foreload::testing::pipeline::release_gpus();
         nvjpeg.reset();
         nvjpeg.knobs(knobs);
@@ -72,12 +72,12 @@ fn mixed(samples: usize) -> Dataset {
     dataset.indexed_anew()
 }
 
-/// Runs an epoch and returns its cost on lanes and device in microseconds, who decoded, and the number of waits in
-/// which the host may have spun.
+/// Runs an epoch. Returns its cost on lanes and device in microseconds, the number of images by decoder, and the number
+/// of waits in which the host may have spun.
 fn account(cuda: &Cuda, nvjpeg: &Nvjpeg, dataset: &Dataset, batch_size: u32) -> (u64, [u64; 4], u64) {
     let asked = LoaderOptions { batch_size, ..options() };
     let pipeline = pipeline(dataset, &asked, AllowedBackends::All);
-    // Buffers grow to their sizes, and rates are measured.
+    // In these epochs buffers grow to their sizes, and rates are measured.
     (0..3).for_each(|number| drop(epoch(&pipeline, number)));
     let spent = || ["huffman", "engine", "kernels"].map(|name| nvjpeg.spent(name)).iter().sum::<u64>();
     let (before, spins) = (spent(), cuda.count("spinning waits"));
@@ -109,7 +109,7 @@ fn a_mixed_batch_costs_no_more_than_a_plain_one() {
     foreload::testing::pipeline::release_gpus();
 }
 
-/// Also where the kernels are faster: beside it they would hold it up.
+/// Even if the kernels are faster: while the engine decodes, they would delay it.
 #[test]
 fn the_engine_has_all_that_it_can_decode_in_calls_of_the_best_size() {
     let cuda = stand_in::cuda();
@@ -119,7 +119,7 @@ fn the_engine_has_all_that_it_can_decode_in_calls_of_the_best_size() {
         let asked = LoaderOptions { batch_size, ..options() };
         let pipeline = pipeline(&dataset, &asked, AllowedBackends::All);
         nvjpeg.costs("engine:500,kernels:50");
-        // The first batches find out what the engine can do.
+        // The first batches probe what the engine can do.
         drop(epoch(&pipeline, 0));
         let before = nvjpeg.calls("nvjpegDecodeBatchedEx");
         for number in 1..4 {
@@ -152,14 +152,14 @@ fn an_image_that_was_refused_twice_is_not_tried_there_again() {
     assert!(said.contains("the GPU's decoder (hardware) refused sample"), "{said}");
 }
 
-/// A shortage that is over, for instance of memory, keeps no image from its decoder any longer.
+/// After a shortage (for instance of memory) is over, images go to their decoder again at once.
 #[test]
 fn a_decoder_that_lacked_memory_works_as_soon_as_there_is_some() {
     let cuda = stand_in::cuda();
     let nvjpeg = stand_in::nvjpeg(&cuda);
     let dataset = Dataset::folder(16);
     for (call, nth) in [
-        // Three handles are made when the GPU is tried; then come those of two backends for each lane.
+        // Three handles are made when the GPU is probed; then two for each lane.
         ("nvjpegCreateExV2", 4),
         ("nvjpegDecodeBatchedEx", 1),
     ] {
@@ -170,7 +170,7 @@ fn a_decoder_that_lacked_memory_works_as_soon_as_there_is_some() {
         if nth == 1 {
             epoch(&pipeline, 0);
         }
-        // All images of a batch fail twice, down to single ones, and often enough for every sample to be given up. A
+        // All images of a batch fail twice, down to single images, often enough that every sample is given up. A
         // decoder that cannot be made at the start is tried again with each batch.
         let failing = if nth == 1 { 2 * 31 } else { 2 * LANES as u64 + 2 };
         (nth..nth + failing).for_each(|nth| nvjpeg.fail(call, nth, 5));
@@ -189,7 +189,7 @@ fn a_decoder_that_lacked_memory_works_as_soon_as_there_is_some() {
     foreload::testing::pipeline::release_gpus();
 }
 
-/// A user who asks for one decoder measures that one alone.
+/// A user who asks for one decoder measures only that decoder.
 #[test]
 fn a_fixed_decoder_gets_no_help() {
     let cuda = stand_in::cuda();
@@ -206,7 +206,7 @@ fn a_fixed_decoder_gets_no_help() {
     foreload::testing::pipeline::release_gpus();
 }
 
-/// Where the CPU may not decode, a refused image keeps the errors of its decoders, and the CPU never gets it.
+/// If the CPU may not decode, a refused image keeps the errors of its decoders, and the CPU never gets it.
 #[test]
 fn errors_of_decoders_are_reported_in_every_epoch() {
     let cuda = stand_in::cuda();

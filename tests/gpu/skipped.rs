@@ -1,9 +1,10 @@
-//! Images that a decoder reports as decoded but did not write: old contents of memory must never pass for them.
+//! Images that a decoder reports as decoded but did not write: old contents of memory must never be delivered as
+//! images.
 
 use crate::common::Dataset;
 use crate::pipeline::{epoch, mean_difference, on_cpu, options, pipeline};
 use crate::stand_in;
-use foreload::testing::augment::cuda::{ImageParams, POISON, Untouched};
+use foreload::testing::augment::cuda::{ImageParams, POISON, PoisonCheck};
 use foreload::testing::augment::{Axis, DType, Fidelity, Filter, MemoryFormat, Output, Padding, View};
 use foreload::testing::config::{AllowedBackends, CpuDecode, LoaderOptions, OnError};
 use foreload::testing::decode::{ColorModel, Planes, PlanesLayout};
@@ -21,14 +22,14 @@ fn an_image_that_the_engine_skipped_goes_to_the_next_decoder() {
         let pipeline = pipeline(&dataset, &asked, backends);
         let (_, stats) = epoch(&pipeline, 0);
         assert_eq!(stats.gpu.decoded_again, 0, "{backends:?}");
-        // The engine was found to work when it was tried, and began to skip images since then.
+        // The engine worked when it was probed, and then began to skip images.
         nvjpeg.knobs("skip");
         for number in 1..4 {
             let (gpu, stats) = epoch(&pipeline, number);
             let (cpu, _) = epoch(&on_cpu, number);
             let again = stats.gpu.decoded_again;
             assert!(again >= 8, "{backends:?}: {again} in 8 batches");
-            // A single image is no batch for the kernels, and one that was skipped twice goes straight to the CPU.
+            // A single image is no batch for the kernels, and an image that was skipped twice goes straight to the CPU.
             let by_cpu = stats.decoded_cpu();
             assert!(by_cpu >= again, "{backends:?}: {stats:?}");
             assert_eq!(stats.gpu.decoded_hardware, 64 - by_cpu, "{stats:?}");
@@ -44,7 +45,8 @@ fn an_image_that_the_engine_skipped_goes_to_the_next_decoder() {
     }
 }
 
-/// Where no other decoder is allowed, the same one tries again; then it is an error, never an older image.
+/// If no other decoder is allowed, the same one tries again. If it skips the image again, that is an error, and never
+/// an older image.
 #[test]
 fn a_skipped_image_that_no_other_decoder_may_have_is_an_error() {
     let cuda = stand_in::cuda();
@@ -60,7 +62,7 @@ fn a_skipped_image_that_no_other_decoder_may_have_is_an_error() {
     assert_eq!((running.failed(), again), (2, 4), "one of each batch, twice");
 }
 
-/// An image whose last column has the grey level of the poison is decoded a second time, and no more.
+/// An image whose last column has the grey level of the poison is decoded a second time, not more often.
 #[test]
 fn an_image_that_looks_like_poison_is_decoded_twice_and_delivered() {
     let cuda = stand_in::cuda();
@@ -88,8 +90,8 @@ fn an_image_that_looks_like_poison_is_decoded_twice_and_delivered() {
     assert!(pipeline.index().notices().take().is_empty(), "it is no decoder's fault");
 }
 
-/// A column of samples has one level from top to bottom, so all of its lines may equal the poison. That is no sign of a
-/// decoder that skips: no warning is given, and the image is not lost.
+/// If a column has one level from top to bottom, all of its points may equal the poison. That does not mean that the
+/// decoder skips images: no warning is given, and the image is delivered.
 #[test]
 fn a_narrow_image_that_looks_like_poison_is_no_failure() {
     let cuda = stand_in::cuda();
@@ -133,7 +135,7 @@ fn planes(width: u32, height: u32, color: ColorModel, align: usize, level: u8) -
     planes
 }
 
-/// The parameters of an image whose planes lie at `base`.
+/// The parameters of an image whose planes are at `base`.
 fn entry(layout: &PlanesLayout, base: *const u8) -> ImageParams {
     let output = Output {
         height: 8,
@@ -158,13 +160,13 @@ fn entry(layout: &PlanesLayout, base: *const u8) -> ImageParams {
     ImageParams::new(layout, base as u64, &view, &output)
 }
 
-/// The number of lines of an image that the kernel finds untouched, whatever the order of its threads.
+/// The number of lines of an image that the kernel finds untouched. It must not depend on the order of the threads.
 fn untouched(entry: &ImageParams, poison: u32) -> u32 {
     let (table, mut count) = (entry.as_bytes().as_ptr(), 0u32);
     let counts = &raw mut count;
     let arguments = [(&raw const table).cast(), (&raw const counts).cast(), (&raw const poison).cast()];
     let found = [1, 255, 77].map(|turn| {
-        // SAFETY: the kernel's arguments; the planes are the caller's.
+        // SAFETY: these are the kernel's arguments; the caller holds the planes.
         unsafe { kernels_stand_in::launch_untouched([1, 1, 1], [256, 1, 1], 96, turn, arguments) }.unwrap();
         count
     });
@@ -184,7 +186,7 @@ fn lines_that_nobody_wrote_are_found_whatever_the_shape() {
             let what = format!("{width}×{height}, {color:?}");
             assert_eq!(untouched(&entry, POISON[0]), lines, "{what}");
             assert_eq!(untouched(&entry, POISON[1]), 0, "{what}: another round, another poison");
-            // SAFETY: inside of the arena.
+            // SAFETY: `at` is inside of the arena.
             let write = |at: usize| unsafe { base.add(at).write(128) };
             for plane in layout.used() {
                 for (x, y) in (0..plane.height).flat_map(|y| (0..plane.width).map(move |x| (x, y))) {
@@ -207,8 +209,8 @@ fn lines_that_nobody_wrote_are_found_whatever_the_shape() {
     assert_eq!(untouched(&ImageParams::blank(), POISON[0]), 0, "a blank image has no planes");
 }
 
-/// At no level and in no round does a flat image pass for one that was skipped; an image that was skipped always does,
-/// unless it is narrow.
+/// No flat image, of any level and in any round, counts as skipped. An image that was skipped always does, if it is not
+/// narrow.
 #[test]
 fn no_flat_image_passes_for_skipped() {
     for (width, height) in
@@ -225,7 +227,7 @@ fn no_flat_image_passes_for_skipped() {
                     vec![[u32::from_ne_bytes([level; 4]); 16]; layout.bytes.div_ceil(64) as usize];
                 let entry = entry(&layout, arena.as_mut_ptr().cast());
                 let lines = POISON.map(|word| untouched(&entry, word));
-                let max_false_lines = Untouched::max_false_lines(&layout);
+                let max_false_lines = PoisonCheck::max_false_lines(&layout);
                 assert!(
                     lines.iter().all(|lines| *lines <= max_false_lines),
                     "{what}, level {level}: {lines:?}"

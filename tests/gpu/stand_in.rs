@@ -1,5 +1,5 @@
-//! The stand-ins for NVIDIA's libraries: built with the tests that depend on them, loaded into one of them or put on a
-//! child's library path.
+//! The stand-ins for NVIDIA's libraries. They are built with the tests that depend on them, and loaded into a test or
+//! put on the library path of a child process.
 
 #![allow(dead_code, reason = "not every test program needs all of it")]
 
@@ -9,15 +9,15 @@ use std::ffi::{CString, c_char};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// The folder in which the stand-in crate `package` lies under the name `library`. It is made once, for
-/// `LD_LIBRARY_PATH`.
+/// The folder that holds the stand-in crate `package` under the file name `library`, for `LD_LIBRARY_PATH`. It is made
+/// once.
 pub fn folder(package: &str, library: &str) -> PathBuf {
     // Cargo builds a program's dependencies into the program's own directory: target/debug/deps.
     let program = std::env::current_exe().unwrap();
     let built = program.parent().unwrap();
     let folder = built.parent().unwrap().join("stand-in");
     std::fs::create_dir_all(&folder).unwrap();
-    // The file must be whole at every moment, since other test programs may be loading it.
+    // Rename the complete file into place, because other test programs may be loading it.
     let temporary = folder.join(format!("{library}.{}", std::process::id()));
     std::fs::copy(built.join(format!("lib{}.so", package.replace('-', "_"))), &temporary).unwrap();
     std::fs::rename(temporary, folder.join(library)).unwrap();
@@ -30,22 +30,22 @@ pub fn cuda_folder() -> &'static Path {
     FOLDER.get_or_init(|| folder("cuda-stand-in", "libcuda.so.1"))
 }
 
-/// The folder with the stand-in's `libnvjpeg.so.13`, which is the same one.
+/// The folder with the stand-in's `libnvjpeg.so.13`: the same folder.
 pub fn nvjpeg_folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| folder("nvjpeg-stand-in", "libnvjpeg.so.13"))
 }
 
-/// The stand-in for the driver, loaded into this process: from then on it is what `libcuda.so.1` means here.
+/// The stand-in for the driver, loaded into this process as its `libcuda.so.1`.
 ///
-/// One test has it at a time. When the test gives it back there may be no violation and nothing that was not freed.
+/// Only one test holds it at a time. When the test drops it, there must be no violation and no leak.
 pub struct Cuda {
     library: &'static Library,
     expects: bool,
     _alone: MutexGuard<'static, ()>,
 }
 
-/// Waits until no other test has the stand-in, and loads it.
+/// Waits until no other test holds the stand-in, then loads it.
 pub fn cuda() -> Cuda {
     static ALONE: Mutex<()> = Mutex::new(());
     static LIBRARY: OnceLock<Library> = OnceLock::new();
@@ -57,13 +57,13 @@ pub fn cuda() -> Cuda {
     });
     let cuda = Cuda { library, expects: false, _alone: alone };
     cuda.call::<extern "C" fn(u32)>("standin_abort")(0);
-    // Decoders of a test that failed may still be kept.
+    // Decoders of a failed test may still be cached.
     release_gpus();
     cuda.reset();
     cuda
 }
 
-/// The stand-in for nvJPEG, loaded beside that for the driver, which the test must have.
+/// Loads the stand-in for nvJPEG. The test must hold the stand-in for the driver.
 pub fn nvjpeg(_cuda: &Cuda) -> Nvjpeg {
     static LIBRARY: OnceLock<Library> = OnceLock::new();
     let library = LIBRARY.get_or_init(|| {
@@ -76,7 +76,7 @@ pub fn nvjpeg(_cuda: &Cuda) -> Nvjpeg {
     nvjpeg
 }
 
-/// The stand-in for nvJPEG: once it is loaded it is what `libnvjpeg.so.13` means here.
+/// The stand-in for nvJPEG: after it is loaded, it is the `libnvjpeg.so.13` of this process.
 pub struct Nvjpeg {
     library: &'static Library,
 }
@@ -87,8 +87,7 @@ impl Nvjpeg {
         unsafe { *self.library.get::<F>(name.as_bytes()).unwrap() }
     }
 
-    /// Makes the `nth` call of a function from now on (1 is the next) fail with `status`; 0 means that execution
-    /// failed.
+    /// Makes the `nth` call of a function from now on (1 is the next) fail with `status`; 0 means "execution failed".
     pub fn fail(&self, name: &str, nth: u64, status: u32) {
         let name = CString::new(name).unwrap();
         self.call::<extern "C" fn(*const c_char, u64, u32)>("nvjpeg_standin_fail")(
@@ -110,7 +109,7 @@ impl Nvjpeg {
         self.call::<extern "C" fn(*const c_char)>("nvjpeg_standin_knobs")(knobs.as_ptr());
     }
 
-    /// Sets what things cost, in microseconds, as a list separated by commas; `costs.rs` has the names.
+    /// Sets the costs of calls, in microseconds, as a list separated by commas; `costs.rs` has the names.
     pub fn costs(&self, costs: &str) {
         let costs = CString::new(costs).unwrap();
         self.call::<extern "C" fn(*const c_char)>("nvjpeg_standin_costs")(costs.as_ptr());
@@ -122,12 +121,12 @@ impl Nvjpeg {
         self.call::<extern "C" fn(*const c_char) -> u64>("nvjpeg_standin_spent")(name.as_ptr())
     }
 
-    /// The number of objects that were made and not destroyed.
+    /// The number of objects that exist.
     pub fn objects(&self) -> u64 {
         self.call::<extern "C" fn() -> u64>("nvjpeg_standin_objects")()
     }
 
-    /// Forgets pending faults, calls, knobs and costs.
+    /// Resets pending faults, calls, knobs and costs.
     pub fn reset(&self) {
         self.costs("");
         self.call::<extern "C" fn()>("nvjpeg_standin_reset")();
@@ -140,7 +139,7 @@ impl Cuda {
         unsafe { *self.library.get::<F>(name.as_bytes()).unwrap() }
     }
 
-    /// A function of the driver, as other code of the process would call it.
+    /// A function of the driver, as other code of the process calls it.
     pub fn driver<F: Copy>(&self, name: &str) -> F {
         self.call(name)
     }
@@ -158,8 +157,8 @@ impl Cuda {
         self.call::<extern "C" fn(*const c_char) -> u64>(name)(of.as_ptr())
     }
 
-    /// Makes the `nth` call of a driver's function from now on (1 is the next) fail with `status`, 0 for a suitable
-    /// one.
+    /// Makes the `nth` call of a driver function from now on (1 is the next) fail with `status`; 0 stands for a
+    /// suitable status.
     pub fn fail(&self, name: &str, nth: u64, status: u32) {
         let name = CString::new(name).unwrap();
         self.call::<extern "C" fn(*const c_char, u64, u32)>("standin_fail")(name.as_ptr(), nth, status);
@@ -171,22 +170,22 @@ impl Cuda {
         self.text("standin_violations")
     }
 
-    /// Makes violations end the process, as they do in programs that do not ask otherwise.
+    /// Makes violations abort the process, as they do by default in other programs.
     pub fn abort_on_violation(&self) {
         self.call::<extern "C" fn(u32)>("standin_abort")(1);
     }
 
-    /// What was allocated and not freed.
+    /// The allocations that were not freed.
     pub fn leaks(&self) -> Vec<String> {
         self.text("standin_leaks")
     }
 
-    /// Waits until all that is queued is done, without the host's learning of it: what comes then is still unordered.
+    /// Waits until all queued work is done, but not as a wait of the host: later accesses are still unordered.
     pub fn drain(&self) {
         self.text("standin_violations");
     }
 
-    /// How often a driver's function was called.
+    /// How often a function of the driver was called.
     pub fn calls(&self, name: &str) -> u64 {
         self.number("standin_calls", name)
     }
@@ -196,7 +195,7 @@ impl Cuda {
         self.number("standin_count", name)
     }
 
-    /// Waits for all streams; forgets violations, faults to come and counters.
+    /// Waits for all streams; resets violations, pending faults and counters.
     pub fn reset(&self) {
         self.call::<extern "C" fn()>("standin_reset")();
     }

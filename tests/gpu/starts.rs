@@ -1,5 +1,5 @@
-//! What it costs to start and to end a loader, by an account of what the calls of NVIDIA's libraries cost on a real
-//! machine: a process pays for the GPU once.
+//! The cost of starting and ending a loader, computed from the costs of the calls on a real machine: a process pays for
+//! the GPU only once.
 
 use crate::common::{Dataset, await_no_threads, wait_for};
 use crate::counting;
@@ -9,7 +9,7 @@ use foreload::testing::config::{AllowedBackends, LANES, LoaderOptions};
 use foreload::testing::decode::nvjpeg::NvJpegBackend;
 use foreload::testing::pipeline::release_gpus;
 
-/// The microseconds that slow calls of nvJPEG take: estimates, on the high side.
+/// The duration of slow nvJPEG calls in microseconds: estimates, on the high side.
 const COSTS: [(&str, u64); 6] = [
     ("nvjpegCreateExV2", 200_000),
     ("nvjpegDestroy", 50_000),
@@ -19,11 +19,11 @@ const COSTS: [(&str, u64); 6] = [
     ("nvjpegDecoderStateCreate", 2_000),
 ];
 
-/// What a loader's start or its end may cost, in microseconds, beyond the making of new decoders.
+/// The most that a loader's start or end may cost, in microseconds, without the creation of new decoders.
 const START: u64 = 20_000;
 const END: u64 = 200_000;
 
-/// The microseconds on the account so far.
+/// The simulated cost so far, in microseconds.
 fn spent(cuda: &Cuda, nvjpeg: &Nvjpeg) -> u64 {
     let of_nvjpeg: u64 = COSTS.iter().map(|(name, cost)| nvjpeg.calls(name) * cost).sum();
     cuda.count("cost") + of_nvjpeg
@@ -46,11 +46,12 @@ fn starts_loaders() {
     let cuda = stand_in::cuda();
     let nvjpeg = stand_in::nvjpeg(&cuda);
     let dataset = Dataset::folder(64);
-    // This loader stays, as a training's does beside its evaluation's.
+    // This loader stays open, as the loader of a training does while its evaluation has another.
     let first = pipeline(&dataset, &options(), AllowedBackends::All);
     drive(&first, || {}).unwrap();
     assert!(spent(&cuda, &nvjpeg) > 400_000, "the first one pays");
-    // These are the trial's decoder and one for each lane, two backends for batches of so few images.
+    // The decoder of the probe, and for each lane one decoder for each of the two backends for batches of so few
+    // images.
     let made = (NvJpegBackend::ALL.len() + 2 * LANES) as u64;
     assert_eq!(nvjpeg.calls("nvjpegCreateExV2"), made);
     let mut threads = usize::MAX;
@@ -64,7 +65,7 @@ fn starts_loaders() {
         drop(next);
         let end = spent(&cuda, &nvjpeg) - before;
         assert!(end <= END, "the end of loader {number}: {end} µs");
-        // The libraries' threads for each kept decoder stay; those of a loader do not.
+        // The libraries' threads of each cached decoder stay; the threads of the loader end.
         await_threads(threads);
         threads = counting::threads("").len();
     }
@@ -82,14 +83,14 @@ fn backends_that_nobody_needs_are_not_made() {
     let nvjpeg = stand_in::nvjpeg(&cuda);
     let dataset = Dataset::folder(64);
     drive(&pipeline(&dataset, &options(), AllowedBackends::Cpu), || {}).unwrap();
-    // What was tried is gone, and nothing was made since.
+    // The probe's decoders were destroyed, and none was made since.
     let tried = nvjpeg.calls("nvjpegCreateExV2");
     assert_eq!(nvjpeg.calls("nvjpegDestroy"), tried);
     drive(&pipeline(&dataset, &options(), AllowedBackends::Hardware), || {}).unwrap();
     assert_eq!(nvjpeg.calls("nvjpegCreateExV2") - tried, LANES as u64, "handles");
 }
 
-/// The decoders still belong to that loader, which still reports what they can do.
+/// The loader that still runs keeps its decoders, and still reports what they can do.
 #[test]
 fn a_loader_that_lives_on_knows_its_decoders() {
     let cuda = stand_in::cuda();
@@ -108,7 +109,7 @@ fn a_loader_that_lives_on_knows_its_decoders() {
     assert_eq!(pipeline.decoders(), before);
 }
 
-/// The objects that nvJPEG makes for a decoder, whatever images it then gets.
+/// The functions that create nvJPEG objects for a decoder, whatever images it decodes later.
 const MADE: [&str; 6] = [
     "nvjpegCreateExV2",
     "nvjpegJpegStateCreate",
@@ -118,8 +119,8 @@ const MADE: [&str; 6] = [
     "nvjpegDecodeBatchedPreAllocate",
 ];
 
-/// No decoder is made after the first batch: not for lanes that are first needed later, nor for an image of the last
-/// backend, nor for two loaders that run at the same time.
+/// No decoder is made after the first batch: not for lanes that start to work later, not for an image that goes to the
+/// last backend, and not for two loaders that run at the same time.
 #[test]
 fn no_decoder_is_made_after_the_first_batch() {
     let cuda = stand_in::cuda();
@@ -134,15 +135,15 @@ fn no_decoder_is_made_after_the_first_batch() {
     let dataset = dataset.indexed_anew();
     let asked = |batch_size| LoaderOptions { batch_size, train: Some(false), ..options() };
     let made = || MADE.map(|name| nvjpeg.calls(name));
-    // The second loader's batches are too small for the batched kernels, so what its engine refuses goes to the last
-    // backend.
+    // The second loader's batches are too small for the batched kernels, so images that its engine refuses go to the
+    // last backend.
     let [first, second] =
         [64, 32].map(|batch_size| pipeline(&dataset, &asked(batch_size), AllowedBackends::All));
-    // After a single batch only one lane has worked.
+    // During a single batch only one lane works.
     assert!(first.epoch(0, 0, 1, 4).unwrap().next_batch().unwrap().is_some());
     let before = made();
     assert!(before.iter().all(|calls| *calls > 0), "{before:?}");
-    // The engine has become choosy since it was tried, so that the last backend gets the large image.
+    // Since its probe, the engine has begun to refuse more images, so that the last backend gets the large image.
     nvjpeg.knobs("refuse-444,refuse-420");
     let mut by_last = 0;
     for number in 1..4 {

@@ -1,4 +1,5 @@
-"""SSD's recipe on a device: canvases, crops that are chosen by boxes, and what follows them, as the CPU has them."""
+"""SSD's recipe on a device: canvases, crops that boxes determine, and the transforms after them, compared with the CPU.
+"""
 
 from __future__ import annotations
 

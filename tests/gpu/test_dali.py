@@ -60,7 +60,7 @@ def encoded(source: ImageSource) -> tuple[Any, ...]:
 
 
 def epoch(pipeline: Any) -> Iterator[list[np.ndarray]]:
-    """Return the batches in host memory until the end of the epoch, then go on to the next."""
+    """Yield the batches in host memory until the end of the epoch, then reset the pipeline for the next epoch."""
     while True:
         try:
             outputs = pipeline.run()
@@ -74,7 +74,9 @@ def epoch(pipeline: Any) -> Iterator[list[np.ndarray]]:
 
 
 def expected(loader: foreload.ImageLoader, number: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Return images and labels of an epoch, read through the driver alone."""
+    """Yield images and labels of an epoch, read through the driver. @@t 87 The pixels are the same each time, so that a
+    batch can be compared with another loader's.
+    """
     for batch in loader.batches(number):
         yield driver.to_host(batch.images), driver.to_host(batch.labels)
 

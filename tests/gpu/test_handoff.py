@@ -1,4 +1,4 @@
-"""Batches in device memory as any consumer gets them: capsules, the CUDA array interface, streams, life times.
+"""Batches in device memory as any consumer gets them: capsules, the CUDA array interface, streams, lifetimes.
 
 Nothing here needs torch: capsules are read by ctypes and memory by the driver.
 """
@@ -126,7 +126,8 @@ def test_what_was_written_is_seen_from_the_consumers_stream(dataset: Path, on_cp
             with capsule.consumed(batch.images.__dlpack__(stream=stream, max_version=(1, 0))) as described:
                 host = driver.Pinned(described.bytes)
                 driver.copy_to_host(host.address, described.address, described.bytes, stream)
-            # The tensor is given back while the copy may still be queued: reuse must wait for the stream.
+            # The tensor is released while the copy may still be queued, so its buffer must not be reused before the
+            # stream is done.
             queued.append((driver.to_host(batch.sample_ids), host, described))
         driver.synchronize(one)
         driver.synchronize(two)
@@ -137,7 +138,7 @@ def test_what_was_written_is_seen_from_the_consumers_stream(dataset: Path, on_cp
 
 
 def test_a_second_stream_reads_the_batch_too(dataset: Path, on_cpu: Callable) -> None:
-    """The tensor was never handed over to the stream that reads it: only `used_by` knows of it."""
+    """The tensor was never handed over to the stream that reads it: only `used_by` names that stream."""
     expected = on_cpu(dataset)
     loader = foreload.ImageLoader(dataset, **SETTINGS, dtype="uint8")
     second = driver.stream(1)
@@ -154,7 +155,7 @@ def test_a_second_stream_reads_the_batch_too(dataset: Path, on_cpu: Callable) ->
             pixels = driver.as_numpy(host.bytes, described)
             compare(dict(zip(ids.tolist(), pixels, strict=True)), expected)
             host.close()
-    # This is what torch gives for its default stream.
+    # torch gives 0 for its default stream.
     batch.used_by(0)
     with pytest.raises(foreload.ConfigError, match="stream"):
         batch.used_by(-1)
@@ -164,11 +165,11 @@ def test_graphs_that_other_code_captures_are_left_alone(dataset: Path) -> None:
     """In the mode in which torch captures, every query, wait or allocation of any thread would spoil the capture."""
     stream, graph = ctypes.c_void_p(driver.stream(2)), ctypes.c_void_p()
     every_thread = ctypes.c_uint(0)
-    # What nvJPEG does when it starts for the first time is not under test.
+    # The first start of nvJPEG is not under test.
     assert sum(1 for _ in foreload.ImageLoader(dataset, **SETTINGS)) == 15
     with driver.context(), ThreadPoolExecutor(1) as threads:
         driver.call("cuStreamBeginCapture_v2", stream, every_thread)
-        # A loader starts, works and ends meanwhile, on another thread and on the one that captures.
+        # During the capture a loader starts, works and ends: one on another thread, one on the thread that captures.
         elsewhere = threads.submit(lambda: sum(1 for _ in foreload.ImageLoader(dataset, **SETTINGS)))
         here = sum(1 for _ in foreload.ImageLoader(dataset, **SETTINGS))
         assert (here, elsewhere.result()) == (15, 15)
@@ -193,7 +194,7 @@ def test_what_is_kept_for_the_next_loader_can_be_given_back(dataset: Path) -> No
     known = batches.stats()["gpu"]["decoders"]
     assert set(known) == {"hardware", "cuda_batched", "cuda", "cuda_packed", "cuda_indexed"}
     foreload.release_gpus()
-    # Decoders in use stay in use.
+    # Decoders in use are not removed.
     assert batches.stats()["gpu"]["decoders"] == known
     assert sum(1 for _ in loader) == 15
     assert driver.to_host(batch.images).shape == (4, 3, 32, 32)
@@ -230,7 +231,7 @@ def test_unused_capsules_give_their_buffer_back(dataset: Path) -> None:
         for batch in loader:
             addresses.add(capsule.describe(batch.images.__dlpack__(stream=1)).address)
             batch.images.__dlpack__(stream=1, max_version=(1, 0))
-    # A capsule that kept its buffer would have made each of the 300 batches a new one.
+    # If capsules kept their buffers, each of the 300 batches would need a new one.
     assert len(addresses) <= 16
 
 

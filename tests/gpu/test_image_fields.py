@@ -1,4 +1,6 @@
-"""Samples of several images on a device: followers and images with transforms of their own are as on the CPU."""
+"""Samples with several images on a device, compared with the CPU: secondary images, which follow the primary image's
+transforms, and images with their own transforms.
+"""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def test_no_image_is_lost_between_the_backends(mixed: Path) -> None:
 def test_kinds_of_files_go_to_the_right_backend(
     tmp_path: Path, on_cpu: Callable, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """Without the CPU's help only what the GPU cannot decode at all may go there."""
+    """Without the CPU's help, only images that the GPU cannot decode at all go to the CPU."""
     root = images.make(tmp_path / kind, (kind,), samples=12)
     if kind not in images.HOST_ONLY:
         monkeypatch.setenv("FORELOAD_GPU_BACKEND", "cuda")
@@ -141,7 +141,7 @@ def test_damage_does_not_reach_its_neighbours(own_dataset: Path, on_cpu: Callabl
 
 
 def own_threads() -> Counter[str]:
-    """Return the threads of this process that Foreload named."""
+    """Return the number of this process's threads that Foreload named, by name."""
     names: Counter[str] = Counter()
     for task in Path("/proc/self/task").iterdir():
         try:
@@ -263,7 +263,7 @@ LOCAL_RANKS = [
 def test_local_rank_chooses_the_device(
     dataset: Path, gpu: int, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
-    # Slurm's variable also stands in a batch script, where it means nothing; and the more specific variable comes
+    # Slurm's variable is also set in a batch script, where it does not give a rank. The more specific variable comes
     # first.
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "1")
     monkeypatch.setenv("SLURM_PROCID", "0")
@@ -292,6 +292,6 @@ def test_a_local_rank_beyond_the_devices(dataset: Path, gpu: int, monkeypatch: p
         with pytest.raises(foreload.Error, match="LOCAL_RANK"):
             foreload.ImageLoader(dataset, **SETTINGS)
     else:
-        # Launchers that show each process a GPU of its own leave its local rank as it is.
+        # If the launcher shows each process only its own GPU, the local rank does not matter.
         batch = next(iter(foreload.ImageLoader(dataset, **SETTINGS)))
         assert batch.images.__dlpack_device__() == (2, 0)

@@ -1,4 +1,4 @@
-"""What people train with, on a device: lists that change pixels make the bits of the CPU."""
+"""Recipes of well-known trainings on a device: lists that change pixels give the bits of the CPU."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LISTS = {
     "affine": [*CROP, T.RandomAffine(30, (0.1, 0.1), (0.8, 1.2), 10, interpolation="bilinear"), *FINISH],
     "erasing alone": [*CROP, *FINISH, T.RandomErasing(1, value="random")],
 }
-"""What recipes do to pixels, by name."""
+"""The lists of transforms, by name."""
 
 
 def made(root: Path, device: str, transforms: object) -> list[np.ndarray]:

@@ -1,4 +1,4 @@
-"""What loaders do where a driver refuses something, which only a stand-in is told to do."""
+"""The behaviour of loaders when the driver refuses a call. Only a stand-in can be made to refuse."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ print(*(warning.message for warning in heard), file=sys.stderr)
 def test_a_driver_that_does_not_lock_shared_memory_is_told_of(dataset: Path) -> None:
     loader = foreload.ImageLoader(dataset, batch_size=4, image_size=32, device="cpu")
     expected = [driver.to_host(batch.images).tobytes().hex()[:4000] for batch in loader]
-    # The first call locks the memory for labels, the second what is lent.
+    # The first call locks the memory for labels, the second call locks the shared memory of the producer.
     done = subprocess.run(
         [sys.executable, "-c", REFUSED, dataset, Path(__file__).parent],
         env=os.environ | {"FORELOAD_STANDIN_FAIL": "cuMemHostRegister_v2:2:801"},

@@ -1,4 +1,4 @@
-"""Batches that another process makes end on a device, with the bytes that the CPU makes alone."""
+"""Shared batches, which another process makes, end on a device, with the bytes that the CPU makes alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OTHER = {"image_size": (48, 24), "dtype": "float16", "flip": 0.0}
 
 
 def held(batch: foreload.Batch) -> list[np.ndarray]:
-    """Return what a batch holds, wherever that is."""
+    """Return the arrays of a batch, wherever they are stored."""
     return [driver.to_host(value) for value in (batch.images, batch.labels, batch.sample_ids, batch.mask)]
 
 
@@ -49,7 +49,7 @@ def test_they_are_the_batches_of_the_cpu(dataset: Path) -> None:
             for batch, size in zip(batches, ("usual", "other", "usual"), strict=True):
                 assert same(held(batch), expected[size][epoch][step]), (epoch, step, size)
             kept = [*kept[-1:], batches[0]]
-        # A batch that is kept stays as it is, although the memory that it came in was used again.
+        # A batch that is kept does not change, although the shared memory that it was copied from was used again.
         assert same(held(kept[0]), expected["usual"][epoch][-2])
         assert step == len(expected["usual"][epoch]) - 1
         shared = iterators[0].stats()["shared"]

@@ -1,4 +1,6 @@
-"""A real torch takes batches on the device: what it sees, on which streams, and when buffers come back."""
+"""A real torch takes batches on the device: the values it sees, on which streams, and when buffers are reused. @@t 53
+The pixels are the same each time, so that only the conversion differs.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,10 @@ def test_consumers_on_side_streams_see_whole_batches(
 def test_a_buffer_is_not_reused_while_a_kernel_still_reads_it(
     torch: ModuleType, dataset: Path, on_cpu: Callable
 ) -> None:
-    """The copy waits behind a long kernel; the batch is dropped at once; many batches pass meanwhile."""
+    """The copy waits for a long kernel. The batch is dropped at once, and many batches pass while the copy waits. @@t
+    81 A loader that is iterated again begins the next epoch. @@t 96 This is work on the default stream, which must not
+    touch ours.
+    """
     side = torch.cuda.Stream()
     loader = foreload.ImageLoader(dataset, **SETTINGS, dtype="uint8")
     copies = []
@@ -103,7 +108,7 @@ def test_a_buffer_is_not_reused_while_a_kernel_still_reads_it(
 def test_hundreds_of_batches_pass_while_the_device_is_busy(
     torch: ModuleType, dataset: Path, on_cpu: Callable
 ) -> None:
-    """Every batch is dropped with its copy still queued behind a kernel that spins."""
+    """Every batch is dropped while its copy is still queued after a kernel that spins."""
     stream = torch.cuda.Stream()
     loader = foreload.ImageLoader(dataset, **SETTINGS, dtype="uint8", device_memory="256MB")
     for epoch in range(20):
@@ -212,7 +217,7 @@ def test_cupy_takes_the_array_interface(torch: ModuleType, cupy: ModuleType, dat
 
 @pytest.fixture(scope="module")
 def cupy_stream(cupy: ModuleType) -> object:
-    """Return a stream that outlives the batches: CuPy destroys streams that nobody holds."""
+    """Return a stream that outlives the batches: CuPy destroys streams without owners."""
     return cupy.cuda.Stream(non_blocking=True)
 
 
@@ -226,7 +231,8 @@ def test_cupy_on_a_stream_of_its_own(
             if way == "dlpack":
                 array = cupy.from_dlpack(batch.images)
             else:
-                # The interface does not tell the producer which stream reads, so the consumer keeps the array.
+                # The interface does not tell the producer which stream reads, so the consumer keeps the array until it
+                # has read it.
                 array = cupy.asarray(batch.images)
                 kept.append(array)
             copies.append((numbers(batch), array.copy()))

@@ -1,4 +1,6 @@
-"""Several views of each image on a device, and the masks that follow them: the bits of the CPU, and torch's tensors."""
+"""Several views of each image on a device, and the masks that follow them: they have the bits of the CPU, as torch's
+tensors.
+"""
 
 from __future__ import annotations
 

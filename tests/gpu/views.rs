@@ -1,4 +1,4 @@
-//! Several views of each image on a GPU: the image is decoded once, and each view has a launch and a tensor.
+//! Several views of each image on a GPU: the image is decoded once, and each view has its own launch and tensor.
 
 use crate::common::Dataset;
 use crate::pipeline::{mean_difference, on_cpu, options, pipeline};
@@ -21,13 +21,13 @@ pub const TEN: &str = r#"[
         {"RandomResizedCrop": {"size": 15, "scale": [0.05, 0.3], "interpolation": "bicubic"}},
         {"RandomHorizontalFlip": {}}]}}]"#;
 
-/// What recipes of segmentation draw: a size, a part of it with padding around, and both flips.
+/// Transforms of segmentation recipes: a random size, a padded crop, and both flips.
 const SEGMENTED: &str = r#"{"Views": {"n": 3, "transforms": [
     {"RandomResize": {"min_size": 20, "max_size": 120, "interpolation": "lanczos"}}, {"RandomVerticalFlip": {}},
     {"RandomCrop": {"size": [51, 64], "pad_if_needed": true, "fill": [9, 99, 199]}}, {"RandomHorizontalFlip": {}},
     {"ToDtype": {"dtype": "bfloat16"}}]}}"#;
 
-/// Half of the images of one view are resized with their padding, and so all views of them are made of canvases.
+/// Half of the images of one view are resized with their padding, so all views of these images are made from canvases.
 const ZOOMED: &str = r#"[
     {"Views": {"n": 1, "transforms": [
         {"RandomZoomOut": {"fill": [124, 116, 104]}}, {"RandomResizedCrop": {"size": [31, 27]}},
@@ -85,7 +85,7 @@ fn views_of_planes_of_the_cpu_have_the_same_bits() {
     }
 }
 
-/// Samples that an epoch draws again have other views each time, and the batch says which.
+/// If an epoch draws a sample again, it has other views each time, and the batch gives the occurrence.
 #[test]
 fn draws_of_one_sample_are_told_apart() {
     let cuda = stand_in::cuda();
@@ -104,7 +104,7 @@ fn draws_of_one_sample_are_told_apart() {
     assert_eq!(counts, [24; 3]);
 }
 
-/// nvJPEG decodes what all views need together, wherever in the image they are.
+/// nvJPEG decodes the smallest region that covers all views, wherever they are in the image.
 #[test]
 fn views_of_what_the_gpu_decodes_come_near_the_cpus() {
     let cuda = stand_in::cuda();
@@ -129,7 +129,8 @@ fn views_of_what_the_gpu_decodes_come_near_the_cpus() {
     }
 }
 
-/// Who decodes an image says what it is padded for: the CPU what is resized with padding, nvJPEG the others.
+/// The decoder of an image depends on its padding: the CPU decodes images that are resized with padding, nvJPEG the
+/// others.
 #[test]
 fn the_cpu_decodes_what_is_resized_with_padding() {
     let cuda = stand_in::cuda();
@@ -206,8 +207,8 @@ fn views_of_a_batch_that_does_not_fit_go_in_pieces() {
     }
 }
 
-/// The launches and the copies to the device of an epoch of 64 images, once buffers have their size, so that none is
-/// made.
+/// The launches, and the copies to the device, of an epoch of 64 images after buffers have their final size. Checks
+/// that nothing is allocated.
 pub fn steady_calls(cuda: &Cuda, transforms: &str) -> [u64; 2] {
     const CALLS: [&str; 5] = [
         "cuLaunchKernel",
@@ -231,13 +232,13 @@ pub fn steady_calls(cuda: &Cuda, transforms: &str) -> [u64; 2] {
     [made[0], made[1]]
 }
 
-/// Once buffers have their size, a further view costs a batch one launch: no copy, no memory.
+/// After buffers have their final size, a further view costs a batch one launch, and no copy or allocation.
 #[test]
 fn a_view_costs_a_batch_one_launch() {
     let cuda = stand_in::cuda();
     let _nvjpeg = stand_in::nvjpeg(&cuda);
     let [one, ten] = [r#"[{"RandomResizedCrop": {"size": 16}}]"#, TEN].map(|list| steady_calls(&cuda, list));
-    // There are eight batches, with planes of 64 images, and for each batch a table and its columns.
+    // There are eight batches: the planes of 64 images are copied, and for each batch a table and its columns.
     assert_eq!(one, [8, 64 + 2 * 8]);
     assert_eq!(ten, [8 * 10, 64 + 2 * 8]);
 }

@@ -7,7 +7,7 @@ use foreload::testing::gpu::{
 use foreload::testing::gpu::{PinnedBuffer, Registration, Stream};
 use foreload::testing::slot::SlotPool;
 
-/// A kernel that the stand-in has: `to[i] = from[i] + addend`.
+/// The kernel that the stand-in implements: `to[i] = from[i] + addend`.
 const ADD: &str = ".version 7.0\n.target sm_80\n.visible .entry standin_add()\n";
 
 /// Loads the kernel.
@@ -36,7 +36,7 @@ pub fn everything(bytes: &[u8]) -> foreload::Result<Vec<u8>> {
     flight.fill(output.whole(), 0)?;
     let count = bytes.len() as u32;
     let arguments = [Arg::Pointer(output.ptr()), Arg::Pointer(input.ptr()), Arg::U32(count), Arg::U32(3)];
-    // SAFETY: both buffers live until the streams are done, and this stream made them.
+    // SAFETY: both buffers live until the streams are done, and this stream allocated them.
     unsafe { add.launch(&first, [count.div_ceil(64), 1, 1], [64, 1, 1], 0, &arguments) }?;
     flight.submit()?;
     second.wait(flight.event())?;
@@ -44,7 +44,7 @@ pub fn everything(bytes: &[u8]) -> foreload::Result<Vec<u8>> {
     onward.copy_on_device(kept.whole(), output.whole())?;
     onward.submit()?;
     let result = second.copy_to_host(PinnedBuffer::new(&device, bytes.len())?, kept.whole())?;
-    // What the second stream reads goes back on the first.
+    // The buffers that the second stream reads are freed on the first.
     first.wait(onward.event())?;
     onward.event().is_done()?;
     onward.wait()?;
@@ -101,7 +101,7 @@ fn work_in_flight_keeps_its_memory_until_it_is_done() {
     flight.submit().unwrap();
     flight.wait().unwrap();
     assert_eq!(slots.usage().in_use, before, "and come back");
-    // They are dropped in every order, also with work still queued.
+    // These objects are dropped in each order, also with work still queued.
     let slot = registration.pin(slots.try_take(1000).unwrap()).unwrap().part(0..1000).unwrap();
     flight.copy_to_device(buffer.whole(), &slot).unwrap();
     drop((pool, device, registration, stream));
@@ -195,11 +195,11 @@ fn kernels_are_checked_before_they_run() {
     assert!(missing.contains("CUDA_ERROR_NOT_FOUND"), "{missing}");
     let wrong = module.function("standin_add", &[8, 8, 4]).err().unwrap().to_string();
     assert!(wrong.contains("[8, 8, 4, 4]"), "{wrong}");
-    // Drivers before CUDA 12.4 do not tell sizes.
+    // Drivers before CUDA 12.4 do not report the sizes of parameters.
     cuda.fail("cuFuncGetParamInfo", 1, 0);
     module.function("standin_add", &[8, 8, 4, 4]).unwrap();
     let add = add(&device).unwrap();
-    // SAFETY: it is refused before it is queued.
+    // SAFETY: the launch is refused before it is queued.
     let few = unsafe { add.launch(&stream, [1, 1, 1], [64, 1, 1], 0, &[Arg::U32(1)]) }.unwrap_err();
     assert!(few.to_string().contains("standin_add takes parameters of [8, 8, 4, 4]"), "{few}");
     let newer = Capability { major: 12, minor: 0 };

@@ -1,4 +1,4 @@
-//! From a file's bytes to a tensor on the CPU: decoding and augmentation, against libjpeg and plain references.
+//! From the bytes of a file to a tensor on the CPU: decoding and augmentation, against libjpeg and simple references.
 
 mod augment;
 mod decode;

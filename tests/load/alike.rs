@@ -1,5 +1,5 @@
-//! Files that begin as packed and indexed images do, and are none of Foreload's making: wherever they lie they are
-//! files like any other, and are delivered as they are.
+//! Files that begin like packed or indexed images, but were not made by Foreload. Wherever they are stored, they are
+//! treated as any other file and delivered unchanged.
 
 use crate::common::{jpeg, wait_for};
 use foreload::testing::batch::Batch;
@@ -14,10 +14,10 @@ use std::process::Command;
 use std::sync::Arc;
 use tempfile::TempDir;
 
-/// How many of each kind there are: enough to fill more than a block of memory.
+/// The number of files of each kind: enough to fill more than one block of memory.
 const EACH: u64 = 60;
 
-/// Contents of files: real images, packed and indexed ones, and what only begins like these.
+/// Contents of files: real images, packed and indexed images, and data that only begins like these.
 fn contents() -> Vec<Vec<u8>> {
     let mut maker = FormatConverter::default();
     let mut files = Vec::new();
@@ -54,7 +54,7 @@ impl Alike {
         alike
     }
 
-    /// A tar shard whose samples have such a file beside their image, and a caption.
+    /// A tar shard whose samples each have an image, such a file, and a caption.
     fn shard() -> Self {
         let alike = Self { directory: tempfile::tempdir().unwrap(), files: contents() };
         std::fs::create_dir(alike.path("data")).unwrap();
@@ -72,7 +72,7 @@ impl Alike {
         alike
     }
 
-    /// Packs the dataset, and returns where it is then.
+    /// Packs the dataset, and returns the path of the result.
     fn packed(&self, more: &[&str]) -> PathBuf {
         let mut program = Command::new(env!("CARGO_BIN_EXE_foreload"));
         program.arg("pack").args([self.path("data"), self.path("packed")]).args(more);
@@ -89,7 +89,7 @@ impl Alike {
         Pipeline::new(index, config)
     }
 
-    /// Reads an epoch, each sample of which must have its own file, and returns how many files were rebuilt.
+    /// Reads an epoch, checks that each sample has its own file, and returns the number of rebuilt files.
     fn check(&self, pipeline: &Pipeline, number: u64, files: impl Fn(&Batch) -> Vec<Vec<u8>>) -> u64 {
         let mut epoch = pipeline.epoch(number, 0, 1, 0).unwrap();
         let mut seen = 0;

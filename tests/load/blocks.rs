@@ -1,5 +1,5 @@
-//! Samples in compressed blocks: every batch is that of the same dataset without compression, no block is unpacked
-//! oftener than it must be, and what is damaged is an error of the samples in it.
+//! Samples in compressed blocks: every batch equals that of the uncompressed dataset, no block is decompressed more
+//! often than necessary, and damage is an error of the samples in the damaged block.
 
 mod packed;
 
@@ -30,7 +30,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// Two members, of which the second begins in the middle of a sample.
+/// Two gzip members. The second one begins in the middle of a sample.
 fn gzip_in_two(bytes: &[u8]) -> Vec<u8> {
     let (one, other) = bytes.split_at(bytes.len() / 3);
     [gzip(one), gzip(other)].concat()
@@ -51,7 +51,7 @@ fn zstd_in_two(bytes: &[u8]) -> Vec<u8> {
     [zstd(one), zstd(other)].concat()
 }
 
-/// As pzstd and zstd's seekable format write them: notes before each frame, or a table behind all of them.
+/// The formats of pzstd and of zstd's seekable format: notes before each frame, or a table after all frames.
 fn zstd_with_notes(bytes: &[u8]) -> Vec<u8> {
     let notes = |text: &[u8]| [b"\x50\x2a\x4d\x18", &(text.len() as u32).to_le_bytes()[..], text].concat();
     let (one, other) = bytes.split_at(bytes.len() / 3);
@@ -60,7 +60,7 @@ fn zstd_with_notes(bytes: &[u8]) -> Vec<u8> {
     [each(&frames[0]), each(&frames[1]), notes(&[7; 17])].concat()
 }
 
-/// With what fills the last block of a tape.
+/// With the zeros that fill the last block of a tape.
 fn gzip_with_zeros(bytes: &[u8]) -> Vec<u8> {
     [gzip(bytes), vec![0; 512]].concat()
 }
@@ -101,14 +101,14 @@ fn mds(samples: std::ops::Range<usize>) -> Vec<u8> {
     mds_shard(COLUMNS, &samples.map(sample).collect::<Vec<_>>())
 }
 
-/// How a dataset is written and how it is compressed.
+/// A layout of a dataset, and its compression.
 struct Kind {
     name: &'static str,
     shard: fn(std::ops::Range<usize>) -> Vec<u8>,
     pack: fn(&[u8]) -> Vec<u8>,
-    /// How the names of plain shards end, and those of compressed ones.
+    /// The endings of the names of plain shards, and of compressed ones.
     endings: [&'static str; 2],
-    /// What `index.json` calls the compression.
+    /// The name of the compression in `index.json`.
     mds: Option<&'static str>,
 }
 
@@ -174,7 +174,7 @@ fn pipeline(scene: &Scene, options: &LoaderOptions) -> Pipeline {
     Pipeline::new(index, config)
 }
 
-/// What each sample's place in the batches of an epoch holds.
+/// The contents of each sample's place in the batches of an epoch.
 fn by_sample(pipeline: &Pipeline, number: u64) -> BTreeMap<i64, (Vec<u8>, Vec<u8>)> {
     let mut epoch = pipeline.epoch(number, 0, 1, 0).unwrap();
     let mut found = BTreeMap::new();
@@ -191,7 +191,7 @@ fn by_sample(pipeline: &Pipeline, number: u64) -> BTreeMap<i64, (Vec<u8>, Vec<u8
     found
 }
 
-/// The blocks that were unpacked so far.
+/// The number of blocks that were decompressed so far.
 fn unpacked(pipeline: &Pipeline) -> u64 {
     pipeline.index().unpacked().stats().blocks
 }
@@ -207,11 +207,11 @@ fn batches_are_those_of_the_same_dataset_without_compression() {
             let found = by_sample(&pipeline, number);
             assert_eq!(found.len(), SAMPLES, "{}", kind.name);
             assert!(found == by_sample(&expected, number), "{}: epoch {number}", kind.name);
-            // All blocks fit in memory, so that each is unpacked once.
+            // All blocks fit in memory, so that each is decompressed once.
             assert_eq!(unpacked(&pipeline), SHARDS as u64, "{}", kind.name);
         }
         assert_eq!(pipeline.index().notices().take(), Vec::<String>::new(), "{}", kind.name);
-        // An index that is loaded says the same.
+        // A loaded index gives the same.
         let again = self::pipeline(&packed, &options);
         assert!(by_sample(&again, 0) == by_sample(&expected, 0), "{}", kind.name);
         again.index().verify().unwrap_or_else(|error| panic!("{}: {error}", kind.name));
@@ -267,7 +267,7 @@ fn whoever_unpacks_a_block_has_all_of_its_samples_kept() {
     }
 }
 
-/// An epoch that has one sample left unpacks one block.
+/// An epoch with one sample left decompresses one block.
 #[test]
 fn a_block_that_is_unpacked_for_one_sample_gives_the_others_too() {
     for kind in [&KINDS[0], &KINDS[6]] {
@@ -281,7 +281,7 @@ fn a_block_that_is_unpacked_for_one_sample_gives_the_others_too() {
         assert!(epoch.next_batch().unwrap().is_some() && epoch.next_batch().unwrap().is_none());
         assert_eq!(unpacked(&pipeline), 1, "{}", kind.name);
         let cache = pipeline.cache().expect("a cache");
-        // Nobody waits for the others to be kept.
+        // Reading does not wait until the other samples of the block are stored.
         let held = || {
             cache.flush();
             cache.stats().all().held_samples
@@ -371,7 +371,7 @@ fn a_shard_that_is_damaged_within_a_run_is_an_error_of_its_samples() {
         assert_eq!(epoch.failed(), EACH as u64, "{}", kind.name);
         let told = opened.index().notices().take();
         assert!(told.iter().any(|message| message.contains(&name)), "{}: {told:?}", kind.name);
-        // Whoever opens it now is told, too.
+        // Opening the damaged dataset now reports the damage, too.
         bytes.truncate(middle);
         packed.write(&name, &bytes);
         let error = packed.error();
@@ -419,7 +419,7 @@ fn what_becomes_too_large_is_refused_with_the_remedy() {
     assert!(error.contains("s-001.mds.zstd") && error.contains("br:11"), "{error}");
 }
 
-/// Of what has a checksum, damage at any place is an error, or changes nothing that is read.
+/// If data has a checksum, damage at any place is an error, or changes no byte that is read.
 #[test]
 fn damage_at_any_place_is_noticed_or_harmless() {
     for kind in KINDS.iter().filter(|kind| kind.name != "mds snappy" && !kind.name.contains("zst")) {

@@ -1,5 +1,5 @@
-//! Of packed copies in a directory only what a crop needs is read: batches are the same, damage that is read costs a
-//! read of the source, and tiers that keep a sample get all of it.
+//! Of packed copies in a directory, only the parts that a crop needs are read. The batches are the same, damage in such
+//! a part costs one read of the source, and tiers that store a sample get all of it.
 
 use crate::common::{Dataset, epoch_bytes, small_images, wait_for, with_cache};
 use crate::tiers::epoch;
@@ -13,10 +13,10 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 const SAMPLES: usize = 24;
-/// A share that has room for all samples in both forms.
+/// A cache size, in multiples of the dataset, that has room for all samples in both storage formats.
 const ALL: f64 = 12.0;
 
-/// Ways to read: with which depth of the queue, and how many threads that decode.
+/// Ways to read: the reader, O_DIRECT, the queue depth, and the number of worker threads.
 pub const WAYS: [(IoChoice, Direct, u32, u32); 4] = [
     (IoChoice::Auto, Direct::Off, 32, 2),
     (IoChoice::Auto, Direct::On, 3, 1),
@@ -24,7 +24,7 @@ pub const WAYS: [(IoChoice, Direct, u32, u32); 4] = [
     (IoChoice::Pread, Direct::On, 8, 2),
 ];
 
-/// Options of images in a directory beside the data, where copies are packed.
+/// Options for images with a cache directory next to the data, in which copies are packed.
 fn packed(dataset: &Dataset, options: LoaderOptions) -> LoaderOptions {
     with_cache(dataset.cached(ALL, options), |cache| cache.directory.form = FormChoice::Packed)
 }
@@ -40,7 +40,7 @@ fn wait_until_packed(pipeline: &Pipeline, samples: usize) {
     wait_for("all copies are packed", || stats(pipeline), are_packed);
 }
 
-/// Fills the directory with this many samples and has all copies packed. Returns their bytes.
+/// Fills the directory with this many samples and waits until all copies are packed. Returns their bytes.
 fn fill(dataset: &Dataset, samples: usize) -> u64 {
     let pipeline = dataset.pipeline(&packed(dataset, small_images()));
     epoch_bytes(&pipeline, 0);
@@ -49,7 +49,7 @@ fn fill(dataset: &Dataset, samples: usize) -> u64 {
     whole_bytes(dataset, samples)
 }
 
-/// The bytes of all copies, as who wants files reads them.
+/// The bytes of all copies, as a consumer of encoded files reads them.
 fn whole_bytes(dataset: &Dataset, samples: usize) -> u64 {
     let files = LoaderOptions { decoded: false, ..packed(dataset, small_images()) };
     let pipeline = dataset.pipeline(&files);
@@ -76,7 +76,7 @@ fn batches_of_a_packed_dataset_are_the_same_of_fewer_bytes() {
     are_the_same(&dataset, whole);
 }
 
-/// Compares batches of copies of so many bytes with those of the dataset.
+/// Compares batches made from copies of `whole` bytes with those of the dataset.
 fn are_the_same(dataset: &Dataset, whole: u64) {
     for decode in [Fidelity::Fast, Fidelity::Exact] {
         for (train, repeats) in [(true, 1), (true, 3), (false, 1)] {
@@ -107,7 +107,7 @@ fn another_process_knows_the_outlines_too() {
     let dataset = Dataset::photographs(SAMPLES);
     let options = packed(&dataset, small_images());
     let as_they_come = with_cache(options.clone(), |cache| cache.directory.form = FormChoice::AsIs);
-    // This one was there before anything was packed.
+    // This pipeline was opened before any copy was packed.
     let other = dataset.pipeline(&as_they_come);
     let expected = epoch_bytes(&other, 0);
     other.cache().expect("a cache").flush();
@@ -121,13 +121,13 @@ fn another_process_knows_the_outlines_too() {
         assert_eq!((found.source.source_reads, found.all().fallbacks), (0, 0), "{found:?}");
         (found.all().bytes, stats(&other).all().held_bytes)
     };
-    // Until it has looked, it reads the former segments.
+    // Until it refreshes its view of the cache, it reads the old segments.
     wait_for("less is read and kept", read_all, |&(read, held)| {
         read < whole / 10 * 9 && held < whole + whole / 10
     });
 }
 
-/// The segments of the cache, the newest last.
+/// The segments of the cache, the newest one last.
 fn segments(dataset: &Dataset) -> Vec<PathBuf> {
     let datasets = fs::read_dir(dataset.beside("cache")).unwrap().map(|entry| entry.unwrap().path());
     let files = datasets.filter(|path| path.is_dir()).flat_map(|own| fs::read_dir(own).unwrap());
@@ -137,7 +137,7 @@ fn segments(dataset: &Dataset) -> Vec<PathBuf> {
     segments
 }
 
-/// The newest copy of a sample: the segment, and its bytes there.
+/// The newest copy of a sample: its segment, and its byte range there.
 fn copy_of(dataset: &Dataset, sample: u64) -> (PathBuf, Range<usize>) {
     let find = |path: &PathBuf| {
         let bytes = fs::read(path).unwrap();
@@ -151,7 +151,7 @@ fn copy_of(dataset: &Dataset, sample: u64) -> (PathBuf, Range<usize>) {
     segments(dataset).iter().rev().find_map(find).expect("a copy")
 }
 
-/// Changes a byte of a sample's copy, at so many hundredths of it.
+/// Changes a byte of a sample's copy, at this percentage of its length.
 fn damage(dataset: &Dataset, sample: u64, hundredths: usize) {
     let (path, copy) = copy_of(dataset, sample);
     let mut bytes = fs::read(&path).unwrap();
@@ -161,7 +161,7 @@ fn damage(dataset: &Dataset, sample: u64, hundredths: usize) {
 
 #[test]
 fn damage_costs_a_read_where_it_is_read_and_no_byte() {
-    // The fourth photograph is tall, so that the middle that is shown ends far before its last row.
+    // The fourth photograph is tall, so that the centre crop ends far before its last row.
     const TALL: u64 = 3;
     let options = LoaderOptions { train: Some(false), ..small_images() };
     for (hundredths, is_read) in [(90, false), (50, true), (0, true)] {
@@ -185,7 +185,7 @@ fn damage_costs_a_read_where_it_is_read_and_no_byte() {
             assert_eq!(copies.fallbacks > 0, is_read, "{shown}: {found:?}");
             assert_eq!(found.source.source_reads > 0, is_read, "{shown}: {found:?}");
             for number in 1..3 {
-                // What lay beside it comes again, too.
+                // Other samples of the same segment are stored again, too.
                 epoch(&pipeline, number);
             }
             let (hash, found) = epoch(&pipeline, 1);
@@ -195,7 +195,7 @@ fn damage_costs_a_read_where_it_is_read_and_no_byte() {
     }
 }
 
-/// Puts an image of twice the height in the place of a sample's.
+/// Replaces the image of a sample by an image of twice the height.
 fn make_tall(dataset: &Dataset, sample: usize) {
     let mut file = Vec::new();
     let pixels: Vec<u8> = (0..3 * 256 * 600).map(|at: u32| (at.wrapping_mul(at) / 7 % 60) as u8).collect();

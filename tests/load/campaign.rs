@@ -1,5 +1,6 @@
-//! Many short runs over datasets and caches that are changed and damaged before, within and between them: every byte
-//! that is delivered is the source's. A failure prints its seed; `FORELOAD_FAULT_RUNS` is for more in `make thorough`.
+//! Many short runs over datasets and caches that are changed and damaged before, during and between runs: every byte
+//! that is delivered is the source's. A failure prints its seed; `FORELOAD_FAULT_RUNS` sets more runs in `make
+//! thorough`.
 
 use super::store::world::on_tmpfs;
 use crate::common::{Dataset, Killable, await_steps, child, report_step, seeds};
@@ -40,7 +41,7 @@ impl Scene<'_> {
         self.random.below(100) < percent
     }
 
-    /// The bytes that the source has, sample by sample.
+    /// The bytes of the source, sample by sample.
     fn truth(&self) -> Vec<Vec<u8>> {
         let index = self.dataset.index();
         let read = |sample| {
@@ -53,7 +54,7 @@ impl Scene<'_> {
     }
 
     /// Replaces some samples by others of the same size: in place or by another file, with the time set back or not.
-    /// Returns what the source has after each change, because a run may read it at that moment.
+    /// Returns the state of the source after each change, because a run may read it at that moment.
     fn change_samples(&mut self) -> Vec<Vec<Vec<u8>>> {
         let mut versions = Vec::new();
         for _ in 0..1 + self.random.below(4) {
@@ -63,7 +64,7 @@ impl Scene<'_> {
             let modified = fs::metadata(&path).unwrap().modified().unwrap();
             let mut bytes = fs::read(&path).unwrap();
             let sample = &mut bytes[extent.offset as usize..][..extent.length as usize];
-            // The place is behind the bytes that make it an image at first sight.
+            // The place is after the bytes that identify the file as an image.
             let at = 20 + self.random.below(sample.len() as u64 - 40) as usize;
             sample[at..at + 8]
                 .iter_mut()
@@ -101,7 +102,7 @@ impl Scene<'_> {
         found
     }
 
-    /// Flips bytes of a file, or cuts it off, empties it or removes it.
+    /// Flips bytes of a file, truncates it, empties it or removes it.
     fn damage(&mut self, path: &Path) {
         let mut bytes = fs::read(path).unwrap_or_default();
         match self.random.below(5) {
@@ -152,7 +153,8 @@ impl Scene<'_> {
                 self.damage(&self.cache.join("lock"));
                 self.count("lock damaged", 1);
                 if fs::metadata(self.cache.join("lock")).is_ok_and(|found| ![0, 32].contains(&found.len())) {
-                    // It might belong to another program, for all that can be known, so the user removes it.
+                    // A damaged lock file might belong to another program, so Foreload leaves it, and the user removes
+                    // it.
                     let _ = fs::remove_file(self.cache.join("lock"));
                 }
             }
@@ -191,8 +193,8 @@ impl Scene<'_> {
         }
     }
 
-    /// Does a run of one to three epochs, and compares it with what the source has and, where that changed during the
-    /// run, had.
+    /// Does a run of one to three epochs, and compares it with the source, or, if the source changed during the run,
+    /// with any state that it had.
     fn run(&mut self, what: &str) {
         while self.chance(60) {
             self.trouble();
@@ -287,19 +289,19 @@ fn campaign(base: &Path, runs: Range<u64>, tally: &mut Tally) {
     }
 }
 
-/// Whether the dataset of a run is a folder; else it is shards.
+/// Whether the dataset of a run is a folder; otherwise it is shards.
 fn is_folder(run: u64) -> bool {
     (run / RUNS_OF_A_WORLD).is_multiple_of(2)
 }
 
-/// Whether the drive of a run's cache is full before the quota is reached; else it has all the room it needs. Two
-/// worlds that follow one another have one of each, and four have all combinations with the dataset's kind.
+/// Whether the drive of a run's cache is full before the quota is reached; otherwise it has enough space. Two
+/// consecutive worlds have one of each, and four have all combinations with the dataset's kind.
 fn is_drive_small(run: u64) -> bool {
     let world = run / RUNS_OF_A_WORLD;
     (world + world / 2).is_multiple_of(2)
 }
 
-/// Kills a process that fills the cache, at some instant.
+/// Kills a process that fills the cache, at a random moment.
 fn kill_one(scene: &mut Scene<'_>) {
     let variables = [
         ("CAMPAIGN_DATA", scene.dataset.beside("data")),
@@ -308,7 +310,7 @@ fn kill_one(scene: &mut Scene<'_>) {
     ];
     let mut command = child(fills_until_killed);
     let mut process = Killable::start(command.envs(variables).stdout(Stdio::piped()).stderr(Stdio::null()));
-    // A step is a batch. The process ends early if it meets what the campaign has changed.
+    // A step is a batch. The process ends early if it notices a change that the campaign has made.
     let steps = 6 + scene.random.below(60);
     let is_there = await_steps(process.0.stdout.as_mut().unwrap(), steps, || {});
     process.kill();

@@ -4,7 +4,7 @@ use crate::common::{Dataset, epoch_bytes};
 use crate::pipeline::options;
 use foreload::testing::config::LoaderOptions;
 
-/// What a budget leaves is enough for all batches, and threads that rest are woken for the end.
+/// The threads of a small budget are enough for all batches, and parked threads are woken at the end.
 #[test]
 fn same_bytes_within_a_budget() {
     let dataset = Dataset::folder(61);

@@ -1,4 +1,4 @@
-//! Batches of encoded files: the bytes of every file, in the order of the images, however the consumer keeps them.
+//! Batches of encoded files: the bytes of every file, in the order of the images, even if the consumer keeps them.
 
 use crate::common::Dataset;
 use foreload::Error;

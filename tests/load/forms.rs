@@ -1,5 +1,5 @@
-//! Copies that are brought to another form beside training: batches stay the same bytes, rooms keep their quota, and
-//! whoever wants files gets files.
+//! Copies that are converted to another storage format during training: batches keep the same bytes, tiers keep within
+//! their quota, and consumers of encoded files get files.
 
 use crate::common::{Dataset, epoch_bytes, small_images, wait_for, with_cache};
 use foreload::testing::config::{LoaderOptions, has_unwatched_quota};
@@ -10,10 +10,10 @@ use foreload::{CacheChoice, RamChoice, TierName};
 use std::time::Duration;
 
 const SAMPLES: usize = 400;
-/// A share that has room for all samples in any form.
+/// A cache size, in multiples of the dataset, that has room for all samples in any storage format.
 const ALL: f64 = 12.0;
 
-/// The options of a tier in memory, or in a directory beside the data, that may hold `part` of them.
+/// The options of a tier in memory, or in a directory next to the data, with a size of `part` times the dataset.
 fn in_tier(dataset: &Dataset, tier: TierName, part: f64, form: FormChoice) -> LoaderOptions {
     let options = dataset.cached(part, small_images());
     if tier == TierName::NVME {
@@ -32,7 +32,7 @@ fn wait_until(pipeline: &Pipeline, what: &str, is_so: impl Fn(&CacheStats) -> bo
     wait_for(what, || stats(pipeline), is_so);
 }
 
-/// Waits until nothing is brought to another form any more.
+/// Waits until no copy is left to convert.
 fn wait_until_all_have_it(pipeline: &Pipeline) {
     wait_until(pipeline, "all copies have their form", |stats| {
         let all = stats.all();
@@ -61,7 +61,7 @@ fn batches_are_the_same_in_every_form_and_tier() {
             let whole = stats(&pipeline).tier(tier).held_samples;
             assert_eq!(whole, SAMPLES as u64, "{form:?} in {tier}");
             if form == FormChoice::Auto && has_unwatched_quota() {
-                // Nothing is converted there unless it is asked for.
+                // Copies in this tier are converted only on request.
                 continue;
             }
             wait_until_all_have_it(&pipeline);
@@ -87,7 +87,7 @@ fn the_next_run_and_other_processes_find_the_form() {
         let both = |of: fn(&foreload::testing::tier::TierStats) -> u64| of(&stats.all()) + of(&theirs);
         both(|tier| tier.converted_samples) + both(|tier| tier.unconvertible_samples) >= SAMPLES as u64
     });
-    // Former segments stay until everybody knows of the new ones.
+    // Old segments stay until all readers know the new ones.
     wait_until(&first, "former segments are gone", |stats| stats.all().held_bytes < stats.all().quota / 6);
     drop((first, other));
     for form in [FormChoice::Packed, FormChoice::AsIs] {
@@ -193,7 +193,7 @@ fn a_changed_file_is_not_served_from_its_packed_copy() {
     pipeline.cache().expect("a cache").flush();
     wait_until_all_have_it(&pipeline);
     drop(pipeline);
-    // Another image of the same length, so that the index stays as it is.
+    // Another image of the same length, so that the index does not change.
     let mut other = std::fs::read(dataset.path(5)).unwrap();
     let comment = other.len() - 3;
     other[comment] ^= 1;
@@ -217,7 +217,7 @@ fn a_form_that_cannot_be_is_told() {
 #[test]
 fn what_another_dataset_keeps_does_not_leave_for_another_form() {
     if has_unwatched_quota() {
-        // Nothing is converted there unless it is asked for.
+        // Copies in this tier are converted only on request.
         return;
     }
     let (first, second) = (Dataset::folder(SAMPLES), Dataset::folder(SAMPLES));
@@ -236,8 +236,8 @@ fn what_another_dataset_keeps_does_not_leave_for_another_form() {
     let pipeline = kept(&second, FormChoice::Auto);
     let described = pipeline.cache().expect("a cache").describe();
     assert!(described.contains("nvme packed"), "all would fit alone: {described}");
-    // The quota suffices for some in both forms, so that there is room for a segment or there is none: either way the
-    // first dataset's stay.
+    // The quota suffices for some copies in both formats. Whether there is space for another segment or not, the
+    // segments of the first dataset stay.
     std::thread::sleep(Duration::from_millis(500));
     epoch_bytes(&pipeline, 2);
     drop(pipeline);
@@ -245,7 +245,7 @@ fn what_another_dataset_keeps_does_not_leave_for_another_form() {
     assert_eq!(stats(&pipeline).source.source_reads, 0, "nothing had left");
 }
 
-/// Reads an epoch of files and returns how many there were.
+/// Reads an epoch of files and returns their number.
 fn files_of(pipeline: &Pipeline, number: u64) -> usize {
     let mut epoch = pipeline.epoch(number, 0, 1, 0).unwrap();
     std::iter::from_fn(|| epoch.next_batch().unwrap()).map(|batch| batch.encoded().iter().len()).sum()

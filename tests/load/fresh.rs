@@ -1,4 +1,4 @@
-//! The cache never hides a changed dataset: a copy is used only as long as its file is the one it was made of.
+//! The cache never hides a changed dataset: a copy is used only while its file is unchanged.
 
 use crate::common::{Dataset, with_cache};
 use foreload::CacheChoice;
@@ -26,7 +26,8 @@ fn options(dataset: &Dataset) -> LoaderOptions {
     }
 }
 
-/// What an epoch delivers by sample, and the tiers' statistics; all that was kept is published after it.
+/// The files that an epoch delivers, by sample, and the tiers' statistics. Returns after all stored samples are
+/// published.
 fn epoch(pipeline: &Pipeline, number: u64) -> (HashMap<u64, Vec<u8>>, CacheStats) {
     let before = pipeline.cache().map(|cache| cache.stats()).unwrap_or_default();
     let mut epoch = pipeline.epoch(number, 0, 1, 0).unwrap();
@@ -43,7 +44,7 @@ fn epoch(pipeline: &Pipeline, number: u64) -> (HashMap<u64, Vec<u8>>, CacheStats
     (delivered, cache.stats().since(&before))
 }
 
-/// What a new run delivers in its first epoch.
+/// The files that a new run delivers in its first epoch.
 fn run(dataset: &Dataset, options: &LoaderOptions) -> (HashMap<u64, Vec<u8>>, CacheStats) {
     epoch(&dataset.pipeline(options), 0)
 }
@@ -53,7 +54,7 @@ fn on_disk(dataset: &Dataset) -> HashMap<u64, Vec<u8>> {
     (0..SAMPLES).map(|sample| (sample as u64, fs::read(dataset.path(sample)).unwrap())).collect()
 }
 
-/// Overwrites the file at `path` with as many other bytes, and sets its modification time back.
+/// Overwrites the file at `path` with the same number of other bytes, and sets its modification time back.
 fn overwrite(path: &Path) {
     let modified = fs::metadata(path).unwrap().modified().unwrap();
     let mut bytes = fs::read(path).unwrap();
@@ -110,7 +111,7 @@ fn a_cache_of_which_most_is_of_former_files_makes_room() {
         let (delivered, tiers) = run(&dataset, &options);
         assert!(delivered == on_disk(&dataset), "round {round}");
         assert!(tiers.all().held_bytes <= tiers.all().quota, "{tiers:?}");
-        // What could not be kept while the old copies were there is kept in the next epochs.
+        // Samples for which the old copies left no space are stored in the next epochs.
         run(&dataset, &options);
         let (delivered, tiers) = run(&dataset, &options);
         assert!(delivered == on_disk(&dataset), "round {round}");
@@ -156,7 +157,7 @@ fn what_changes_while_it_is_read_is_not_kept() {
     assert!(index.notices().take()[0].contains("change during training"));
 }
 
-/// Makes a cache whose copies of the first ten samples are not what their files have, though the stamps are the same.
+/// Makes a cache whose copies of the first ten samples differ from their files, although the stamps are the same.
 fn with_wrong_copies(dataset: &Dataset) {
     let index = dataset.index();
     let store = Store::open(&StoreOptions::new(dataset.beside("cache"), 64 << 20), &index).unwrap();
@@ -164,7 +165,7 @@ fn with_wrong_copies(dataset: &Dataset) {
         let mut bytes = fs::read(dataset.path(sample as usize)).unwrap();
         if sample < 10 {
             bytes.reverse();
-            // The first bytes are those of an image.
+            // Keep the first bytes of an image.
             bytes[..3].copy_from_slice(&[0xff, 0xd8, 0xff]);
         }
         let version = index.stat(index.extent(sample).file).unwrap().version();
@@ -240,7 +241,7 @@ fn substitutes_come_through_the_tiers_and_are_counted() {
     let options = LoaderOptions { on_error: OnError::Skip, ..options(&dataset) };
     let pipeline = dataset.pipeline(&options);
     let (_, first) = epoch(&pipeline, 0);
-    // Each of the nine is read, and at least one in its place.
+    // Each of the nine spoiled samples is read, and at least one substitute for it.
     assert!(first.source.source_reads + first.all().hits >= SAMPLES as u64 + 9, "{first:?}");
     let mut source = 0;
     for number in 1..4 {
@@ -251,7 +252,7 @@ fn substitutes_come_through_the_tiers_and_are_counted() {
     assert_eq!(source, 0, "all is in the cache");
 }
 
-/// Rewrites the shard of sample 0 with as many bytes: one of its images is another.
+/// Rewrites the shard of sample 0 with the same number of bytes; one of its images differs.
 fn rewrite_first_shard(dataset: &Dataset) {
     let index = dataset.index();
     let extent = index.extent(0);
@@ -280,7 +281,7 @@ fn a_run_with_an_old_index_gets_no_old_copies() {
     let dataset = Dataset::shards(SAMPLES, 30);
     let options = options(&dataset);
     run(&dataset, &options);
-    // Its first sample has another class now.
+    // The first sample now has another class.
     let path = dataset.path(0);
     let mut bytes = fs::read(&path).unwrap();
     let class = 512;

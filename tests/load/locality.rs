@@ -1,4 +1,4 @@
-//! Ranks that take the samples which their nodes keep, as whole pipelines: the bytes of each global batch are the same
+//! Ranks that take the samples which their nodes store, as whole pipelines: the bytes of each global batch are the same
 //! as without.
 
 use crate::common::{Dataset, with_cache};
@@ -17,7 +17,7 @@ const EPOCH: u64 = 1;
 const MIX: &str = r#"[{"RandomChoice": {"transforms": [{"MixUp": {"alpha": 0.4, "num_classes": 3}},
     {"CutMix": {"num_classes": 3}}]}}]"#;
 
-/// The global batch of all jobs here.
+/// The global batch size of all jobs here.
 const GLOBAL: u32 = 32;
 
 fn options(world: u32) -> LoaderOptions {
@@ -30,7 +30,7 @@ fn options(world: u32) -> LoaderOptions {
     }
 }
 
-/// A pipeline that is told where samples are kept, instead of nodes that meet.
+/// A pipeline that gets the owners of samples from the test; its nodes do not meet.
 fn assigned(dataset: &Dataset, options: &LoaderOptions, assignment: Assignment) -> Pipeline {
     let index = dataset.index();
     let mut config = options.check(&index).unwrap();
@@ -38,7 +38,7 @@ fn assigned(dataset: &Dataset, options: &LoaderOptions, assignment: Assignment) 
     Pipeline::new(index, config)
 }
 
-/// The ranks of a job on so many nodes.
+/// A job: its numbers of ranks and nodes.
 #[derive(Clone, Copy, Debug)]
 struct Job {
     world: u32,
@@ -50,7 +50,7 @@ impl Job {
         rank / (self.world / self.nodes)
     }
 
-    /// The first node keeps most, and some samples are kept by none.
+    /// The first node stores most samples, and some samples are stored by no node.
     fn home(self, sample: u64) -> Option<usize> {
         let number = (sample * 7 % 11) as u32;
         (number > 0).then_some((number.saturating_sub(4) % self.nodes) as usize)
@@ -62,7 +62,7 @@ impl Job {
         }))
     }
 
-    /// A pipeline for each rank, as each has a process of its own.
+    /// A pipeline for each rank, as in separate processes.
     fn pipelines(self, dataset: &Dataset, asked: &LoaderOptions, assignment: Assignment) -> Vec<Pipeline> {
         let options = LoaderOptions { batch_size: GLOBAL / self.world, ..asked.clone() };
         let of_rank = |_| {
@@ -76,7 +76,7 @@ impl Job {
     }
 }
 
-/// What a batch holds of each sample: image, label, id, mask.
+/// The data of each sample in a batch: image, label, id, mask.
 fn samples(pipeline: &Pipeline, batch: &Batch) -> Vec<Vec<u8>> {
     let Some(FieldValue::Tensor(labels)) = pipeline.config().field(batch, "label") else { panic!() };
     let tensors = [batch.images(), labels, batch.sample_ids(), batch.mask()];
@@ -88,12 +88,12 @@ fn samples(pipeline: &Pipeline, batch: &Batch) -> Vec<Vec<u8>> {
     (0..batch.len()).map(of).collect()
 }
 
-/// What ranks have taken of an epoch: of each step, each place with what the batch held there.
+/// The samples that ranks have taken of an epoch: for each step, each place with its data.
 #[derive(Default)]
 struct Taken(BTreeMap<u64, Vec<(BatchEntry, Vec<u8>)>>);
 
 impl Taken {
-    /// Takes up to `steps` batches of a rank. The schedule says which place of the global batch each one has.
+    /// Takes up to `steps` batches of a rank. The schedule gives the place of each sample in the global batch.
     fn take(&mut self, pipeline: &Pipeline, epoch: &mut Epoch, (rank, world): (u32, u32), steps: u64) {
         let schedule = pipeline.schedule(EPOCH, rank, world).unwrap();
         for _ in 0..steps {
@@ -103,7 +103,7 @@ impl Taken {
             assert_eq!(places.len(), batch.len());
             let mut taken: Vec<_> = places.into_iter().zip(samples(pipeline, &batch)).collect();
             if pipeline.config().last_batch == LastBatch::Partial {
-                // How many ranks have a batch of padding depends on the number of ranks.
+                // The number of ranks whose batch is only padding depends on the number of ranks.
                 taken.retain(|(place, _)| place.valid);
             }
             self.0.entry(step).or_default().extend(taken);
@@ -120,7 +120,7 @@ impl Taken {
         taken
     }
 
-    /// The SHA-256 of each global batch, its samples in the order of their places; padding comes last.
+    /// The SHA-256 of each global batch, with samples in the order of their places, and padding last.
     fn digests(mut self) -> Vec<[u8; 32]> {
         let digest = |places: &mut Vec<(BatchEntry, Vec<u8>)>| {
             places.sort_by_key(|(place, _)| (!place.valid, place.position));
@@ -213,7 +213,7 @@ fn an_epoch_goes_on_with_other_ranks_and_nodes() {
         let job = Job { world, nodes };
         let mut states = Vec::new();
         for (rank, pipeline) in (0..world).zip(job.pipelines(&dataset, &asked, assignment)) {
-            // A state needs no homes: it is there before the nodes have met.
+            // A state needs no owners: it exists before the nodes have met.
             let begins = || assigned(&dataset, &asked, assignment).state(EPOCH, 0, 1).unwrap();
             let from = state.clone().unwrap_or_else(begins);
             let mut epoch = pipeline.resume(&from, rank, world).unwrap();
@@ -226,7 +226,7 @@ fn an_epoch_goes_on_with_other_ranks_and_nodes() {
     assert!(taken.digests() == alone);
 }
 
-/// What is staged ahead for a rank without shards are the samples of its own batches.
+/// For a rank without shards, the samples of its own batches are staged.
 #[test]
 fn a_cache_that_is_filled_ahead_changes_no_byte() {
     let (dataset, job) = (Dataset::folder(149), Job { world: 2, nodes: 2 });
@@ -260,7 +260,7 @@ fn locality_without_homes_is_refused_with_what_to_do() {
         let said = refused.unwrap_err().to_string();
         assert!(said.starts_with("config: assignment: needs to know what each node caches"), "{said}");
     }
-    // Homes of another number of ranks are refused, too, and the right ones are taken.
+    // Owners for another number of ranks are refused, too, and the right ones are accepted.
     pipeline.set_homes(Job { world: 4, nodes: 2 }.homes());
     let said = pipeline.epoch(EPOCH, 0, 2, 0).map(drop).unwrap_err().to_string();
     assert!(said.starts_with("config: world_size: is 2, but the peers have 4 ranks"), "{said}");

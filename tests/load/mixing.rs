@@ -1,4 +1,4 @@
-//! Images that are mixed: neither ranks, threads, resuming nor failures of others change a byte.
+//! MixUp and CutMix: neither ranks, threads, resuming nor failures of other samples change a byte.
 
 use crate::common::Dataset;
 use foreload::testing::batch::{Batch, Tensor};
@@ -21,7 +21,7 @@ fn options(world: u32) -> LoaderOptions {
     }
 }
 
-/// What a batch holds of each sample: image, label, id, mask.
+/// The data of each sample in a batch: image, label, id, mask.
 fn samples(pipeline: &Pipeline, batch: &Batch) -> Vec<[Vec<u8>; 4]> {
     let Some(FieldValue::Tensor(labels)) = pipeline.config().field(batch, "label") else { panic!() };
     let part = |tensor: &Tensor, at: usize| {
@@ -32,7 +32,7 @@ fn samples(pipeline: &Pipeline, batch: &Batch) -> Vec<[Vec<u8>; 4]> {
     (0..batch.len()).map(|at| std::array::from_fn(|number| part(&tensors[number], at))).collect()
 }
 
-/// The place that one of an epoch's places is mixed with: the one before it of four, the last one for the first.
+/// The place that is mixed into `place`: the place before it in its group of four; for the first place, the last one.
 fn partner(place: usize, places: usize) -> usize {
     if place.is_multiple_of(4) { places.min(place + 4) - 1 } else { place - 1 }
 }
@@ -95,7 +95,7 @@ fn a_mixed_epoch_goes_on_where_it_was_left_and_nowhere_else() {
     }
 }
 
-/// What is drawn for images does not depend on whether they are mixed, so that the unmixed ones are known.
+/// The draws for images do not depend on mixing, so the unmixed images are known.
 #[test]
 fn labels_are_shares_of_both_and_who_is_left_over_stays_alone() {
     let dataset = Dataset::folder(29);
@@ -124,8 +124,8 @@ fn labels_are_shares_of_both_and_who_is_left_over_stays_alone() {
     assert!(changed >= 20, "{changed} of 28 images were mixed");
 }
 
-/// Nobody is mixed with the zeros of a failed sample, whose neighbours are mixed with each other; a substitute is mixed
-/// as the sample that it is.
+/// The zeros of a failed sample are not mixed into other images; its neighbours are mixed with each other. A substitute
+/// is mixed as the sample that it is.
 #[test]
 fn a_failure_is_left_out() {
     let mut dataset = Dataset::folder(48);

@@ -1,5 +1,6 @@
-//! All members of a sample are of one version of its shard, also where they are read one by one because they lie far
-//! apart, and the shard is written anew in between; with a cache, which keeps the records, and without.
+//! All members of a sample come from the same version of its shard. This holds even if they are read one by one,
+//! because they are far apart, and the shard is replaced in between. Tested with a cache, which stores the records, and
+//! without.
 
 use crate::common::tick;
 use foreload::CacheChoice;
@@ -14,7 +15,7 @@ use std::sync::Arc;
 
 const SAMPLES: usize = 12;
 
-/// The distance of two members: more than what is read at once beside a member.
+/// The distance between two members: too long a gap to be read in one request.
 const BETWEEN: usize = 300 << 10;
 
 /// Writes a shard whose samples each have a caption and a document with the `version`: all captions first, all
@@ -33,7 +34,7 @@ fn write(path: &Path, version: u8) {
     archive.finish().unwrap();
 }
 
-/// A reader that writes the shard anew whenever records have arrived, before members that lie apart from them are read.
+/// A reader that replaces the shard whenever records have arrived, before members that are stored apart are read.
 struct WritingReader {
     inner: Box<dyn Reader>,
     path: PathBuf,
@@ -54,7 +55,7 @@ impl Reader for WritingReader {
         let before = out.len();
         self.inner.wait(out)?;
         if out.len() > before {
-            // The stamp must differ from that of the former version.
+            // The stamp must differ from that of the previous version.
             tick();
             write(&self.path, self.versions.next().unwrap());
         }

@@ -33,7 +33,7 @@ fn ids(batch: &foreload::testing::batch::Batch) -> Vec<i64> {
 fn same_bytes_for_any_threads_io_depth_and_batches_ahead() {
     let dataset = Dataset::folder(61);
     let reference = epoch_bytes(&dataset.pipeline(&LoaderOptions { threads: Some(1), ..options() }), 3);
-    // With this cap slots have 6 MiB, and the rest is 3 batches of 8 samples.
+    // With this limit, slots get 6 MiB, and the rest is enough for 3 batches of 8 samples.
     let tight = Some((6 << 20) + 300_000);
     for (threads, io, direct, depth, memory, ahead) in [
         (2, IoChoice::Auto, Direct::Auto, 32, None, 8),
@@ -65,7 +65,7 @@ fn statistics_of_another_scale_are_questioned() {
         options(),
         LoaderOptions { mean: [0.0; 3], std: [1.0; 3], ..options() },
         LoaderOptions { mean: [1.0; 3], std: [1.0 / 255.0; 3], ..options() },
-        // Mean and standard deviation mean nothing for uint8.
+        // Mean and standard deviation have no effect on uint8.
         LoaderOptions { dtype: DType::U8, ..of_bytes.clone() },
         LoaderOptions { decoded: false, ..of_bytes },
     ] {
@@ -73,7 +73,7 @@ fn statistics_of_another_scale_are_questioned() {
     }
 }
 
-/// Each list of views may have another scale, so the first one does not answer for all.
+/// Each list of views may have its own normalisation, so all lists are checked, not only the first one.
 #[test]
 fn statistics_of_every_list_of_views_are_questioned() {
     let dataset = Dataset::folder(8);
@@ -220,7 +220,7 @@ fn drops_in_the_middle() {
         for _ in 0..batches {
             epoch.next_batch().unwrap();
         }
-        // A thread that has only just been started may not have its name yet.
+        // A thread that has just started may not have its name yet.
         let do_work = |name: &&String| name.starts_with("foreload-work-");
         wait_for("three threads work", threads, |names| names.iter().filter(do_work).count() >= 3);
         drop(epoch);
@@ -235,7 +235,7 @@ fn a_new_epoch_ends_the_former_one() {
     let pipeline = dataset.pipeline(&options());
     let mut former = pipeline.epoch(0, 0, 1, 0).unwrap();
     former.next_batch().unwrap();
-    // The former epoch gets the time to fill every buffer that it may.
+    // Give the previous epoch time to fill all its buffers.
     std::thread::sleep(Duration::from_millis(300));
     let latter = epoch_bytes(&pipeline, 1);
     assert!(latter == epoch_bytes(&dataset.pipeline(&options()), 1));

@@ -1,4 +1,4 @@
-//! Images whose size depends on the epoch: each epoch is that of a loader with its size.
+//! Images whose size depends on the epoch: each epoch equals that of a loader with its size.
 
 use crate::common::{Dataset, epoch_bytes};
 use foreload::Mixing;
@@ -35,7 +35,7 @@ fn every_epoch_is_that_of_its_size() {
     let mix = Some(Mixing::from_json(r#"[{"CutMix": {"num_classes": 3}}]"#).unwrap());
     for train in [true, false] {
         let growing = dataset.pipeline(&LoaderOptions { train: Some(train), mix: mix.clone(), ..growing() });
-        // Forwards as in a training, and back as when somebody looks at an earlier epoch.
+        // Forwards as in a training, and backwards as if a user looks at an earlier epoch.
         for epoch in [0, 1, 2, 3, 5, 9, 2, 0] {
             let image_size = size_in(epoch);
             let fixed = LoaderOptions { train: Some(train), mix: mix.clone(), image_size, ..options() };
@@ -63,7 +63,7 @@ fn a_training_goes_on_with_the_size_of_its_epoch() {
     }
 }
 
-/// What was delivered stays as it is when the next epoch has other buffers.
+/// Delivered batches do not change when the next epoch has other buffers.
 #[test]
 fn batches_outlive_their_size() {
     let dataset = Dataset::folder(45);
@@ -88,7 +88,7 @@ fn sizes_that_cannot_be_are_refused() {
     assert!(said.contains("image_size_from: is {0: 8}, must be a dict that maps epochs, from 1"), "{said}");
     let said = refused(LoaderOptions { image_size_from: sizes([(3, (8, 20_000))]), ..options() });
     assert!(said.contains("image_size_from: is {3: (8, 20000)}"), "{said}");
-    // The pools of every size must fit, so that no training ends in its later epochs.
+    // The pools of every size must fit, so that a training does not fail in a later epoch.
     let large =
         LoaderOptions { image_size_from: sizes([(3, (2000, 2000))]), memory: Some(64 << 20), ..options() };
     assert!(refused(large).contains("memory: "));

@@ -1,4 +1,4 @@
-//! Encoded bytes of packed images: whoever asks for them gets the original files.
+//! Encoded bytes of packed images: consumers get the original files.
 
 use crate::common::Dataset;
 use foreload::Error;
@@ -17,7 +17,7 @@ fn options() -> LoaderOptions {
     }
 }
 
-/// A packed dataset, of whose images every fourth is kept as it was, and the files that it was made of.
+/// A packed dataset in which every fourth image is stored unchanged, and its original files.
 fn packed(samples: usize) -> (Dataset, Vec<Vec<u8>>) {
     let dataset = Dataset::folder(samples);
     for sample in (3..samples).step_by(4) {
@@ -28,7 +28,7 @@ fn packed(samples: usize) -> (Dataset, Vec<Vec<u8>>) {
     (dataset.packed(), files)
 }
 
-/// The files of a batch with the samples that they are of.
+/// The files of a batch, with their sample ids.
 fn numbered(batch: &Batch) -> Vec<(usize, Tensor)> {
     let ids = batch.sample_ids();
     let ids = ids.bytes().chunks_exact(8).map(|raw| i64::from_ne_bytes(raw.try_into().unwrap()) as usize);
@@ -66,7 +66,7 @@ fn a_damaged_packed_image_is_raised_replaced_or_empty() {
     let (dataset, files) = packed(40);
     let (extent, shard) = (dataset.index().extent(9), dataset.beside("data/000000.packed"));
     let sound = std::fs::read(&shard).unwrap();
-    // Its signature is a part of it like any other: without it, it is no file that was kept as it is.
+    // Damage of the signature counts, too: without it, the file does not pass for an unpacked file.
     for at in [3, extent.length as usize / 2] {
         let mut bytes = sound.clone();
         bytes[extent.offset as usize + at] ^= 0x10;

@@ -1,4 +1,4 @@
-//! Repeated samples on their way through the pipeline: a batch reads each once, and a cache knows when they come again.
+//! Repeated samples in the pipeline: a batch reads each sample once, and a cache knows when each is used again.
 
 use crate::common::{Dataset, epoch_bytes, small_images, with_cache};
 use foreload::testing::config::{LoaderOptions, OnError};
@@ -14,7 +14,8 @@ fn options() -> LoaderOptions {
     LoaderOptions { batch_size: 15, repeats: 3, ..small_images() }
 }
 
-/// The samples of each batch of an epoch of a rank, and what the cache did; all that it kept is published after it.
+/// The samples of each batch of a rank's epoch, and the cache's statistics. Returns after all stored samples are
+/// published.
 fn epoch(pipeline: &Pipeline, number: u64, (rank, world): (u32, u32)) -> (Vec<Vec<i64>>, CacheStats) {
     let before = pipeline.cache().map(|cache| cache.stats()).unwrap_or_default();
     let mut epoch = pipeline.epoch(number, rank, world, 0).unwrap();
@@ -29,7 +30,7 @@ fn epoch(pipeline: &Pipeline, number: u64, (rank, world): (u32, u32)) -> (Vec<Ve
     (batches, cache.stats().since(&before))
 }
 
-/// How many samples the batches read, each once.
+/// The number of samples that the batches read, each once per batch.
 fn different(batches: &[Vec<i64>]) -> u64 {
     batches.iter().map(|batch| batch.iter().collect::<HashSet<_>>().len() as u64).sum()
 }
@@ -37,7 +38,7 @@ fn different(batches: &[Vec<i64>]) -> u64 {
 #[test]
 fn a_batch_reads_a_sample_once() {
     let dataset = Dataset::folder(SAMPLES);
-    // Of 16 places the last show a sample whose other repeats are in the next batch.
+    // With 16 places, a batch ends with a sample whose other repeats are in the next batch.
     for (batch_size, world) in [(15, 1), (16, 1), (5, 3), (10, 2)] {
         let asked = LoaderOptions { batch_size, ..options() };
         for rank in 0..world {
@@ -128,7 +129,7 @@ fn a_cache_for_all_reads_each_sample_once_in_all_epochs() {
         for number in 0..10 {
             let (batches, tiers) = epoch(&pipeline, number, (0, 1));
             let new: HashSet<i64> = batches.iter().flatten().copied().filter(|id| seen.insert(*id)).collect();
-            // What a busy disk could not take in time is read again.
+            // Samples that a busy disk could not store in time are read again.
             let again = tiers.source.source_reads - new.len() as u64;
             assert!(again <= dropped, "epoch {number}: {tiers:?}");
             dropped += tiers.all().dropped_busy;
@@ -150,7 +151,7 @@ fn shards_staged_ahead_leave_the_source_once() {
     let dataset = Dataset::shards(SAMPLES, 25);
     let ahead = with_cache(options(), |cache| cache.directory.fill = FillChoice::Ahead);
     let pipeline = dataset.pipeline(&dataset.cached(3.0, ahead));
-    // However far staging comes during the first epoch, it reads the whole dataset in time.
+    // Within some epochs, staging has read the whole dataset, even if it starts slowly.
     let mut last = CacheStats::default();
     for number in 0..20 {
         last = epoch(&pipeline, number, (0, 1)).1;
@@ -159,7 +160,7 @@ fn shards_staged_ahead_leave_the_source_once() {
         }
     }
     assert_eq!((last.source.source_reads, last.all().held_samples), (0, SAMPLES as u64), "{last:?}");
-    // What is read on use just before it would be staged is read twice, but nothing is staged twice.
+    // A sample that is used just before it is staged is read twice, but no sample is staged twice.
     let all = pipeline.cache().unwrap().stats();
     let headers = 2048 * SAMPLES as u64;
     assert!(all.source.staged_bytes <= dataset.index().total_bytes() + headers, "{all:?}");
@@ -170,7 +171,7 @@ fn shards_staged_ahead_leave_the_source_once() {
 fn a_smaller_cache_keeps_what_comes_again_soonest() {
     let dataset = Dataset::folder(600);
     let asked = LoaderOptions { batch_size: 20, repeats: 4, ..options() };
-    // Alone, and as one of two nodes, which show half of each sample's repeats each.
+    // On one node, and as one of two nodes, which each use half of a sample's repeats.
     for (world, local) in [(1, None), (2, Some(1))] {
         let plain = dataset.pipeline(&asked);
         let mut own = dataset.cached(0.4, LoaderOptions { local_world_size: local, ..asked.clone() });
@@ -191,7 +192,8 @@ fn a_smaller_cache_keeps_what_comes_again_soonest() {
         }
         let share = hits as f64 / used as f64;
         println!("{world} nodes: {share:.3} of {used} from a cache of {held:.3}");
-        // What came first would be found as often as it is a part of the dataset; 0.51 to 0.54 were seen.
+        // A cache that keeps the first samples would have a hit rate equal to its share of the dataset; measured: 0.51
+        // to 0.54.
         assert!(share > held + 0.05, "{world} nodes: {share:.3} from a cache of {held:.3}");
     }
 }

@@ -1,4 +1,4 @@
-//! A run that resumes from a state delivers the same rest of the epoch: at any step, for any length, on any number of
+//! A run that resumes from a state delivers the same rest of the epoch: from any step, for any length, on any number of
 //! ranks.
 
 use crate::common::{Dataset, printed_seed, thorough};
@@ -104,7 +104,7 @@ fn ranks_come_and_go_in_the_middle_of_an_epoch() {
         };
         let mut state = pipelines[0].1.state(1, 0, 1).unwrap();
         let mut seen = Vec::new();
-        // The ranks change 1 → 2 → 4 → 1, then by chance, each for some steps.
+        // The number of ranks changes 1 → 2 → 4 → 1, then at random, each time after some steps.
         for turn in 0.. {
             let world = if turn < 4 { [0, 1, 2, 0][turn] } else { choices.below(4) as usize };
             let (world, pipeline) = &pipelines[world];
@@ -116,7 +116,7 @@ fn ranks_come_and_go_in_the_middle_of_an_epoch() {
                     if let Some(batch) = epoch.next_batch().unwrap() {
                         let mut samples = samples(&batch);
                         if last == LastBatch::Partial {
-                            // Ranks for which no sample is left have one of padding. The mask is the last byte.
+                            // Ranks without a sample have one sample of padding. The mask is the last byte.
                             samples.retain(|sample| sample.ends_with(&[1]));
                         }
                         part.extend(samples);
@@ -158,12 +158,13 @@ fn digest(order: &Order, batch: u32, world: u32, steps: impl Iterator<Item = u64
     hash.finalize().into()
 }
 
-/// The places in each batch are compared, for there is no such dataset; the other tests compare the batches.
+/// The places in each batch are compared, because no such dataset exists; the other tests compare the batches.
 #[test]
 fn large_epochs_go_on_at_any_step() {
     let mut choices = choices();
     for trial in 0..if thorough() { 200 } else { 40 } {
-        // Up to a million samples all that is left is compared; above, what comes next, the end, and samples between.
+        // With up to a million samples the whole rest is compared; with more, the next samples, the end, and some in
+        // between.
         let samples = [100_003, 1_000_000, 50_000_017, 1_000_000_000][trial % 4];
         let (global, epoch) = (512, choices.below(1000));
         let identity = OrderIdentity {

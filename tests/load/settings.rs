@@ -1,5 +1,5 @@
-//! The table of settings and the texts that are written from it and from that of transforms: the stubs and the manual
-//! are those that `make stub` writes.
+//! The table of settings, and the files that are generated from it and from the table of transforms: the stubs and the
+//! manual equal the output of `make stub`.
 
 use crate::common::Dataset;
 use foreload::Labels;
@@ -22,7 +22,7 @@ fn stub_file(loader: LoaderKind) -> &'static str {
 
 const MANUAL: &str = "docs/settings.md";
 
-/// The variable that `make stub` sets: the texts are written instead of compared.
+/// The variable that `make stub` sets: the files are written instead of compared.
 const WRITES: &str = "FORELOAD_WRITE_STUB";
 
 fn compare(file: &str, wanted: impl FnOnce(&str) -> String) {
@@ -154,7 +154,8 @@ fn members_of_an_object_are_told_apart() {
     }
 }
 
-/// A table may change or go away while the index is built. Fields, members and labels would then be of two tables.
+/// A table may change or vanish while the index is built. It is read once, so that fields, members and labels come from
+/// the same table.
 #[test]
 fn a_table_of_labels_is_read_once() {
     let dataset = Dataset::folder(6);

@@ -1,4 +1,5 @@
-//! Batches of samples that are rows of tables: images, texts and columns of numbers of the same sample, in every order.
+//! Batches of samples that are rows of tables: images, strings and columns of numbers of the same sample, in every
+//! order.
 
 use crate::common::scene::{Scene, tfrecord};
 use crate::common::tables::{Feature, MdsColumn, example, mds_index, mds_shard};
@@ -199,7 +200,7 @@ fn images_have_the_kind_that_the_schema_says() {
     let usual = LoaderOptions { fields: None, ..options(&scene, Vec::new()) };
     let error = pipeline(&scene, &usual).err().unwrap().to_string();
     assert!(error.contains("several") && error.contains("\"left\", \"right\""), "{error}");
-    // The two have one geometry, and a label that is no class number is what it is.
+    // Both images get the same crop, and a label that is not a class number is delivered unchanged.
     let fields = ["left", "right", "label"].map(FieldOptions::named).to_vec();
     let pipeline = pipeline(&scene, &options(&scene, fields)).unwrap();
     let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();

@@ -1,5 +1,5 @@
-//! The pipeline over a list of tiers, memory before a directory: the rooms of all add up, bytes are as without them,
-//! and what happens in one tier costs at most a read of the next.
+//! The pipeline with a list of tiers, memory before a directory: their capacities add up, bytes are the same as without
+//! tiers, and a fault in one tier costs at most a read of the next one.
 
 use crate::common::{random_bytes, with_cache};
 use foreload::testing::batch::Batch;
@@ -18,7 +18,7 @@ const LENGTH: usize = 10_000;
 const RAM: TierName = TierName::RAM;
 const NVME: TierName = TierName::NVME;
 
-/// Files of one length, whose bytes say which they are.
+/// Files of the same length, whose bytes identify them.
 struct Files {
     directory: TempDir,
     samples: usize,
@@ -84,7 +84,7 @@ fn ids(batch: &Batch) -> Vec<usize> {
     ids.bytes().chunks_exact(8).map(|id| u64::from_ne_bytes(id.try_into().unwrap()) as usize).collect()
 }
 
-/// Runs an epoch of one rank, checks every byte, and returns what the tiers did.
+/// Runs an epoch of one rank, checks every byte, and returns the tiers' statistics.
 fn epoch(pipeline: &Pipeline, number: u64, (rank, world): (u32, u32)) -> CacheStats {
     let before = pipeline.cache().map(|cache| cache.stats()).unwrap_or_default();
     let mut epoch = pipeline.epoch(number, rank, world, 0).unwrap();
@@ -108,7 +108,7 @@ fn the_rooms_of_all_tiers_add_up() {
             let stats = epoch(&pipeline, number, (0, 1));
             let source = stats.source.source_bytes as f64 / files.total() as f64;
             let wanted = if number == 0 { 1.0 } else { (1.0 - ram - nvme).max(0.0) };
-            // Huge pages are a tenth of this dataset: memory is rounded down to them.
+            // Huge pages are a tenth of this dataset, and memory is rounded down to whole huge pages.
             let lost = if ram > 0.0 { 0.12 } else { 0.02 };
             assert!(
                 source >= wanted - 0.001 && source <= wanted + lost,
@@ -133,7 +133,7 @@ fn a_directory_that_has_room_for_all_has_all_and_memory_copies_of_it() {
     let first = epoch(&files.pipeline(&options), 0, (0, 1));
     assert_eq!(first.tier(NVME).held_samples, SAMPLES as u64, "{first:?}");
     assert!(first.tier(RAM).held_samples > SAMPLES as u64 / 3, "{first:?}");
-    // Memory begins empty in the next run, and is filled from the directory.
+    // In the next run, memory begins empty and is filled from the directory.
     let pipeline = files.pipeline(&options);
     let next = epoch(&pipeline, 1, (0, 1));
     assert_eq!((next.source.source_reads, next.tier(NVME).hits), (0, SAMPLES as u64), "{next:?}");
@@ -162,7 +162,7 @@ fn a_file_that_changes_is_seen_by_the_next_run_in_every_tier() {
     let pipeline = files.pipeline(&options);
     epoch(&pipeline, 0, (0, 1));
     drop(pipeline);
-    // A run trusts what it copied itself; a later one looks at the file again.
+    // A run trusts its own copies; a later run checks the file again.
     let mut changed = bytes(17, LENGTH);
     changed.reverse();
     std::fs::write(files.path(17), &changed).unwrap();
@@ -181,7 +181,7 @@ fn a_file_that_changes_is_seen_by_the_next_run_in_every_tier() {
 
 #[test]
 fn one_rank_of_several_keeps_in_memory_what_it_uses_soonest() {
-    // Small samples, so that memory has many blocks and a group fills one.
+    // The samples are small, so that memory has many blocks and a group fills one block.
     let files = Files::of(8000, 2000);
     // Two ranks share the directory; each has half of the memory.
     let options = LoaderOptions { local_world_size: Some(2), ..files.options(0.8, 0.3) };
@@ -198,10 +198,11 @@ fn one_rank_of_several_keeps_in_memory_what_it_uses_soonest() {
     }
     let all = pipeline.cache().unwrap().stats();
     assert!(all.tier(RAM).evicted_bytes > 0 && all.tier(RAM).hits > 0, "{all:?}");
-    // Half of all samples, four epochs: what came first would be hit as often as there is room, 0.55 at the most.
+    // Half of all samples, over four epochs. A cache that keeps the first samples would have a hit rate equal to its
+    // share, at most 0.55.
     let share = hits as f64 / (2 * files.samples) as f64;
     println!("{share:.3} of the samples came from a tier");
-    // 0.75 by measurement, and 0.70 where ends of blocks stay empty because their groups have no more samples.
+    // Measured: 0.75. It is 0.70 if the ends of blocks stay empty because their groups have no more samples.
     assert!(share > 0.72, "{share:.3}: {all:?}");
 }
 

@@ -1,5 +1,5 @@
-//! The pipeline over two tiers: every byte is as without a cache, whatever is cached, staged, damaged or evicted, and
-//! each byte leaves the source as seldom as possible.
+//! The pipeline with two tiers: every byte is the same as without a cache, whatever is cached, staged, damaged or
+//! evicted, and each byte is read from the source as rarely as possible.
 
 use crate::common::{Dataset, epoch_bytes, jpeg, small_images, wait_for, with_cache};
 use foreload::CacheChoice;
@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 const SAMPLES: usize = 120;
 
-/// Options with a cache beside the data that may hold `part` of them.
+/// Options with a cache next to the data, with a size of `part` times the dataset.
 fn cached(dataset: &Dataset, part: f64, fill: FillChoice) -> LoaderOptions {
     with_cache(dataset.cached(part, small_images()), |cache| {
         cache.directory.fill = fill;
@@ -22,7 +22,7 @@ fn cached(dataset: &Dataset, part: f64, fill: FillChoice) -> LoaderOptions {
 /// A share that is enough for all samples with tables and pages.
 const ALL: f64 = 3.0;
 
-/// The least quota that works, taken from the refusal of a smaller one.
+/// The smallest valid quota, taken from the error message for a smaller one.
 fn smallest(dataset: &Dataset) -> u64 {
     let cache = CacheChoice::in_directory(dataset.beside("smallest"), 1);
     let asked = LoaderOptions { cache, ..small_images() };
@@ -33,7 +33,7 @@ fn smallest(dataset: &Dataset) -> u64 {
     number.chars().take_while(char::is_ascii_digit).collect::<String>().parse().expect("a number")
 }
 
-/// The hash and the tier counters of an epoch; all that was kept is published after it.
+/// The hash and the tier counters of an epoch. Returns after all stored samples are published.
 pub fn epoch(pipeline: &Pipeline, number: u64) -> ([u8; 32], CacheStats) {
     let before = pipeline.cache().map(|cache| cache.stats()).unwrap_or_default();
     let hash = epoch_bytes(pipeline, number);
@@ -97,7 +97,7 @@ fn the_next_run_starts_with_what_is_there() {
     let dataset = Dataset::folder(SAMPLES);
     let with_cache = cached(&dataset, ALL, FillChoice::Use);
     epoch(&dataset.pipeline(&with_cache), 0);
-    // Another seed is another order of the same samples.
+    // Another seed gives another order of the same samples.
     let other = LoaderOptions { seed: 6, ..with_cache };
     let (hash, tiers) = epoch(&dataset.pipeline(&other), 0);
     assert_eq!((tiers.source.source_reads, tiers.all().hits), (0, SAMPLES as u64));
@@ -109,7 +109,7 @@ fn a_dataset_that_changed_meets_no_old_bytes() {
     let dataset = Dataset::folder(SAMPLES);
     let with_cache = cached(&dataset, ALL, FillChoice::Use);
     epoch(&dataset.pipeline(&with_cache), 0);
-    // The new file of the old name has as many other bytes.
+    // The new file of the same name has the same number of other bytes.
     let path = dataset.path(7);
     let length = std::fs::metadata(&path).unwrap().len() as usize;
     let mut other = (7_000..).map(jpeg).find(|other| other.len() <= length).expect("there are smaller ones");
@@ -148,13 +148,13 @@ fn damaged_and_missing_segments_cost_reads_but_no_byte() {
         let (hash, tiers) = epoch(&running, 1);
         assert!(hash == epoch_bytes(&plain, 1), "{name}, while running");
         assert!(tiers.source.source_reads > 0, "{name}: {tiers:?}");
-        // The next run finds the damage, too.
+        // The next run also finds the damage.
         drop(running);
         segments(&dataset).iter().for_each(harm);
         let (hash, tiers) = epoch(&dataset.pipeline(&with_cache), 2);
         assert!(hash == epoch_bytes(&plain, 2), "{name}, at the start");
         assert!(tiers.source.source_reads > 0, "{name}: {tiers:?}");
-        // What came from a segment before its damage was found is still missing.
+        // Samples that were read from a segment before its damage was found are still missing.
         let healed = dataset.pipeline(&with_cache);
         for number in 3..5 {
             let (hash, tiers) = epoch(&healed, number);
@@ -189,7 +189,7 @@ fn shards_are_staged_ahead_and_no_byte_leaves_the_source_twice() {
     let pipeline = dataset.pipeline(&cached(&dataset, ALL, FillChoice::Ahead));
     let (hash, first) = epoch(&pipeline, 0);
     assert!(hash == epoch_bytes(&plain, 0));
-    // However far staging came meanwhile, each sample was read at least once. Headers between samples are staged too.
+    // However far staging came, each sample was read at least once. Headers between samples are staged, too.
     assert!(first.source.source_bytes + first.all().bytes == bytes, "{first:?} of {bytes}");
     let (hash, second) = epoch(&pipeline, 1);
     assert!(hash == epoch_bytes(&plain, 1));
@@ -202,7 +202,7 @@ fn a_run_that_only_stages_reads_each_shard_once() {
     let dataset = Dataset::shards(SAMPLES, 25);
     let bytes = dataset.index().total_bytes();
     let pipeline = dataset.pipeline(&cached(&dataset, ALL, FillChoice::Ahead));
-    // Nobody reads this epoch on: what the pools hold is read, the rest is for staging.
+    // The consumer stops after one batch: the pools fill up, and staging reads the rest.
     let mut waiting = pipeline.epoch(0, 0, 1, 0).unwrap();
     waiting.next_batch().unwrap();
     let cache = pipeline.cache().unwrap().clone();
@@ -212,7 +212,7 @@ fn a_run_that_only_stages_reads_each_shard_once() {
     };
     let tiers = wait_for("all are kept", flushed, |tiers| tiers.all().held_samples == SAMPLES as u64);
     drop(waiting);
-    // A kilobyte or two of headers and class files lies between the samples.
+    // A kilobyte or two of headers and class files is between samples.
     let headers = 2048 * SAMPLES as u64;
     assert!(tiers.source.source_bytes + tiers.source.staged_bytes >= bytes, "{tiers:?}");
     assert!(tiers.source.staged_bytes <= bytes + headers, "{tiers:?} of {bytes}");
@@ -254,7 +254,7 @@ fn one_of_several_nodes_keeps_what_it_uses_soonest() {
     let tiers = pipeline.cache().unwrap().stats();
     assert!(tiers.all().evicted_bytes > 0, "{tiers:?}");
     assert!(tiers.all().held_bytes <= tiers.all().quota, "{tiers:?}");
-    // The next run resumes with what is there: old groups leave, new ones come.
+    // The next run resumes with the stored groups: old groups are evicted, new ones are stored.
     drop(pipeline);
     let pipeline = dataset.pipeline(&asked);
     for number in 8..14 {
@@ -265,7 +265,8 @@ fn one_of_several_nodes_keeps_what_it_uses_soonest() {
     let share =
         |tiers: &CacheStats| tiers.all().hits as f64 / (tiers.all().hits + tiers.source.source_reads) as f64;
     assert!(share(&next) > share(&tiers), "warm, it hits more often: {next:?} after {tiers:?}");
-    // A cache that keeps what came first hits as often as it is large, but never in the first epoch: 0.35 here.
+    // A cache that keeps the first samples has a hit rate equal to its share, but no hits in the first epoch: 0.35
+    // here.
     assert!(share(&tiers) > 0.38, "{:.3}: {tiers:?}", share(&tiers));
 }
 

@@ -1,4 +1,4 @@
-//! The interval log of real runs, of killed ones and of one made by hand: its totals, its bounds, its report.
+//! The interval log of real runs, of killed runs and of one written by hand: its totals, its bounds, its report.
 
 #[allow(dead_code, reason = "only what makes small datasets is used")]
 use crate::common::{Dataset, Killable};
@@ -154,15 +154,15 @@ fn the_report_says_what_a_hand_computes() {
     for (part, expected) in source.course.iter().zip([0.5, 1.0, 0.5, 0.0, 0.0]) {
         near(*part, expected);
     }
-    // Each thread was busy half of the time, so for a quarter of it none was.
+    // Each of two threads was busy half of the time, so for a quarter of the time neither was.
     near(stage(Stage::Decode).merged_seconds, 0.15);
     near(stage(Stage::Decode).load, 0.1);
-    // It went on after the epoch, which counts for its bandwidth but not for its share of the epoch.
+    // The stage continued after the epoch. This counts for its bandwidth but not for its share of the epoch.
     near(stage(Stage::Ahead).merged_seconds, 1.0);
     near(stage(Stage::Ahead).share, 0.5);
     near(stage(Stage::Ahead).bandwidth, 50_000.0);
     assert_eq!(epoch.limit, Some("read source".to_owned()));
-    // Intervals without an epoch belong to the one that had begun last, or to the first.
+    // Intervals without an epoch belong to the epoch that began last, or to the first one.
     assert_eq!(stage(Stage::parse("write cache").unwrap()).bytes, 1);
     assert_eq!(
         summary.epochs[1].stages.iter().map(|s| (&*s.stage, s.bytes)).next_back(),
@@ -263,7 +263,7 @@ fn the_log_of_a_killed_run_can_be_read() {
     let mut bench = foreload(&dataset, "bench", &["--trace", name, "--epochs", "1000000"]);
     let mut bench = Killable::start(bench.stdout(Stdio::piped()));
     let mut lines = BufReader::new(bench.0.stdout.take().unwrap()).lines();
-    // The writer flushes from time to time; a line is printed after each epoch.
+    // The writer flushes periodically; a line is printed after each epoch.
     while !std::fs::read_to_string(&log).unwrap_or_default().contains("\"train\"") {
         lines.next().expect("it runs for ever").unwrap();
     }

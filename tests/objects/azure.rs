@@ -1,4 +1,4 @@
-//! The same over Azure's protocol: its own emulator, which checks signatures.
+//! The tests of object stores with Azure's protocol: Azure's own emulator, which checks signatures.
 
 use crate::common::{Dataset, Killable};
 use crate::store::{await_port, free_port, hashes, program, provided, refused, requests};
@@ -10,7 +10,7 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// The emulator's account and its key, which are known to everybody.
+/// The emulator's account and key, which are public.
 const ACCOUNT: &str = "devstoreaccount1";
 const KEY: &str = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 
@@ -32,7 +32,7 @@ impl Azurite {
         Some(azurite)
     }
 
-    /// Puts something into the store, as its key allows.
+    /// Puts an object into the store, with the account's key.
     fn put(&self, place: &str, body: Vec<u8>) {
         let (port, length) = (self.port, body.len());
         let uri = format!("http://127.0.0.1:{port}/{ACCOUNT}/{place}");
@@ -99,11 +99,11 @@ fn containers_are_the_directories_that_lie_in_them() {
         azurite.put_directory(&dataset.beside("data"), &format!("box/{name}"));
         let expected = epochs(&mut azurite.bench(&dataset, dataset.beside("data").to_str().unwrap()));
         assert_eq!(epochs(&mut azurite.bench(&dataset, &format!("az://box/{name}"))), expected);
-        // The second start finds everything as it was, without a byte of it.
+        // The second start finds nothing changed, and reads no byte.
         let gets =
             requests(&mut azurite.program(&dataset, &["index", &format!("az://box/{name}"), "--json"]));
         assert_eq!(gets["gets"], 0, "{gets}");
-        // What a listing told is not asked for again.
+        // Data that a listing contains is not requested again.
         assert_eq!(gets["heads"], 0, "{gets}");
         assert_eq!(epochs(&mut azurite.bench(&dataset, &format!("az://box/{name}/"))), expected);
         let other = "b3RoZXIga2V5IG9mIHRoaXJ0eS10d28gYnl0ZXMgISE=";

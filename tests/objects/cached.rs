@@ -1,4 +1,4 @@
-//! With a cache that holds everything, later epochs and runs ask the store for no bytes; what changed is noticed.
+//! With a cache that holds everything, later epochs and runs request no bytes from the store; changes are noticed.
 
 use crate::common::{Dataset, jpeg};
 use crate::store::{Store, refused};
@@ -32,7 +32,7 @@ fn a_changed_object_is_noticed() {
     let Some(store) = Store::new(Dataset::shards(SAMPLES, 25)) else { return };
     let url = "s3://box/sets/data";
     store.epochs(url, &[]);
-    // The same bytes once more are the same object.
+    // An object that is written again with the same bytes counts as unchanged.
     let shard = store.file("data/shard-001.tar");
     let bytes = fs::read(&shard).unwrap();
     fs::remove_file(&shard).unwrap();

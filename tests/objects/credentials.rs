@@ -1,4 +1,4 @@
-//! Those who give out credentials fail as servers do: a training goes on once they answer again.
+//! Services that issue credentials fail as servers do: a training continues when they answer again.
 
 use crate::common::Dataset;
 use crate::store::{KEY, SECRET, hashes, program};
@@ -8,8 +8,7 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Gives out credentials that have to be renewed for every request that is signed. Of four times that it is asked it
-/// gives an answer once.
+/// Starts a service whose credentials have to be renewed for every signed request. It answers one request in four.
 fn giver() -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/credentials", listener.local_addr().unwrap());
@@ -34,7 +33,7 @@ fn giver() -> (String, Arc<AtomicUsize>) {
                 _ => ("503 Service Unavailable", String::new()),
             };
             let length = body.len();
-            // A client that has gone needs no answer.
+            // The client may have hung up.
             let _ = write!(
                 client,
                 "HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
@@ -51,7 +50,7 @@ fn renewals_that_fail_for_a_while_fail_no_sample() {
     let store = dataset.beside("store/box");
     std::fs::create_dir_all(&store).unwrap();
     std::fs::hard_link(&shard, store.join("shard.tar")).unwrap();
-    // What a store would say of signatures matters to others.
+    // This server does not check signatures: only the credentials are under test.
     let server = RangeServer::start(&dataset.beside("store"), Options::default()).unwrap();
     let (giver, asked) = giver();
     let token = dataset.beside("token");

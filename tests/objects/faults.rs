@@ -1,4 +1,4 @@
-//! Whatever befalls requests, the batches are the same.
+//! The batches are the same, whatever faults requests meet.
 
 use crate::common::Dataset;
 use crate::proxy::Failing;
@@ -17,7 +17,7 @@ fn faults_change_no_byte() {
             let report = store.report("s3://box/sets/data", &[]);
             assert_eq!(hashes(&report), expected, "{how:?}");
         }
-        // Credentials that are no longer valid are looked for anew, and there may be others.
+        // If credentials have expired, the client looks for new ones, and may find others.
         store.proxy.fail_next(3, Failing::Expired);
         assert_eq!(store.epochs("s3://box/sets/data", &[]), expected);
     }

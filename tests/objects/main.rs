@@ -1,5 +1,5 @@
-//! Datasets in object stores, by real servers of their protocols: whatever the store does, the batches are those of the
-//! directory that lies in it, or there is an error that says why not.
+//! Datasets in object stores, on real servers of their protocols. Whatever the store does, the batches are those of the
+//! directory that it serves, or there is an error that says why not.
 
 mod azure;
 mod cached;

@@ -1,39 +1,39 @@
-//! A proxy before a store, which passes requests on as they are, so that signatures hold, counts them, and fails on
-//! demand.
+//! A proxy in front of a store. It passes requests on unchanged, so that signatures stay valid, counts them, and fails
+//! on demand.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-/// What becomes of a request instead of what should.
+/// The fault of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failing {
-    /// The store is asked to be left alone for a while.
+    /// The store asks the client to slow down.
     SlowDown,
-    /// The answer ends in the middle of its body.
+    /// The response ends in the middle of its body.
     Cut,
-    /// The answer's body comes after its half only after so long.
+    /// The response stalls for this time after half of its body.
     Stall(Duration),
-    /// The store says that the token is too old.
+    /// The store says that the token has expired.
     Expired,
-    /// The store says that the clock is wrong.
+    /// The store says that the client's clock is wrong.
     Skewed,
-    /// The store says that the bucket is elsewhere.
+    /// The store says that the bucket is in another place.
     Elsewhere,
 }
 
-/// A request that came.
+/// A request that the proxy received.
 #[derive(Debug, Clone)]
 pub struct Asked {
     pub method: String,
     pub target: String,
-    /// The head as it came.
+    /// The head of the request, unchanged.
     pub head: String,
 }
 
 impl Asked {
-    /// Whether it is for a page of a listing.
+    /// Whether the request asks for a page of a listing.
     pub fn is_listing(&self) -> bool {
         self.target.contains("list-type=2")
     }
@@ -42,22 +42,22 @@ impl Asked {
 #[derive(Default)]
 struct ProxyState {
     asked: Vec<Asked>,
-    /// Of the requests that come, every n-th that is no listing fails so.
+    /// Every n-th request that is no listing fails in this way.
     failing: Option<(usize, Failing)>,
     listings_fail: bool,
-    /// How many more fail.
+    /// The number of next requests that fail.
     left: usize,
     seen: usize,
 }
 
-/// A proxy, which lives as long as the process.
+/// A proxy that runs until the process ends.
 pub struct Proxy {
     port: u16,
     state: Arc<Mutex<ProxyState>>,
 }
 
 impl Proxy {
-    /// Starts a proxy before what listens at `upstream`.
+    /// Starts a proxy for the server on port `upstream`.
     pub fn start(upstream: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -66,7 +66,7 @@ impl Proxy {
         std::thread::spawn(move || {
             for client in listener.incoming() {
                 let (client, shared) = (client.unwrap(), shared.clone());
-                // A connection that breaks is for its client to notice.
+                // If a connection breaks, its client notices.
                 std::thread::spawn(move || drop(serve(client, upstream, &shared)));
             }
         });
@@ -81,12 +81,12 @@ impl Proxy {
         self.state.lock().unwrap()
     }
 
-    /// Takes the requests that came since the last call.
+    /// Takes the requests since the last call.
     pub fn take(&self) -> Vec<Asked> {
         std::mem::take(&mut self.state().asked)
     }
 
-    /// From now on every n-th request fails; listings only where `listings` says so.
+    /// From now on every n-th request fails; listings fail only if `listings` is set.
     pub fn fail(&self, every: usize, how: Failing, listings: bool) {
         let mut state = self.state();
         state.failing = Some((every, how));
@@ -94,7 +94,7 @@ impl Proxy {
         state.left = usize::MAX;
     }
 
-    /// The next requests fail, so many of them.
+    /// The next `left` requests fail.
     pub fn fail_next(&self, left: usize, how: Failing) {
         self.fail(1, how, true);
         self.state().left = left;

@@ -1,4 +1,4 @@
-//! A store that refuses is answered with one sentence that says what to do.
+//! If a store refuses a request, the error is one sentence that says what to do.
 
 use crate::common::Dataset;
 use crate::proxy::Failing;
@@ -7,7 +7,7 @@ use std::fs;
 
 const URL: &str = "s3://box/sets/data";
 
-/// The error, which must be one sentence without any secret.
+/// Checks that an error is one sentence with these words and without any secret.
 fn said(error: &str, wanted: &[&str]) {
     for word in wanted {
         assert!(error.contains(word), "{word} is missing: {error}");

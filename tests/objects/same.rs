@@ -1,4 +1,4 @@
-//! What a store gives is the directory that lies in it: the same dataset, the same batches.
+//! A store gives the same dataset and batches as the directory that it serves.
 
 use crate::common::Dataset;
 use crate::store::{Store, requests};
@@ -19,11 +19,12 @@ fn datasets_in_stores_are_the_same_datasets() {
             let asked = store.proxy.take();
             let gets = asked.iter().filter(|asked| asked.method == "GET" && !asked.is_listing());
             assert!(gets.count() >= 3 * SAMPLES, "{url}");
-            // This server's listings have no ETags, so that shards are looked at; files are not.
+            // The listings of this server have no ETags, so a start sends `HEAD` requests for shards, but not for
+            // files.
             let heads = asked.iter().filter(|asked| asked.method == "HEAD").count();
             assert!(heads <= 10, "{url}: {heads} heads");
         }
-        // The second start finds everything as it was, and counts what that took.
+        // The second start finds nothing changed, and counts its requests.
         store.proxy.take();
         let found = requests(&mut store.program(&["index", "s3://box/sets/data", "--json"]));
         let asked = store.proxy.take();
@@ -50,7 +51,7 @@ fn plans_say_what_reads_cost() {
     let priced = ["--price-per-1000", "1000", "--batch-size", "10"];
     let output = store.program(&plan).args(priced).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    // The last columns of the table of caches are the requests of all epochs, and what these cost.
+    // The last columns of the table of caches are the requests of all epochs, and their price.
     let text = String::from_utf8_lossy(&output.stdout);
     let row = text.lines().find(|line| line.starts_with("as asked ")).unwrap_or_default();
     let columns: Vec<&str> = row.split_whitespace().collect();

@@ -34,7 +34,7 @@ fn credentials_are_in_no_file_and_no_output() {
         let output = run(args);
         assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
-    // A store that repeats what was signed is not repeated.
+    // If a store's error repeats the signed text, Foreload's error does not show it.
     for how in [Failing::Skewed, Failing::Expired, Failing::Elsewhere] {
         store.proxy.fail(1, how, true);
         assert!(!run(&bench).status.success());

@@ -1,4 +1,4 @@
-//! A server of S3's protocol that checks signatures, with a proxy before it, and the program as its client.
+//! A server with S3's protocol that checks signatures, with a proxy in front of it, and the program as its client.
 
 use crate::common::{Dataset, Killable, wait_until};
 use crate::proxy::Proxy;
@@ -7,19 +7,20 @@ use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// The key that the store knows, and its secret, which must be shown nowhere.
+/// The store's access key and its secret, which must not appear in any output.
 pub const KEY: &str = "SCHLUESSELKENNUNG";
 pub const SECRET: &str = "streng/geheimes+kennwort";
 
-/// A dataset and a store of it.
+/// A dataset, and a store that serves it.
 pub struct Store {
-    /// Dropped first: it has the dataset's directory open.
+    /// This field is dropped first, because the server has the dataset's directory open.
     _server: Killable,
     pub dataset: Dataset,
     pub proxy: Proxy,
 }
 
-/// A program below `.envs`, where `make test-objects` puts it; `None` where it is not and need not be.
+/// The path of a program below `.envs`, where `make test-objects` installs it; `None` if it is missing and not
+/// required.
 pub fn provided(name: &str, path: &str) -> Option<PathBuf> {
     let found = Path::new(env!("CARGO_MANIFEST_DIR")).join(".envs").join(path);
     if found.exists() {
@@ -31,17 +32,17 @@ pub fn provided(name: &str, path: &str) -> Option<PathBuf> {
     None
 }
 
-/// A port that nobody listens at.
+/// A port on which no server listens.
 pub fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// Waits until somebody listens at a port.
+/// Waits until a server listens on a port.
 pub fn await_port(port: u16) {
     wait_until(&format!("somebody listens at {port}"), || TcpStream::connect(("127.0.0.1", port)).is_ok());
 }
 
-/// Links a directory's files into another, which is made.
+/// Links a directory's files into another directory, which it creates.
 fn link(from: &Path, into: &Path) {
     fs::create_dir_all(into).unwrap();
     for entry in fs::read_dir(from).unwrap() {
@@ -52,7 +53,7 @@ fn link(from: &Path, into: &Path) {
 }
 
 impl Store {
-    /// A store whose bucket `box` has the dataset's files below `sets/data`; `None` where there is no server.
+    /// A store whose bucket `box` has the dataset's files below `sets/data`; `None` if there is no server.
     pub fn new(dataset: Dataset) -> Option<Self> {
         let program = provided("s3s-fs", "s3s-fs/bin/s3s-fs")?;
         let root = dataset.beside("store");
@@ -73,7 +74,7 @@ impl Store {
         self.dataset.beside("store/box/sets").join(name)
     }
 
-    /// A command of the program, which knows the store and nothing else.
+    /// A command of the program, configured for this store only.
     pub fn program(&self, args: &[&str]) -> Command {
         let mut program = program(args);
         program
@@ -85,19 +86,19 @@ impl Store {
         program
     }
 
-    /// The hashes of the batches of each epoch of what lies at `place`, a path or a URL.
+    /// The hashes of the batches of each epoch of the dataset at `place`, a path or a URL.
     pub fn epochs(&self, place: &str, more: &[&str]) -> Vec<String> {
         hashes(&self.report(place, more))
     }
 
-    /// What the program reports of three epochs.
+    /// The program's report of three epochs.
     pub fn report(&self, place: &str, more: &[&str]) -> serde_json::Value {
         let output = self.bench(place, more).output().unwrap();
         assert!(output.status.success(), "{place}: {}", String::from_utf8_lossy(&output.stderr));
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
-    /// The program about to run three epochs.
+    /// The command that runs three epochs.
     pub fn bench(&self, place: &str, more: &[&str]) -> Command {
         let usual = [
             "--epochs",
@@ -116,13 +117,13 @@ impl Store {
         program
     }
 
-    /// The hashes of the epochs of the directory itself.
+    /// The expected hashes: the epochs of the directory itself.
     pub fn expected(&self) -> Vec<String> {
         self.epochs(self.dataset.beside("data").to_str().unwrap(), &[])
     }
 }
 
-/// A command of the program without anything in its environment that concerns stores.
+/// A command of the program without environment variables that concern stores.
 pub fn program(args: &[&str]) -> Command {
     let mut program = Command::new(env!("CARGO_BIN_EXE_foreload"));
     for (name, _) in std::env::vars_os() {

@@ -11,7 +11,7 @@ BENCHES = Path(__file__).resolve().parents[2] / "benches"
 
 
 def load(benchmark: str, module: str = "run") -> ModuleType:
-    """Return a module of a benchmark, such as `run`; it finds the harness and the modules beside it."""
+    """Return a module of a benchmark, such as `run`, which can import the harness and its sibling modules."""
     folder = BENCHES / benchmark
     sys.path += [str(place) for place in (BENCHES, folder) if str(place) not in sys.path]
     name = f"{benchmark}_{module}"

@@ -17,35 +17,35 @@ from consumers import none_are_left
 from PIL import Image
 
 THOROUGH = os.environ.get("FORELOAD_THOROUGH") == "1"
-"""Whether kills, seeds and draws are repeated many times, as `make thorough` asks for."""
+"""Whether kills, seeds and draws are repeated many times, as in `make thorough`."""
 LONG_TOO = THOROUGH or os.environ.get("FORELOAD_ALL") == "1"
-"""Whether each kind of test runs, as `make test-all` and CI ask for, also those that take long."""
+"""Whether all tests run, including slow ones, as in `make test-all` and CI."""
 
 
 ONLY_ALL = pytest.mark.skipif(
     not LONG_TOO, reason="takes long: make test-all and CI run it, or FORELOAD_ALL=1"
 )
-"""Marks tests that `make test` leaves out: they take three seconds of a core and more, or wait for longer."""
+"""Marks tests that `make test` skips: they take three seconds or more of one core, or wait for longer."""
 ONLY_THOROUGH = pytest.mark.skipif(
     not THOROUGH, reason="takes long: make thorough runs it, or FORELOAD_THOROUGH=1"
 )
-"""Marks tests that `.ci/run` leaves to `make thorough`, which is run before a feature is called done."""
+"""Marks tests that `.ci/run` leaves to `make thorough`, which must pass before a feature counts as finished."""
 
 
 SLICE = int(os.environ.get("FORELOAD_SLICE", "0"))
-"""Which tenth of its seeds, 0 to 9, a campaign tries that does not try all; CI derives it from the commit."""
+"""The tenth of its seeds, 0 to 9, that a campaign tries if it does not try all. CI derives it from the commit."""
 assert SLICE in range(10), "FORELOAD_SLICE is 0 to 9"
 
 
 def seeds(whole: int) -> range:
-    """Return the seeds of a campaign that has so many: all in `make thorough`, else a tenth."""
+    """Return the seeds of a campaign that has `whole` of them: all in `make thorough`, otherwise a tenth."""
     chosen = range(whole) if THOROUGH else range(whole // 10 * SLICE, whole // 10 * (SLICE + 1))
     print(f"FORELOAD_SLICE={SLICE}: seeds {chosen.start} to {chosen.stop - 1} of {whole}")
     return chosen
 
 
 FIFTH = pytest.mark.fifth
-"""Marks tests of a campaign without seeds: `make thorough` runs all of them, other targets a fifth of each file's."""
+"""Marks tests of a campaign without seeds: `make thorough` runs all of them, other targets run a fifth per file."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -55,7 +55,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip the tests of campaigns whose turn it is not. Of those that were chosen in a file, at least one runs."""
+    """Skip the tests of campaigns that are not in this slice. At least one of the selected tests of a file runs."""
     if THOROUGH:
         return
     seen: Counter[Path] = Counter()
@@ -88,14 +88,14 @@ def _index_directory(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 @pytest.fixture(autouse=True)
 def _no_process_outlives_its_test() -> Iterator[None]:
-    """Kill what a test has begun, also where it fails."""
+    """Kill the processes that a test has started, even if it fails."""
     yield
     kills.end_all()
 
 
 @pytest.fixture(scope="session")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three classes of 20 JPEG files each, shared by tests, none of which changes them."""
+    """Three classes of 20 JPEG files each, shared by tests that do not change them."""
     return make_dataset(tmp_path_factory.mktemp("dataset"))
 
 
@@ -107,7 +107,7 @@ def own_dataset(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A directory of this test's own in which processes find one another; none is left in it."""
+    """A directory for this test in which processes find each other. Checks at the end that no process is left in it."""
     (tmp_path / "runtime").mkdir(mode=0o700)
     monkeypatch.setenv("FORELOAD_RUNTIME_DIR", str(tmp_path / "runtime"))
     yield tmp_path / "runtime"

@@ -17,7 +17,7 @@ from waiting import until
 
 PROGRAM = Path(__file__).with_name("shared_consumer.py")
 PATIENCE = 60.0
-"""Seconds that anything may take."""
+"""The longest wait of a test for any single event, in seconds."""
 
 
 class Consumer:
@@ -49,7 +49,7 @@ class Consumer:
     def _read(self) -> None:
         assert self.process.stdout
         for line in self.process.stdout:
-            # A process that is killed may leave a part of a line.
+            # A killed process may leave an incomplete line.
             if line.endswith("\n"):
                 said = json.loads(line)
                 self.lines.append(said)
@@ -67,13 +67,13 @@ class Consumer:
         return line
 
     def go_on(self) -> None:
-        """Have a process that waits after each batch take the next one."""
+        """Make a process that waits after each batch take the next one."""
         assert self.process.stdin
         self.process.stdin.write("\n")
         self.process.stdin.flush()
 
     def end(self) -> list[dict[str, Any]]:
-        """Wait for the process, and return all that it said of batches."""
+        """Wait for the end of the process, and return all its lines about batches."""
         while self._arrived.get(timeout=PATIENCE) is not None:
             pass
         code = self.process.wait(PATIENCE)
@@ -88,11 +88,11 @@ class Consumer:
         kills.end(self.process)
 
     def batches(self) -> list[dict[str, Any]]:
-        """Return what was said of batches so far."""
+        """Return the lines about batches so far."""
         return [line for line in self.lines if "sha" in line]
 
     def kill(self) -> list[dict[str, Any]]:
-        """Kill the process, and return what it had said of batches."""
+        """Kill the process, and return its lines about batches."""
         self.process.kill()
         self._close()
         return self.batches()
@@ -108,7 +108,7 @@ def shas(batches: list[dict[str, Any]]) -> list[str]:
 
 
 def producers(runtime: Path) -> list[int]:
-    """Return the processes that make batches for those that find one another in a directory."""
+    """Return the ids of the processes that produce batches for consumers in a runtime directory."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
@@ -125,7 +125,7 @@ def producers(runtime: Path) -> list[int]:
 
 
 def none_are_left(runtime: Path) -> None:
-    """Wait until no producer is left, and check that nothing else is but names."""
+    """Wait until no producer is left, and check that only names remain in the directory."""
     until("producers without consumers end", lambda: producers(runtime), lambda left: not left, PATIENCE)
     assert all(file.stat().st_size == 0 for file in (runtime / "foreload/shared").iterdir())
 

@@ -1,15 +1,16 @@
-"""Damages fixtures at random places: Foreload must refuse them, or read what the layout's own library reads of them.
+"""Damages fixtures at random places: Foreload must refuse them, or read the same as the layout's own library.
 
     python tests/python/damaged_fixtures.py --module target/debug/python/module
     python tests/python/damaged_fixtures.py --module ... --fixtures webdataset/shards --count 200 --seed 3
 
-Each fixture is read in the environment of the library that wrote it (tests/fixtures/make.py), by both, in processes of
-their own; a manifest by Python's csv and json. Files that are compressed as a whole are damaged as they are or, as
-often, unpacked, damaged and packed again. Of manifests the table is damaged.
+Each fixture is read by Foreload and by the library that wrote it, in that library's environment
+(tests/fixtures/make.py) and in separate processes; a manifest by Python's csv and json. Files that are compressed as a
+whole are damaged directly or, equally often, decompressed, damaged and compressed again. Of manifests, the table is
+damaged.
 
-Three things are failures: a process that dies, an error of Foreload's that says it is a defect, and a sample with a
-value that neither the library reads of the same files nor the undamaged fixture has. The seed and the number of the
-damage repeat it.
+Three results are failures: a process that dies; an error of Foreload that says it is a defect; and a sample with a
+value that neither the library reads from the same files nor the undamaged fixture has. The seed and the number of the
+damage reproduce a failure.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 FIXTURES = ROOT / "tests" / "fixtures"
 SECONDS = 60
-"""How long a process may read a damaged fixture."""
+"""The longest time that a process may read a damaged fixture."""
 MEMORY = 8 << 30
-"""The address space of such a process, in bytes: a size that a damaged file claims is not to be believed."""
+"""The limit of such a process's address space, in bytes, because a damaged file may claim any size."""
 
 ENVIRONMENTS = {
     "arrow": "huggingface",
@@ -62,16 +63,16 @@ COMPRESSED = {
     "webdataset/gzip": "gzip",
     "webdataset/zstd": "zstd",
 }
-"""The fixtures whose shards are compressed as a whole, and how."""
+"""The fixtures whose shards are compressed as a whole, and their compression."""
 
 MANIFESTS = ("metadata.csv", "metadata.jsonl")
-"""What is opened of manifests."""
+"""The files of manifest fixtures that are opened."""
 
 Rows = Iterable[dict[str, Any]]
 
 
 def codec(name: str) -> tuple[Callable[[bytes], bytes], Callable[[bytes], bytes]]:
-    """Return what packs and what unpacks; zstd and snappy are there where the library itself has them."""
+    """Return the functions that compress and decompress; zstd and snappy exist if the library has them."""
     if name == "gzip":
         return gzip.compress, gzip.decompress
     if name == "zlib":
@@ -92,7 +93,9 @@ def manifest_rows(kind: str, data: bytes) -> Rows:
 
 
 def manifest_values(files: Path, name: str, kinds: dict[str, str]) -> Rows:
-    """Yield the fields of a manifest's rows: the files that they name, and CSV's texts as the numbers that they are."""
+    """Yield the fields of a manifest's rows, with the contents of the files that they name, and with CSV's numbers as
+    numbers.
+    """
     rows, failure = [], None
     try:
         rows.extend(manifest_rows(name, (files / f"metadata.{name}").read_bytes()))
@@ -118,7 +121,8 @@ def manifest_values(files: Path, name: str, kinds: dict[str, str]) -> Rows:
 
 
 def class_numbers(labels: list[Any]) -> dict[str, int]:
-    """Return the numbers of labels that are names of classes, as one is that is no whole number: in sorted order."""
+    """Return the class numbers of labels, in sorted order of the names; labels are names if one of them is no integer.
+    """
     names = sorted({label for label in labels if isinstance(label, str) and label})
     if all(re.fullmatch("-?[0-9]+", name) for name in names):
         return {}
@@ -126,7 +130,7 @@ def class_numbers(labels: list[Any]) -> dict[str, int]:
 
 
 def reader_of(layout: str, name: str, kinds: dict[str, str]) -> Callable[[Path], Rows]:
-    """Return how the layout's own library reads a directory."""
+    """Return the function that reads a directory with the layout's own library."""
     if layout == "parquet":
         import columns
 
@@ -171,7 +175,7 @@ def reader_of(layout: str, name: str, kinds: dict[str, str]) -> Callable[[Path],
 
 
 def damaged_text(text: bytes, rng: random.Random) -> bytes:
-    """Return a text with a few bytes changed, left out, doubled or cut off."""
+    """Return a text in which a few bytes are changed, removed, duplicated or cut off."""
     changed = bytearray(text)
     for _ in range(rng.randint(1, 3)):
         if not changed:
@@ -207,7 +211,8 @@ def damage(files: Path, name: str, rng: random.Random) -> None:
     packed = pack(unpacked)
     path.write_bytes(packed)
     if layout == "mds":
-        # The index says how long both are: by other lengths the shard would be refused before it is unpacked.
+        # The index holds the lengths of both forms. With other lengths the shard would be refused before it is
+        # decompressed.
         index = json.loads((files / "index.json").read_text())
         for shard in index["shards"]:
             if shard["zip_data"]["basename"] == path.name:
@@ -216,7 +221,7 @@ def damage(files: Path, name: str, rng: random.Random) -> None:
 
 
 def damaged(data: bytes, rng: random.Random) -> bytes:
-    """Return other bytes: a changed bit, byte or number, a cut, a hole, or a piece that comes twice."""
+    """Return damaged bytes: a changed bit, byte or number, a truncation, a hole, or a duplicated part."""
     changed = bytearray(data)
     at = rng.randrange(len(data))
     kind = rng.randrange(6)
@@ -238,7 +243,7 @@ def damaged(data: bytes, rng: random.Random) -> bytes:
 
 
 def apart(body: Callable[[Callable[[Any], None]], None]) -> tuple[list[Any], str | None]:
-    """Run something in a process of its own; return what it gave away, and how it ended if not well."""
+    """Run a function in its own process; return the values that it sent, and how it ended if that was an error."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -273,7 +278,7 @@ def apart(body: Callable[[Callable[[Any], None]], None]) -> tuple[list[Any], str
 def compare(
     files: Path, expected: dict[str, Any], read: Callable[[Path], Rows], files_are_whole: bool
 ) -> str:
-    """Return in a word what Foreload makes of a damaged fixture; what is wrong begins with `WRONG`."""
+    """Return in a word the result of Foreload for a damaged fixture; wrong results begin with `WRONG`."""
     import fixture_rows
     import foreload
     from common import shown
@@ -296,7 +301,7 @@ def compare(
             give(row)
 
     def theirs(give: Callable[[Any], None]) -> None:
-        # Where a library loads a hostile pickle, that leaves its mark here and not in the working directory.
+        # If a library loads a hostile pickle, the pickle leaves its mark here and not in the working directory.
         os.chdir(files.parent)
         for row in read(files):
             given = {key: shown(row.get(key)) for key in kinds}
@@ -333,18 +338,18 @@ def compare(
 
 
 def matches(row: dict[str, Any], wanted: dict[str, Any], kinds: dict[str, str]) -> bool:
-    """Whether all values of a sample are what they should be."""
+    """Whether all values of a sample are as expected."""
     import fixture_rows
 
     return all(fixture_rows.agrees(row[key], wanted.get(key), kinds[key]) for key in kinds)
 
 
 def hammer(name: str, count: int, seed: int) -> int:
-    """Damage a fixture `count` times; return how often something is wrong, and 1 when it is not read undamaged."""
+    """Damage a fixture `count` times; return the number of failures, or 1 if the undamaged fixture cannot be read."""
     import fixture_rows
 
     expected = json.loads((FIXTURES / name / "expected.json").read_text(encoding="utf-8"))
-    # What is refused undamaged has no values to compare.
+    # An undamaged fixture that is refused has no values to compare.
     refused = expected.get("refused", {})
     expected["kinds"] = {key: kind for key, kind in expected["kinds"].items() if key not in refused}
     layout, _, own_name = name.partition("/")
@@ -352,7 +357,7 @@ def hammer(name: str, count: int, seed: int) -> int:
     told: collections.Counter[str] = collections.Counter()
 
     def after(number: int, kinds: dict[str, str]) -> str:
-        """Return what comes of a damage; number 0 is none."""
+        """Return the result of a damage; number 0 means no damage."""
         with tempfile.TemporaryDirectory() as scratch:
             files = Path(scratch) / "files"
             shutil.copytree(FIXTURES / name / "files", files)
@@ -369,7 +374,7 @@ def hammer(name: str, count: int, seed: int) -> int:
         print(f"{name}: is refused undamaged, as it must be")
         return 0
     if wrong or not kinds:
-        # What is not read undamaged proves nothing.
+        # If the undamaged fixture cannot be read, the test proves nothing.
         print(f"{name}: is not read")
         return 1
     if kinds != expected["kinds"]:
@@ -387,14 +392,14 @@ def hammer(name: str, count: int, seed: int) -> int:
 
 
 def whole(expected: dict[str, Any]) -> bool:
-    """Whether a fixture is one dataset, not several splits, and is meant to be read."""
+    """Whether a fixture is one dataset, without several splits, and is meant to be read."""
     return any(
         reading["split"] is None and reading["path"] in (".", *MANIFESTS) for reading in expected["readings"]
     )
 
 
 def main() -> int:
-    """Run each fixture in its library's environment; return 1 when something is wrong."""
+    """Run each fixture in its library's environment; return 1 if there is a failure."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,14 +1,13 @@
-"""What stands at a node's address or between nodes and is not to be believed: for `test_nodes.py`.
+"""Hostile servers and clients in place of a node, or between nodes, for `test_nodes.py`.
 
-`false_peer.py lie ADDRESS PORT SEED` listens there and answers requests for samples with garbage, halves and silence.
-`false_peer.py between ADDRESS PORT NAMESPACE SEED HOW` listens there and passes on what comes to the same address and
-port in the network namespace of this file. HOW is `damage`: of what passes it damages some, holds some up and cuts some
-off; or `misdirect`: a bit in the number of some samples that are asked for or pushed is another one.
-`false_peer.py strangers ADDRESS PORT SEED HOW` asks that server without the token, and in ways that are no HTTP, and
-prints how many requests there were, how many were answered by 401, and what other answers should not have come. HOW is
-`plain`, or `tls` where the server encrypts.
+`false_peer.py lie ADDRESS PORT SEED` listens there and answers requests for samples with garbage, partial responses and
+silence. `false_peer.py between ADDRESS PORT NAMESPACE SEED HOW` listens there and forwards data to the same address and
+port in the network namespace of this file. If HOW is `damage`, it damages, delays or cuts off some of the data. If HOW
+is `misdirect`, it flips a bit in the number of some samples that are requested or pushed. `false_peer.py strangers
+ADDRESS PORT SEED HOW` sends requests without the token, and data that is not HTTP, to that server. It prints the number
+of requests, the number of 401 responses, and unexpected responses. HOW is `plain`, or `tls` if the server encrypts.
 
-The first two print `ready` when they listen, and end with their input.
+The first two print `ready` when they listen, and end when their input ends.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ import time
 from collections.abc import Callable
 
 PATIENCE = 3.0
-"""Seconds after which nobody waits any more for an answer that need not come."""
+"""The longest wait for a response that may be missing, in seconds."""
 LONGEST_PATIENCE = 30.0
-"""Seconds after which nobody waits any more for an answer that must come."""
+"""The longest wait for a response that must come, in seconds."""
 CLONE_NEWNET = 0x40000000
 
 
 def request_line(connection: socket.socket) -> bytes:
-    """Return the first line of a request, of which the whole head was read."""
+    """Return the first line of a request, after its whole head was read."""
     head = b""
     while b"\r\n\r\n" not in head:
         more = connection.recv(65536)
@@ -45,7 +44,7 @@ def request_line(connection: socket.socket) -> bytes:
 
 
 def lies(rng: random.Random) -> bytes | None:
-    """Return an answer that is none; `None`: silence."""
+    """Return a wrong response; `None` means silence."""
     length = rng.randint(5_000, 30_000)
     head = (
         f'HTTP/1.1 200 OK\r\ncontent-length: {length}\r\netag: "{rng.getrandbits(64):016x}"\r\n'
@@ -70,7 +69,7 @@ def lies(rng: random.Random) -> bytes | None:
 
 
 def lie_to(connection: socket.socket, rng: random.Random) -> None:
-    """Answer what is asked on a connection, by lies."""
+    """Answer the requests of a connection with wrong responses."""
     with connection:
         while request_line(connection):
             answer = lies(rng)
@@ -83,7 +82,7 @@ def lie_to(connection: socket.socket, rng: random.Random) -> None:
 
 
 def serve(listener: socket.socket, converse: Callable[[socket.socket], None]) -> None:
-    """Give each connection a thread, until there is no input any more."""
+    """Serve each connection in its own thread, until the input ends."""
     threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
 
     def alone(connection: socket.socket) -> None:
@@ -97,7 +96,7 @@ def serve(listener: socket.socket, converse: Callable[[socket.socket], None]) ->
 
 
 def pass_on(giver: socket.socket, taker: socket.socket, rng: random.Random, spoil: float) -> None:
-    """Hand on what comes one way, and spoil a piece of it with this probability."""
+    """Forward data in one direction, and damage a chunk with this probability."""
     try:
         while piece := bytearray(giver.recv(65536)):
             chance = rng.random() / spoil
@@ -118,7 +117,7 @@ def pass_on(giver: socket.socket, taker: socket.socket, rng: random.Random, spoi
 
 
 def misdirect(giver: socket.socket, taker: socket.socket, rng: random.Random) -> None:
-    """Hand on requests, some of them for another sample."""
+    """Forward requests, some of them for another sample."""
 
     def other(line: re.Match[bytes]) -> bytes:
         return line[1] + bytes([line[2][0] ^ 1]) + b" " if rng.random() < 0.2 else line[0]
@@ -132,9 +131,9 @@ def misdirect(giver: socket.socket, taker: socket.socket, rng: random.Random) ->
 
 
 def between(address: str, port: int, namespace: str, seed: int, how: str) -> None:
-    """Stand between other nodes and the one with this address."""
+    """Forward data between other nodes and the node with this address."""
     listener = socket.create_server((address, port))
-    # From here on this process's new sockets are the node's own; the one that listens stays where it is.
+    # From here on, new sockets are in the node's namespace; the listening socket stays where it is.
     libc = ctypes.CDLL(None, use_errno=True)
     with open(namespace) as there:
         if libc.setns(there.fileno(), CLONE_NEWNET) != 0:
@@ -156,7 +155,7 @@ def between(address: str, port: int, namespace: str, seed: int, how: str) -> Non
 
 
 def stranger_requests(rng: random.Random) -> list[tuple[bytes, bool]]:
-    """Return what strangers send, and whether that is a request that must be answered by 401."""
+    """Return the data that strangers send, and whether each is a request that must be answered with 401."""
     path = f"/v1/{rng.randbytes(32).hex()}/{rng.getrandbits(64)}/samples/{rng.randrange(600)}"
     tokens = ["", "authorization: Bearer\r\n", f"authorization: Bearer {rng.randbytes(32).hex()}\r\n"]
     asked = [
@@ -179,7 +178,7 @@ def stranger_requests(rng: random.Random) -> list[tuple[bytes, bool]]:
 
 
 def connect(address: str, port: int, patience: float, tls: bool) -> socket.socket:
-    """Return a connection to a server, whoever it is."""
+    """Return a connection to a server without checking its certificate."""
     connection = socket.create_connection((address, port), timeout=patience)
     if not tls:
         return connection
@@ -189,7 +188,7 @@ def connect(address: str, port: int, patience: float, tls: bool) -> socket.socke
 
 
 def ask(address: str, port: int, sent: bytes, patience: float, tls: bool) -> bytes:
-    """Return what a server answers, until it closes the connection or says nothing for a while."""
+    """Return a server's response, until it closes the connection or pauses for a while."""
     said = b""
     with contextlib.suppress(OSError), connect(address, port, patience, tls) as server:
         with contextlib.suppress(OSError):
@@ -200,7 +199,7 @@ def ask(address: str, port: int, sent: bytes, patience: float, tls: bool) -> byt
 
 
 def strangers(address: str, port: int, seed: int, tls: bool) -> None:
-    """Ask in many ways, while some more connections are held open and fed byte by byte."""
+    """Send requests of many kinds, while some more connections are held open and get single bytes."""
     rng = random.Random(seed)
     slow = []
     with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Reads fixtures (tests/fixtures) by Foreload: samples as rows of Python's own values, field by field."""
+"""Reads fixtures (tests/fixtures) with Foreload: samples as rows of Python values, field by field."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ KINDS = {
     "truth": fields.Integer,
     "float": fields.Float,
 }
-"""How a field of each kind is asked for: images by the bytes of their files."""
+"""The field settings for each kind: images are read as the bytes of their files."""
 
 HOSTILE_MANIFEST = (
     r"line [12]: .*(which does not end in|which is not an existing file|has an unsupported URL scheme"
     r"|example\.invalid|a link-local address)"
 )
-"""What is said of manifests that lead astray: each has a reason of its own, and the line."""
+"""The errors of manifests that name files outside: each has its own reason, and the line."""
 
 REFUSED = {
     "parquet/brotli": r"brotli",
@@ -38,13 +38,13 @@ REFUSED = {
     "mds/hostile-parent": r"which is not the path of a file next to index\.json",
     "mds/hostile-root": r"which is not the path of a file next to index\.json",
 }
-"""What is said of fixtures that are refused, where it is more than that the dataset cannot be used."""
+"""The errors of refused fixtures, if they say more than that the dataset cannot be used."""
 
 Row = dict[str, Any]
 
 
 def asked_for(expected: dict[str, Any], reading: dict[str, Any], unread: tuple[str, ...]) -> list[Any]:
-    """Return the settings of all fields that are read; those that a sample lacks are optional."""
+    """Return the settings of all fields that are read; fields that a sample lacks are optional."""
     return [
         KINDS[kind](key, optional=any(row.get(key) is None for row in reading["samples"]))
         for key, kind in expected["kinds"].items()
@@ -53,7 +53,7 @@ def asked_for(expected: dict[str, Any], reading: dict[str, Any], unread: tuple[s
 
 
 def values_of(batch: foreload.Batch, key: str, kind: str) -> list[Any]:
-    """Return the cells of a field as Python's own values, with None where they are absent."""
+    """Return the cells of a field as Python values, with None if they are absent."""
     column = batch[key]
     if kind == "array":
         column = arrays(column)
@@ -94,7 +94,7 @@ def files_of(loader: foreload.ImageLoader) -> Iterator[tuple[int, Row]]:
 
 
 def agrees(found: Any, wanted: Any, kind: str) -> bool:
-    """Whether a value is what the library reads."""
+    """Whether a value equals the library's."""
     if wanted is None or found is None:
         return wanted is None and found is None
     if kind in ("image", "mask", "bytes"):

@@ -1,4 +1,4 @@
-"""The environment with the frameworks that people train with; `make test-frameworks` makes it."""
+"""The environment with training frameworks, which `make test-frameworks` makes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
 RAY = {"RAY_DEDUP_LOGS": "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}
-"""What Ray is told, so that it says everything and asks for nothing."""
+"""Settings of Ray: it logs everything, and sends nothing."""
 
 sys.path += [str(ROOT / "benches"), str(ROOT / "tests" / "environment")]
 import provide_frameworks  # noqa: E402
@@ -33,13 +33,13 @@ def interpreter(name: str = "frameworks") -> Path:
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Return variables for a program in the environment: Foreload is found, and the program is the only rank."""
+    """Return variables for a program in the environment: it finds Foreload, and is the only rank."""
     inherited = {
         name: text
         for name, text in os.environ.items()
         if not name.startswith(("SLURM_", "OMPI_", "PMI_", "MPI_", "MV2_"))
         and name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
     }
-    # Small matrices gain nothing by threads, and the processes of one test share two cores.
+    # Small matrices do not profit from threads, and the processes of one test share two cores.
     module = Path(foreload.__file__).parents[1]
     return inherited | {"PYTHONPATH": str(module), "OMP_NUM_THREADS": "1"} | more

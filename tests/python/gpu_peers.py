@@ -1,4 +1,4 @@
-"""Loaders of the GPU comparison, driven as the comparison drives them, on a machine without CUDA."""
+"""Runs loaders of the GPU comparison as the comparison does, on a machine without CUDA."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ON_CPU = Path(__file__).parent / "gpu_kit" / "serve_on_cpu.py"
 def ask(
     peer: Path, *arguments: object, requests: Iterable[dict], env: Mapping[str, str] | None = None
 ) -> list[dict]:
-    """Start a peer's program, send it requests and return its answers, one for each."""
+    """Start a peer's program, send it requests and return its responses, one per request."""
     asked = [json.dumps(request) for request in requests]
     done = subprocess.run(
         [str(word) for word in (sys.executable, "-W", "ignore", ON_CPU, peer, *arguments)],

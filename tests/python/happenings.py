@@ -1,4 +1,4 @@
-"""Changes of datasets, indexes and caches: each function changes a world and returns the names of what it changed."""
+"""Changes of datasets, indexes and caches: each function changes a world and returns the names of the changed files."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def at_time(write: Callable[[Path, bytes], None], seconds: float) -> Callable[[P
 
 
 def other(path: Path) -> bytes:
-    """Return other contents of the same size that are as good a file of this kind."""
+    """Return other contents of the same size that are a valid file of this kind."""
     if path.suffix == ".tar":
         first = 8 * int(path.stem[1:])
         return shard(first, salt=1000)
@@ -143,7 +143,7 @@ def touch(world: World) -> list[str]:
 
 
 def stray(world: World) -> list[str]:
-    """A file of a network file system comes and goes in every directory."""
+    """A temporary file of a network file system appears and disappears in every directory."""
     for folder in {path.parent for path in world.files()}:
         (folder / ".nfs1").touch()
         (folder / ".nfs1").unlink()
@@ -180,7 +180,7 @@ def relabel(world: World) -> list[str]:
 
 
 def rename_class(world: World) -> list[str]:
-    """A class is renamed, and so the numbers of all others change."""
+    """A class is renamed, which changes the numbers of all other classes."""
     os.rename(world.root / "ant", world.root / "zebra")
     return ["ant", "zebra", "data"]
 
@@ -206,7 +206,7 @@ def add_class(world: World) -> list[str]:
 
 
 def reorder(world: World) -> list[str]:
-    """The samples of a shard stand in another order."""
+    """The samples of a shard are in another order."""
     path = world.files()[0]
     members = []
     for number in reversed(range(8)):
@@ -240,7 +240,7 @@ def broken_index(world: World) -> list[str]:
 
 
 def short_index(world: World) -> list[str]:
-    """The index is cut off."""
+    """The index is truncated."""
     for path in (world.base / "index").glob("*.index"):
         os.truncate(path, path.stat().st_size // 2)
     return []

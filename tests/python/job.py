@@ -1,4 +1,4 @@
-"""Real processes that are ranks of a job: they can be killed and frozen, and each has variables of its own."""
+"""Real processes that are ranks of a job. They can be killed and frozen, and each has its own variables."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ _processes.set_forkserver_preload(["foreload._exchange", "foreload._listen"])
 
 
 class Failure(str):
-    """What a function raised in another process, as `Class: message`."""
+    """An exception that a function raised in another process, as `Class: message`."""
 
 
 class Process:
-    """A process that calls a function and sends back what it returns."""
+    """A process that calls a function and sends back its result."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """The process's number."""
+        """The process id."""
         return self._process.pid
 
     def signal(self, number: int) -> None:
@@ -66,12 +66,12 @@ class Process:
         os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """Kill it by SIGKILL and wait for its end."""
+        """Kill the process by SIGKILL and wait for its end."""
         self._process.kill()
         self._process.join()
 
     def result(self, timeout: float = 60) -> Any:
-        """Return what the function returned, or its `Failure`; the process is gone then."""
+        """Return the function's result, or its `Failure`. The process has ended then."""
         try:
             if not self._answer.poll(timeout):
                 raise TimeoutError(f"no answer of process {self.pid} within {timeout} s")
@@ -96,15 +96,15 @@ def _answer(
         answer.send(failure)
     except BaseException as failure:
         answer.send(Failure("".join(traceback.format_exception_only(failure)).strip()))
-    # It stays, with all that it holds, until it is ended.
+    # The process stays, with all its objects, until it is ended.
     signal.pause()
 
 
 def unshare_network() -> None:
-    """Move this process into a network namespace of its own.
+    """Move this process into its own network namespace.
 
     Raises:
-        PermissionError: The kernel does not let this user do so.
+        PermissionError: The kernel does not allow this for this user.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(NEW_NETWORK if os.geteuid() == 0 else NEW_NETWORK | NEW_USER) != 0:

@@ -1,7 +1,7 @@
 """The hosts of a cluster on one machine, for launchers that start ranks on several nodes.
 
-A host is a network namespace with a host name of its own. What runs there finds all hosts by their names in its own
-/etc/hosts, and sees the same files as all others.
+A host is a network namespace with its own host name. Programs on it find all hosts by their names in its own
+/etc/hosts, and see the same files as all others.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ OWN = {
     "SUBNET": "10.219.79",
     "LOCK": Path("/run/foreload-job-hosts.lock"),
 }
-"""What these namespaces are called in place of the benchmark's, which may run on the same machine."""
+"""The names of these namespaces, which differ from the benchmark's, because a benchmark may run on the same machine."""
 
 BECOME = 'mount --bind "$1" /etc/hosts && echo "$2" >/proc/sys/kernel/hostname && shift 2 && exec "$@"'
-"""What a process does in namespaces of its own, to be on a host with this /etc/hosts and this name."""
+"""The commands that put a process on a host with this /etc/hosts and this name, in its own namespaces."""
 
 
 @dataclass(frozen=True)
@@ -40,17 +40,17 @@ class Host:
     namespace: namespaces.Node
 
     def command(self, *words: object) -> list[str]:
-        """Return the command that runs `words` there."""
+        """Return the command that runs `words` on the host."""
         become = ("unshare", "--uts", "--mount", "sh", "-c", BECOME, "sh", self.names, self.name)
         return self.namespace.command(*become, *words)
 
 
 @contextmanager
 def hosts(folder: Path, count: int) -> Iterator[list[Host]]:
-    """Make hosts `node0`, `node1`, ... that reach one another, with their files in `folder`.
+    """Make hosts `node0`, `node1`, ... that can reach each other, with their files in `folder`.
 
     Raises:
-        namespaces.Refused: The system refuses namespaces, or another run has these.
+        namespaces.Refused: The system refuses namespaces, or another run uses these.
     """
     with patch.multiple(namespaces, **OWN), namespaces.alone(), namespaces.network(count) as nodes:
         names = folder / "hosts"
@@ -60,7 +60,7 @@ def hosts(folder: Path, count: int) -> Iterator[list[Host]]:
 
 
 def remote_shell(path: Path, hosts: Sequence[Host]) -> Path:
-    """Write a program for launchers that call one as they call ssh: `-x HOST COMMAND`."""
+    """Write a program that launchers call like ssh: `-x HOST COMMAND`."""
     enter = [f'{host.name}) exec {shlex.join(map(str, host.command("sh", "-c")))} "$*" ;;' for host in hosts]
     path.write_text("\n".join(["#!/bin/sh", "shift; host=$1; shift", "case $host in", *enter, "esac", ""]))
     path.chmod(0o755)

@@ -1,10 +1,10 @@
-"""A training that notes which samples it takes, and of which one rank is killed at a given moment.
+"""A training that records its samples, in which one rank is killed at a given moment.
 
     torchrun --nproc-per-node 2 killed_training.py DATA CHECKPOINT NOTES EPOCHS [RANK STEPS SECONDS]
 
-NOTES is a folder with one file for each rank: a line of JSON for each step that was begun. At the end `trained` is
-written there: how often the model was trained on each sample in each epoch, by all the runs that its checkpoints led
-through. RANK dies by SIGKILL in its STEPSth step or soon after it, SECONDS after that step began.
+NOTES is a folder with one file per rank, with a line of JSON for each step that was started. At the end, the file
+`trained` in it holds how often the model was trained on each sample in each epoch, over all runs whose checkpoints led
+to the model. RANK dies by SIGKILL in or soon after its STEPSth step, SECONDS after that step began.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ with (Path(folder) / str(rank)).open("w") as notes:
                 steps_left -= 1
                 if steps_left == 0:
                     death.start()
-            # The note comes before gradients are exchanged: a step that any rank finishes is noted by all.
+            # The note is written before gradients are exchanged, so a step that any rank finishes is noted by all.
             print(json.dumps({"epoch": epoch, "step": step, "ids": ids.tolist()}), file=notes, flush=True)
             loss = nn.functional.cross_entropy(model(images), labels)
             optimizer.zero_grad()
@@ -75,6 +75,6 @@ if rank == victim:
     death.join()
 if rank == 0:
     (Path(folder) / "trained").write_text(json.dumps(trained.tolist()))
-# Python's own end could abort: one of gloo's threads may still be releasing the last `counts`, for which it needs the
-# interpreter (torch 2.15, without Foreload too, in one of 20 runs on a busy machine; pytorch pull request 179291).
+# Python's own exit could abort: a thread of gloo may still be releasing the last `counts`, for which it needs the
+# interpreter (torch 2.15, also without Foreload, in one of 20 runs on a busy machine; pytorch pull request 179291).
 os._exit(0)

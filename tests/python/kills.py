@@ -1,6 +1,6 @@
-"""Processes that tests begin and kill. None outlives its test: `conftest.py` calls `end_all` after each one.
+"""Processes that tests start and kill. None outlives its test: `conftest.py` calls `end_all` after each test.
 
-The moments of kills are drawn from a seed, which is printed; `FORELOAD_SEED` repeats it.
+The moments of kills are drawn from a seed, which is printed; `FORELOAD_SEED` sets it.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ def seed() -> int:
 
 
 def begun(process: T) -> T:
-    """Have a process killed after the test, if it runs by then, and return it."""
+    """Register a process to be killed after the test, if it still runs then, and return it."""
     _begun.callback(end, process)
     return process
 
 
 def begin(*command: object, **settings: Any) -> subprocess.Popen:
-    """Start a program, which is killed after the test at the latest."""
+    """Start a program, which is killed after the test if it still runs."""
     return begun(subprocess.Popen([str(word) for word in command], **settings))
 
 
 def end(process: Any) -> None:
-    """Kill a process and wait for its end; it may have ended. Other classes than `Popen` wait in `kill`."""
+    """Kill a process and wait for its end; it may have ended already. Classes other than `Popen` wait in `kill`."""
     process.kill()
     if isinstance(process, subprocess.Popen):
         process.wait()
@@ -47,12 +47,12 @@ def end(process: Any) -> None:
 
 
 def end_all() -> None:
-    """Kill all processes that this test has begun."""
+    """Kill all processes that this test has started."""
     _begun.close()
 
 
 def end_within(rng: random.Random, span: tuple[float, float], *processes: Any) -> None:
-    """Kill processes at a random moment, so many seconds from now."""
+    """Kill processes at a random moment; `span` gives the bounds in seconds from now."""
     time.sleep(rng.uniform(*span))
     for process in processes:
         end(process)
@@ -61,7 +61,7 @@ def end_within(rng: random.Random, span: tuple[float, float], *processes: Any) -
 def again_and_again(
     rng: random.Random, kills: int, span: tuple[float, float], victims: dict[str, Callable[[], int]]
 ) -> Counter[str]:
-    """Kill `victims` at random moments, each of them once and then any; return how many processes died.
+    """Kill `victims` at random moments, each of them once and then any of them; return how many processes died.
 
     Each victim's function kills it, starts it again, and returns the number of processes that it killed.
     """

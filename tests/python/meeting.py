@@ -1,9 +1,9 @@
-"""A rank of a job of any launcher: it meets the others three times, reads its part of an epoch, and notes both.
+"""A rank of a job of any launcher: it meets the others three times, reads its part of an epoch, and records both.
 
     python meeting.py FRAMEWORK DATA NOTES [DIRECTORY]
 
-FRAMEWORK is what is initialised before: `none`, `torch`, `mpi`, `jax=COORDINATOR,PROCESSES,PROCESS`, or `dies`:
-nothing, and rank 1 of the first attempt dies by SIGKILL in the middle. DIRECTORY is one that all ranks share.
+FRAMEWORK is initialised first: `none`, `torch`, `mpi`, `jax=COORDINATOR,PROCESSES,PROCESS`, or `dies`. With `dies`
+nothing is initialised, and rank 1 of the first attempt dies by SIGKILL in the middle. All ranks share DIRECTORY.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MEETINGS = ("train", "validation", "train")
 
 
 def note(data: str, notes: str, directory: str | None = None, *, dies: bool = False) -> None:
-    """Meet and read; write a file of JSON named by the rank."""
+    """Meet and read; write a JSON file named after the rank."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", foreload.Warning)
         rank, world_size = _ranks.resolve(None, None)
@@ -68,7 +68,7 @@ def backend_of_jax() -> bool:
 
 
 def main(framework: str, *arguments: str) -> None:
-    """Initialise the framework, and be a rank."""
+    """Initialise the framework, and act as a rank."""
     if framework == "torch":
         import torch.distributed
 

@@ -1,5 +1,5 @@
-"""What may happen to nodes that share their caches, for `test_nodes.py`: each function begins a fault, and returns what
-ends it.
+"""Faults of nodes that share their caches, for `test_nodes.py`: each function starts a fault, and returns the function
+that ends it.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ import signal
 from node_world import PORT, End, Fault, Run, World, namespaces
 
 TABLE = 100
-"""The table of routes to the first node by way of who stands before it; those of the others follow."""
+"""The routing table that leads to the first node through its man in the middle; the tables of the other nodes follow.
+"""
 
 
 def nothing() -> None:
-    """End a fault that ends by itself."""
+    """End a fault that ends without help."""
 
 
 def kill(run: Run, rng: random.Random) -> End | None:
@@ -34,7 +35,7 @@ def kill(run: Run, rng: random.Random) -> End | None:
 
 
 def lie(run: Run, rng: random.Random) -> End | None:
-    """Where a dead node listened, somebody answers who should not."""
+    """A hostile server listens in place of a dead node."""
     if not run.dead - run.lied_for and kill(run, rng) is None:
         return None
     node = rng.choice(sorted(run.dead - run.lied_for))
@@ -46,7 +47,7 @@ def lie(run: Run, rng: random.Random) -> End | None:
 
 
 def pause(run: Run, rng: random.Random) -> End:
-    """A node stops, and goes on."""
+    """A node stops, and continues later."""
     node = rng.choice(run.alive())
     run.stopped.add(node)
     for process in run.of(node):
@@ -60,7 +61,7 @@ def pause(run: Run, rng: random.Random) -> End:
 
 
 def unplug(run: Run, rng: random.Random) -> End:
-    """What a node sends is lost, and what is sent to it."""
+    """All data from and to a node is lost."""
     link = f"{namespaces.BRIDGE}{rng.choice(run.alive())}"
     run.world.call("ip link set", link, "nomaster")
     return lambda: run.world.call("ip link set", link, "master", namespaces.BRIDGE)
@@ -83,7 +84,7 @@ def no_route(run: Run, rng: random.Random) -> End:
 
 
 def full_disk(run: Run, rng: random.Random) -> End:
-    """The file system of a node's cache is full, half the time just when the cache was emptied."""
+    """The file system of a node's cache is full, half of the time just after the cache was emptied."""
     node = rng.choice(run.alive())
     ballast = run.world.caches[node].parent / f"ballast-{rng.getrandbits(32)}"
     with ballast.open("wb", buffering=0) as file:
@@ -103,14 +104,14 @@ def full_disk(run: Run, rng: random.Random) -> End:
 
 
 def strangers(run: Run, rng: random.Random) -> End:
-    """A node is asked by who has no token, on the node itself: there no other fault is in the way."""
+    """Clients without a token send requests to a node, from the node itself, where no other fault interferes."""
     number = rng.choice(run.alive())
     node = run.world.nodes[number]
     how = "tls" if run.setup.tls else "plain"
     process = run.helper(node, "strangers", node.address, PORT, rng.getrandbits(32), how)
 
     def end() -> bool:
-        # Where a node has died, somebody else may answer, and never end.
+        # In place of a dead node, a hostile server may respond without end.
         if number in run.dead:
             process.kill()
             return False
@@ -127,7 +128,7 @@ def strangers(run: Run, rng: random.Random) -> End:
 
 
 def damage(run: Run, rng: random.Random) -> End:
-    """Bytes in the segments of a node's cache change, or their ends are cut off."""
+    """Bytes in the segments of a node's cache change, or segments are truncated."""
     for path in run.world.segments(rng.choice(run.alive())):
         with contextlib.suppress(FileNotFoundError), path.open("r+b") as file:
             size = os.fstat(file.fileno()).st_size
@@ -143,14 +144,14 @@ def damage(run: Run, rng: random.Random) -> End:
 
 
 def remove(run: Run, rng: random.Random) -> End:
-    """The segments of a node's cache are gone."""
+    """The segments of a node's cache are deleted."""
     for path in run.world.segments(rng.choice(run.alive())):
         path.unlink(missing_ok=True)
     return nothing
 
 
 def between(run: Run, rng: random.Random, how: str = "damage") -> End | None:
-    """Somebody stands between a node and those that ask it, and damages, holds up and cuts off what passes."""
+    """A man in the middle between a node and its clients damages, delays and cuts off data."""
     free = [node for node in run.alive() if node not in run.stood_before]
     if not free:
         return None
@@ -161,7 +162,7 @@ def between(run: Run, rng: random.Random, how: str = "damage") -> End | None:
     there = namespaces.NAMESPACES / node.name
     helper = run.helper(middle, "between", node.address, PORT, there, rng.getrandbits(32), how)
     assert helper.stdout.readline() == "ready\n"
-    # What the node itself asks of others, and their answers, go their own way.
+    # The node's own requests to others, and their responses, are not redirected.
     detour = f"to {node.address}/32 ipproto tcp dport {PORT} table {TABLE + number}"
     others = [one for one in run.world.nodes if one is not node]
     for one in others:
@@ -201,11 +202,11 @@ FAULTS: dict[str, Fault] = {
     "between": between,
     "change": change,
 }
-"""The faults that begin while nodes train."""
+"""The faults that start during training."""
 
 
 def before_run(world: World, name: str) -> None:
-    """Let something happen between two runs."""
+    """Apply a change between two runs."""
     world.faults[name] += 1
     if name == "changed before":
         world.change(world.rng, 60, in_place=world.rng.random() < 0.5)
@@ -217,4 +218,4 @@ def before_run(world: World, name: str) -> None:
 
 
 BEFORE = ("changed before", "resized before", "emptied before")
-"""What may happen between two runs."""
+"""The changes between two runs."""

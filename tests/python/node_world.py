@@ -1,8 +1,8 @@
 """Nodes that share their caches, as processes in network namespaces: for `test_nodes.py`.
 
-A `World` has the dataset, the nodes' networks and their caches, all of which outlive a run. A `Run` is one start of the
-job, or of two jobs at once. While it trains, faults begin and end at their instants, and after each epoch what the
-nodes got and counted is held to what they should have.
+A `World` has the dataset, the nodes' networks and their caches, which all outlive a run. A `Run` is one start of the
+job, or of two jobs at once. During training, faults start and end at their times. After each epoch, the samples and
+counters of the nodes are compared with the expected ones.
 """
 
 from __future__ import annotations
@@ -41,44 +41,44 @@ OWN = {
     "SUBNET": "10.219.78",
     "LOCK": Path("/run/foreload-test-nodes.lock"),
 }
-"""What these nodes are called in place of the benchmark's, which may run on the same machine."""
+"""The names of these nodes, which differ from the benchmark's, because a benchmark may run on the same machine."""
 FOLDER = Path(tempfile.gettempdir()) / "foreload-test-nodes"
 NODES = 3
 SAMPLES = 600
 BATCH = 8
 STEPS = SAMPLES // (NODES * BATCH)
 CACHE_ROOM = 6_500_000
-"""The bytes of a node's cache: two of three nodes have room for the dataset."""
+"""The size of a node's cache in bytes: two of three caches together can hold the dataset."""
 DISK = "24m"
 """The size of the file system that a node's cache is on."""
 PORT = 41000
-"""Where the first job's nodes listen; the second job's have the next port."""
+"""The port of the first job's nodes; the second job uses the next port."""
 STEP = 0.015
 """Seconds of a training step."""
 HANG = 10.0
-"""Seconds of waiting for a batch from which on a node hangs."""
+"""A node that waits longer than this for a batch, in seconds, counts as hung."""
 LONGEST_EPOCH = 90.0
-"""Seconds after which an epoch that did not end is a failure."""
+"""An epoch that takes longer than this, in seconds, is a failure."""
 ANSWERED = ("hits", "absent", "stale", "unconfirmed", "busy", "timeouts", "refused", "wrong", "unreachable")
-"""What can become of a sample that a peer is asked for."""
+"""The possible results of a request to a peer for a sample."""
 
 End = Callable[[], bool | None]
-"""What ends a fault, or returns `True` where that is not possible yet."""
+"""Ends a fault, or returns `True` if that is not possible yet."""
 Fault = Callable[["Run", random.Random], End | None]
-"""What begins a fault and returns what ends it, or `None` where it cannot begin now."""
+"""Starts a fault and returns the function that ends it, or `None` if it cannot start now."""
 
 
 @dataclass(frozen=True)
 class Setup:
-    """How the nodes of a run share what they keep."""
+    """How the nodes of a run share their caches."""
 
     memory_bytes: int = 0
-    """The room of a tier in the memory of each node, before its cache."""
+    """The size of a tier in the memory of each node, before its cache."""
     tls: bool = False
 
 
 class World:
-    """A dataset and the nodes that train on it, run after run; for each of these, a node that may stand before it."""
+    """A dataset and the nodes that train on it, run after run; and for each of them a node for a man in the middle."""
 
     def __init__(self, folder: Path, nodes: list[namespaces.Node], seed: int, lengths: range) -> None:
         self.folder, self.nodes, self.middles = folder, nodes[:NODES], nodes[NODES:]
@@ -88,7 +88,7 @@ class World:
         self.faults: Counter[str] = Counter()
         self.found: Counter[str] = Counter()
         self.waits: list[tuple[float, str]] = []
-        """The longest wait of each node in each epoch in which it was not stopped itself, and what happened then."""
+        """The longest wait of each node in each epoch in which it was not stopped, and the faults of that time."""
         self.told: Counter[str] = Counter()
         self.lengths = [self.rng.choice(lengths) for _ in range(SAMPLES)]
         self.versions = [0] * SAMPLES
@@ -101,10 +101,10 @@ class World:
         return self.data / "a" / f"{sample:05}.bin"
 
     def write(self, sample: int, in_place: bool) -> None:
-        """Write the newest version of a sample into its file, or into a file that takes its place."""
+        """Write the newest version of a sample into its file, or into a file that replaces it."""
         contents = shared_node.contents(sample, self.versions[sample], self.lengths[sample])
         if in_place:
-            # It is never shorter than it was, for which the loader would rightly end the epoch.
+            # The file never gets shorter, because then the loader would correctly end the epoch.
             with self.path(sample).open("r+b") as file:
                 file.write(contents)
         else:
@@ -132,10 +132,10 @@ class World:
 
 @contextmanager
 def world(seed: int, lengths: range = range(5_000, 30_000)) -> Iterator[World]:
-    """Make a world whose files have these lengths, all of which is removed afterwards.
+    """Make a world whose files have these lengths. All of it is removed afterwards.
 
     Raises:
-        namespaces.Refused: The system refuses namespaces, or another run has them.
+        namespaces.Refused: The system refuses namespaces, or another run uses them.
     """
     with contextlib.ExitStack() as stack:
         stack.enter_context(patch.multiple(namespaces, **OWN))
@@ -148,16 +148,16 @@ def world(seed: int, lengths: range = range(5_000, 30_000)) -> Iterator[World]:
             disk.mkdir(parents=True)
             namespaces.call("mount -t tmpfs -o", f"size={DISK}", "tmpfs", disk)
         for middle in nodes[NODES:]:
-            # Who stands before a node has its address, and must not say so where nobody asks it.
+            # The man in the middle of a node has the node's address, and must not answer ARP requests for it.
             quiet = middle.command("sysctl", "-q", "-w", "net.ipv4.conf.net0.arp_ignore=1")
             subprocess.run(quiet, check=True, capture_output=True)
-        # Where the kernel has no such rules, this says so before anything is tested.
+        # If the kernel has no such rules, this fails before any test starts.
         namespaces.call("ip -n", nodes[-1].name, "rule add to 192.0.2.1/32 ipproto tcp dport 1 table 1")
         yield World(FOLDER, nodes, seed, lengths)
 
 
 def clear() -> None:
-    """Remove the folder of a world, with all that is mounted there, also where a killed run has left it."""
+    """Remove the folder of a world and unmount its file systems, even if a killed run left it."""
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         if FOLDER in (mount := Path(line.split()[4])).parents:
             subprocess.run(["umount", "--lazy", mount], check=True)
@@ -193,21 +193,21 @@ class Process:
         self.reading = threading.Thread(target=self.read, daemon=True)
         self.reading.start()
         self.peers: dict[str, dict] = {}
-        """What was counted of each other node up to the last epoch, by its address."""
+        """The counters of each other node up to the last epoch, by its address."""
         self.changes: dict[str, dict] = {}
-        """What was counted of each in that epoch."""
+        """The counters of each other node in that epoch."""
         self.served: dict[str, int] = {}
-        """What was counted of what it did for others."""
+        """The counters of its work for other nodes."""
 
     def read(self) -> None:
-        """Take its lines until it ends, which is an empty one."""
+        """Read its lines until it ends, which is reported as an empty line."""
         with self.process.stdout:
             for line in self.process.stdout:
                 self.lines.put(line)
         self.lines.put("")
 
     def line(self, patience: float) -> str | None:
-        """Return the next line, or `None` where none comes in time."""
+        """Return the next line, or `None` if none comes in time."""
         with contextlib.suppress(queue.Empty):
             line = self.lines.get(timeout=patience)
             assert line, f"node {self.node} has ended: {self.said.read_text()[-3000:]}"
@@ -215,12 +215,12 @@ class Process:
         return None
 
     def go(self) -> None:
-        """Have it train an epoch."""
+        """Make it train an epoch."""
         self.process.stdin.write("go\n")
         self.process.stdin.flush()
 
     def end(self, kill: bool = False) -> None:
-        """Let it end, or kill it."""
+        """End it, or kill it."""
         with contextlib.suppress(OSError):
             self.process.send_signal(signal.SIGCONT)
         if kill:
@@ -246,7 +246,7 @@ class Run:
         self.dead: set[int] = set()
         self.lied_for: set[int] = set()
         self.stood_before: set[int] = set()
-        """The nodes that somebody stands in front of."""
+        """The nodes that have a man in the middle."""
         self.stopped: set[int] = set()
         """The nodes that were stopped in this epoch or the one before."""
         self.now: set[str] = set()
@@ -283,16 +283,16 @@ class Run:
         return [process for process in self.processes if process.node == node]
 
     def helper(self, node: namespaces.Node, *words: object) -> subprocess.Popen:
-        """Start a program of `false_peer.py` in a namespace."""
+        """Start a program of `false_peer.py` in a network namespace."""
         command = node.command(sys.executable, HERE / "false_peer.py", *words)
         process = kills.begin(*command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.helpers.append(process)
         return process
 
     def epoch(self, begins: list[tuple[float, str]]) -> None:
-        """Train an epoch. The faults of `begins` whose time comes meanwhile begin, and leave the list.
+        """Train an epoch. The faults of `begins` whose time comes during the epoch start, and leave the list.
 
-        Their times are those since the nodes have met.
+        Their times count from the meeting of the nodes.
         """
         began = time.monotonic()
         self.now = {name for _, name, _ in self.ends}
@@ -300,7 +300,7 @@ class Run:
         for process in waiting:
             process.go()
         if self.epochs == 0:
-            # A node that is lost before the nodes have met ends the job.
+            # If a node is lost before the nodes have met, the job ends.
             for process in waiting:
                 line = process.line(LONGEST_EPOCH)
                 assert line == "met\n", self.account(f"node {process.node}: {line}")
@@ -328,7 +328,7 @@ class Run:
         self.epochs += 1
 
     def check(self, process: Process, report: Epoch, order: list[int], stopped: bool) -> None:
-        """Hold what a node got to what it should have got."""
+        """Compare the samples and counters of a node with the expected ones."""
         says = self.account(f"node {process.node}, job {process.job}")
         assert not report.error, f"{says}: {report.error}"
         assert not report.wrong, f"{says}: {report.wrong[:5]}"
@@ -356,7 +356,8 @@ class Run:
                 {f"peer {what}": peer[what] for what in (*ANSWERED, "breaker", "pushes_taken")}
             )
         hits = sum(peer["hits"] for peer in changes.values())
-        # What a peer has and nobody confirmed is asked for again, which is another read.
+        # If a peer has a sample but its version was not confirmed in time, the sample is requested again, which is
+        # another read.
         missed = sum(peer["reads"] - peer["hits"] - peer["unconfirmed"] for peer in changes.values())
         peers = tiers["peers"]
         assert (peers["hits"], peers["fallbacks"]) == (hits, missed), f"{says}: {peers}, {changes}"
@@ -374,7 +375,7 @@ class Run:
 
     @staticmethod
     def since(process: Process, peers: dict) -> dict[str, dict]:
-        """Return what was counted of each other node since the epoch before, by its address."""
+        """Return the counters of each other node since the last epoch, by its address."""
         now = {peer["address"]: peer for peer in peers["nodes"].values()}
         before, process.peers = process.peers, now
         return {
@@ -387,11 +388,11 @@ class Run:
         }
 
     def account(self, what: str) -> str:
-        """Return where the run is, for a failure."""
+        """Return the state of the run, for the message of a failure."""
         return f"{what}, epoch {self.epochs}, dead {sorted(self.dead)}, faults {sorted(self.now)}"
 
     def happen(self, begins: list[tuple[float, str]]) -> None:
-        """Begin and end what is due."""
+        """Start and end the faults that are due."""
         now = time.monotonic()
         for due in [due for due in self.ends if due[0] <= now]:
             self.ends.remove(due)
@@ -402,7 +403,7 @@ class Run:
             self.begin(due[1])
 
     def begin(self, name: str) -> None:
-        """Begin a fault, where it can be."""
+        """Start a fault, if it can start."""
         ends = self.faults[name](self, self.rng)
         if ends is not None:
             self.world.faults[name] += 1
@@ -419,9 +420,9 @@ class Run:
             self.epoch([])
 
     def finish(self, begins: list[tuple[float, str]], filled: bool) -> None:
-        """Train until all faults have begun and ended, and a quiet epoch after them; see what came of them.
+        """Train until all faults have started and ended, then one more epoch without faults; check the results.
 
-        Where the caches are not `filled` before, a fault may come before there is anything in them.
+        Unless the caches are `filled` first, a fault may come before they hold anything.
         """
         if filled:
             self.fill()
@@ -443,7 +444,7 @@ class Run:
             self.world.found.update({f"served {what}": count for what, count in process.served.items()})
 
     def close(self, kill: bool) -> None:
-        """End whatever runs."""
+        """End all processes."""
         for _, _, end in self.ends:
             end()
         for helper in self.helpers:

@@ -1,4 +1,4 @@
-"""A program of Ray: workers of Ray Train without a torch backend, then actors, are ranks as in meeting.py.
+"""A program for Ray: workers of Ray Train without a torch backend, then actors, act as ranks as in meeting.py.
 
     python ray_meeting.py DATA NOTES
 
@@ -39,10 +39,10 @@ def worker() -> None:
 
 @ray.remote(num_cpus=1)
 class Actor:
-    """A process that nobody told its rank."""
+    """A process that was not given a rank."""
 
     def alone(self, dataset: str) -> list[str]:
-        """Return what it is warned of when it asks for its rank."""
+        """Return the warnings when it asks for its rank."""
         import warnings
 
         from foreload import _ranks
@@ -54,7 +54,7 @@ class Actor:
         return [str(one.message) for one in caught]
 
     def meet(self, rank: int) -> tuple[int, list[bytes]]:
-        """Meet the other one, as ranks that the program numbers itself."""
+        """Meet the other actor, with ranks that the program assigns."""
         from foreload import _exchange
 
         met = _exchange.meet("actors", bytes([rank]), rank=rank, world_size=2, timeout=60)
@@ -70,7 +70,7 @@ if __name__ == "__main__":
     for _ in range(2):
         met = ray.get([one.meet.remote(rank) for rank, one in enumerate(actors)])
         assert met == [(0, [b"\0", b"\1"])] * 2, met
-    # The workers need their processors.
+    # Free the actors' processors for the workers.
     for one in actors:
         ray.kill(one)
     settings = RunConfig(failure_config=FailureConfig(max_failures=1), storage_path=f"{notes}/storage")

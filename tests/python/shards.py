@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image
 
 Members = dict[str, bytes]
-"""The members of a sample, by the ends of their names."""
+"""The members of a sample, by the extensions of their names."""
 
 
 def jpeg(rng: np.random.Generator, width: int, height: int) -> bytes:
@@ -63,7 +63,9 @@ def sample(number: int) -> Members:
 
 
 def pair(number: int) -> Members:
-    """Return sample `number` of pairs of pictures with depth and mask, and a smaller picture with mask and box."""
+    """Return sample `number` of pairs: two pictures, the first with depth and mask, the second smaller with mask and
+    boxes.
+    """
     rng = np.random.default_rng(number)
     width, height = (int(side) for side in rng.integers(40, 90, size=2))
     values = rng.integers(0, 21, (height, width), dtype=np.uint8)
@@ -80,7 +82,7 @@ def pair(number: int) -> Members:
 
 
 def write(path: Path, samples: Iterable[tuple[str, Members]]) -> None:
-    """Write a shard with the members of each sample side by side."""
+    """Write a shard in which the members of each sample are adjacent."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(path, "w") as shard:
         for stem, members in samples:
@@ -91,7 +93,7 @@ def write(path: Path, samples: Iterable[tuple[str, Members]]) -> None:
 
 
 def make(root: Path, count: int = 48, shards: int = 3, made: Callable[[int], Members] = sample) -> Path:
-    """Write a directory of shards whose samples are numbered as the index numbers them."""
+    """Write a directory of shards whose samples have the same numbers as in the index."""
     each = count // shards
     for shard in range(shards):
         numbers = range(shard * each, (shard + 1) * each)

@@ -1,4 +1,4 @@
-"""A training that shares its batches: it says what it got, line by line, and does what it is told between batches."""
+"""A training that shares its batches: it reports each batch as a line, and follows commands between batches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 
 
 def digest(batch: foreload.Batch) -> str:
-    """Return the SHA-256 of everything that a batch holds."""
+    """Return the SHA-256 of all data in a batch."""
     sha = hashlib.sha256()
     for name in ("images", "labels", "sample_ids", "mask"):
         if getattr(batch, name, None) is not None:
@@ -32,7 +32,7 @@ def tell(**what: Any) -> None:
 
 
 def main(order: dict[str, Any]) -> None:
-    """Train as the order says: settings, epochs, seconds of a step, a state to go on from."""
+    """Train as the order says: settings, epochs, seconds of a step, a state to resume from."""
     heard = []
     warnings.showwarning = lambda message, *_, **__: heard.append(str(message))
     loader = foreload.ImageLoader(order["dataset"], **order["settings"])
@@ -40,14 +40,14 @@ def main(order: dict[str, Any]) -> None:
         loader.load_state_dict(order["state"])
     if "first_epoch" in order:
         loader.set_epoch(order["first_epoch"])
-    # The loader's epoch is the next one, also where the state's is over.
+    # The loader's epoch is the next one, even if the state was saved at the end of an epoch.
     while loader.epoch < order["epochs"]:
         epoch = loader.epoch
         batches = iter(loader)
         for batch in batches:
             state = batches.state_dict()
             if order.get("writes"):
-                # What is written to a batch must reach nobody else.
+                # Writes to a batch must not reach other consumers.
                 images = np.from_dlpack(batch.images)
                 sha = digest(batch)
                 images[...] = np.frombuffer(

@@ -1,10 +1,10 @@
-"""A rank of a job whose nodes share their caches, started by any launcher: it trains epochs and notes what it got.
+"""A rank of a job whose nodes share their caches, started by any launcher: it trains epochs and records its samples.
 
     shared_job.py FRAMEWORK SETTINGS
 
-FRAMEWORK is what is initialised before: `none`, `torch`, `mpi`, or `jax=COORDINATOR,PROCESSES,PROCESS`; with
-`ray=ADDRESS` this is no rank, but has a cluster of Ray start one on each node. SETTINGS is a JSON object of the fields
-of `Settings`. The note is a file of JSON with the fields of `Note`, named by the rank.
+FRAMEWORK is initialised first: `none`, `torch`, `mpi`, or `jax=COORDINATOR,PROCESSES,PROCESS`. With `ray=ADDRESS`, this
+program is not a rank: a cluster of Ray starts one rank on each node. SETTINGS is a JSON object with the fields of
+`Settings`. The result is a JSON file with the fields of `Note`, named after the rank.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ GLOBAL_BATCH = 12
 STEP = 0.1
 """Seconds of a training step."""
 IMAGES: dict[str, Any] = {"image_size": 32, "seed": 4, "progress": False, "device": "cpu"}
-"""How images are made, for the reference, too."""
+"""The settings of images, also for the reference."""
 PATIENCE = 60.0
-"""Seconds that a rank waits for the others at the end of an epoch."""
+"""The longest wait of a rank for the others at the end of an epoch, in seconds."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a rank is told."""
+    """The settings of a rank."""
 
     data: str
     notes: str
     caches: str
-    """The directory in which each node has its cache, named by its host."""
+    """The directory in which each node has its cache, named after the host."""
     cache_bytes: int
     peers: str | dict[str, str] = "auto"
     dies: bool = False
@@ -52,21 +52,21 @@ class Settings:
 
 @dataclass
 class Note:
-    """What a rank got."""
+    """The results of a rank."""
 
     host: str
     local_world_size: int | None
     images: list[dict[int, str]] = field(default_factory=list)
-    """For each epoch the SHA-256 of the images, by their samples' numbers."""
+    """For each epoch, the SHA-256 of the images by sample id."""
     source_reads: list[int] = field(default_factory=list)
-    """For each epoch the samples that were read from the dataset's storage."""
+    """For each epoch, the number of samples that were read from the dataset's storage."""
     peers: dict[str, Any] = field(default_factory=dict)
     """The statistics of the nodes, after the last epoch."""
     warnings: list[str] = field(default_factory=list)
 
 
 def hashes(batch: foreload.Batch) -> dict[int, str]:
-    """Return the SHA-256 of each image of a batch, by its sample's number."""
+    """Return the SHA-256 of each image of a batch, by sample id."""
     pairs = zip(np.from_dlpack(batch.sample_ids), np.from_dlpack(batch.images), strict=True)
     return {int(number): hashlib.sha256(image.tobytes()).hexdigest() for number, image in pairs}
 
@@ -106,7 +106,7 @@ def train(settings: Settings) -> None:
 
 
 def wait_for_all(folder: Path, rank: int, world_size: int) -> None:
-    """Wait until all ranks are through the epoch that the folder stands for, as those that average gradients do."""
+    """Wait until all ranks have finished the folder's epoch, as ranks that average gradients do."""
     folder.mkdir(exist_ok=True)
     (folder / f"{rank}").touch()
     all_ranks = set(map(str, range(world_size)))
@@ -114,7 +114,7 @@ def wait_for_all(folder: Path, rank: int, world_size: int) -> None:
 
 
 def train_by_ray(address: str, settings: Settings) -> None:
-    """Have Ray Train start two ranks, each on a node of its own."""
+    """Start two ranks through Ray Train, each on its own node."""
     import ray
     from ray.train import RunConfig, ScalingConfig
     from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
@@ -128,7 +128,7 @@ def train_by_ray(address: str, settings: Settings) -> None:
 
 
 def main(framework: str, text: str) -> None:
-    """Initialise the framework, and be a rank."""
+    """Initialise the framework, and act as a rank."""
     settings = Settings(**json.loads(text))
     if framework.startswith("ray="):
         train_by_ray(framework.removeprefix("ray="), settings)

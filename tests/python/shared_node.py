@@ -1,8 +1,8 @@
-"""A node of `test_nodes.py`: a process that trains epochs with a shared cache, and says what it got.
+"""A node of `test_nodes.py`: a process that trains epochs with a shared cache, and reports its samples.
 
-`shared_node.py SETTINGS`, where SETTINGS is a JSON object with the fields of `Settings`. It prints `ready`; for each
-line that it reads it goes through an epoch and prints a line of JSON with the fields of `Epoch`. In the first epoch it
-prints `met` when the nodes have met. It ends where the lines end.
+`shared_node.py SETTINGS`, where SETTINGS is a JSON object with the fields of `Settings`. It prints `ready`. For each
+input line it runs an epoch and prints a line of JSON with the fields of `Epoch`. In the first epoch it prints `met`
+when the nodes have met. It ends when its input ends.
 """
 
 from __future__ import annotations
@@ -27,38 +27,40 @@ SEED = 3
 
 @dataclass(frozen=True)
 class Settings(node.Settings):
-    """What a node is told: as in the benchmark, whose assignments, images and sizes of epochs are not used here."""
+    """The settings of a node: those of the benchmark (its assignments, images and epoch sizes are not used here), and
+    these.
+    """
 
     memory_bytes: int = 0
-    """The room of a tier in memory before the cache; 0: there is none."""
+    """The size of a tier in memory before the cache; 0 for none."""
     tls: bool = False
 
 
 @dataclass
 class Epoch:
-    """What a node got in an epoch."""
+    """The results of a node for an epoch."""
 
     samples: list[tuple[int, int]] = field(default_factory=list)
-    """The number and the version of each sample, as its bytes say."""
+    """The number and the version of each sample, read from its bytes."""
     wrong: list[str] = field(default_factory=list)
-    """What was wrong with bytes that are of no version of their sample."""
+    """Descriptions of bytes that belong to no version of their sample."""
     longest: float = 0.0
     """The longest wait for a batch, in seconds."""
     cache: dict = field(default_factory=dict)
     peers: dict = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     error: str = ""
-    """Why the epoch broke off."""
+    """The error that ended the epoch."""
 
 
 def contents(sample: int, version: int, length: int) -> bytes:
-    """Return the bytes of a version of a sample, whose beginning says which it is."""
+    """Return the bytes of a version of a sample. They begin with the sample's number and version."""
     head = b"%d %d\n" % (sample, version)
     return head + hashlib.shake_128(head).digest(length - len(head))
 
 
 def verify(sample: int, data: bytes, epoch: Epoch) -> None:
-    """Note which version of a sample these bytes are."""
+    """Record which version of a sample these bytes are."""
     try:
         number, version = map(int, data[: data.index(b"\n")].split())
         right = number == sample and data == contents(sample, version, len(data))
@@ -71,7 +73,7 @@ def verify(sample: int, data: bytes, epoch: Epoch) -> None:
 
 
 def train(loader: foreload.FileLoader, settings: Settings, first: bool) -> Epoch:
-    """Go through an epoch. Say when the nodes have met, which is at the beginning of the first one."""
+    """Run an epoch. In the first epoch, report when the nodes have met, which is at its beginning."""
     epoch = Epoch()
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
@@ -96,7 +98,7 @@ def train(loader: foreload.FileLoader, settings: Settings, first: bool) -> Epoch
 
 
 def main() -> None:
-    """Train epochs as long as there are lines to read."""
+    """Train an epoch for each line of input."""
     settings = Settings(**json.loads(sys.argv[1]))
     meeting = node.SharedFolder(Path(settings.meeting), settings.rank, settings.world_size)
     tiers: list[foreload.Ram | foreload.Directory] = [

@@ -1,6 +1,6 @@
-"""A Slurm cluster of two nodes on this machine, in a folder of its own: for tests of what srun starts.
+"""A Slurm cluster of two nodes on this machine, in its own folder, for tests of srun.
 
-Its nodes are this machine twice, or hosts of `job_hosts`, of which the first has the controller.
+Its nodes are this machine twice, or hosts of `job_hosts`. The first host runs the controller.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 
 @dataclass(frozen=True)
 class Node:
-    """A node of the cluster, and where its daemon runs."""
+    """A node of the cluster, and the host of its daemon."""
 
     name: str
     host: str
     address: str
     command: Callable[..., list[str]]
-    """Returns the command that runs some words there."""
+    """Returns the command that runs some words on the host."""
 
     @classmethod
     def here(cls, name: str) -> Node:
@@ -67,17 +67,17 @@ class Node:
 
     @classmethod
     def on(cls, host: Host) -> Node:
-        """Return a node that is a host of its own."""
+        """Return a node that is a separate host."""
         return cls(host.name, host.name, host.address, host.command)
 
     def line(self, port: int) -> str:
-        """Return what the configuration says of it."""
+        """Return the node's line in the configuration."""
         who = f"NodeName={self.name} NodeHostname={self.host} NodeAddr={self.address}"
         return f"{who} Port={port} CPUs=2 State=UNKNOWN\n"
 
 
 def require() -> None:
-    """Skip the test, or fail it, where there can be no cluster."""
+    """Skip the test, or fail it, if there can be no cluster."""
     absent = [name for name in NEEDED if shutil.which(name, path=PATH) is None]
     if os.geteuid() != 0:
         pytest.skip("Slurm's daemons start tasks as root alone")
@@ -90,7 +90,7 @@ def require() -> None:
 
 @contextmanager
 def cluster(folder: Path, hosts: Sequence[Host] = ()) -> Iterator[dict[str, str]]:
-    """Run the daemons; yield the variables by which srun finds them."""
+    """Run the daemons; yield the variables with which srun finds them."""
     folder.mkdir()
     folder.chmod(0o755)
     (folder / "state").mkdir()
@@ -142,7 +142,7 @@ def cluster(folder: Path, hosts: Sequence[Host] = ()) -> Iterator[dict[str, str]
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports that nobody listens on now."""
+    """Return ports on which no server listens now."""
     sockets = [socket.socket() for _ in range(count)]
     for one in sockets:
         one.bind(("127.0.0.1", 0))
@@ -153,7 +153,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def _until(what: str, folder: Path, *look: Callable[..., object]) -> None:
-    """Wait until a daemon is ready, or raise an error with what they wrote."""
+    """Wait until a daemon is ready, or raise an error with the daemons' logs."""
     try:
         until(what, *look)
     except TimeoutError as late:

@@ -1,4 +1,4 @@
-"""What the tests of datasets that `ImageDataset` takes over from other libraries have in common."""
+"""Helpers for tests of `ImageDataset` with datasets of other libraries."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-# The other libraries leave files open, and use what others call deprecated.
+# The other libraries leave files open, and use deprecated features.
 LENIENT = [
     pytest.mark.filterwarnings(f"ignore::{kind}")
     for kind in ("ResourceWarning", "FutureWarning", "pytest.PytestUnraisableExceptionWarning")
@@ -24,7 +24,7 @@ IN_ORDER = {"last_batch": "partial", "image_size": 16}
 
 
 def jpeg(number: int) -> bytes:
-    """Return an image of noise, which no other number has."""
+    """Return an image of noise that depends on the number."""
     noise = np.random.default_rng(number).integers(0, 256, (20, 24, 3), dtype=np.uint8)
     file = io.BytesIO()
     Image.fromarray(noise).save(file, "jpeg")
@@ -32,14 +32,15 @@ def jpeg(number: int) -> bytes:
 
 
 def required(name: str) -> Any:
-    """Import a library that `make test-frameworks` has; the test is skipped without it, or fails under that."""
+    """Import a library that `make test-frameworks` installs. Without it the test is skipped, or fails in that target.
+    """
     if os.environ.get("FORELOAD_REQUIRE_FRAMEWORKS") == "1":
         return importlib.import_module(name)
     return pytest.importorskip(name, reason=f"{name} is not installed; make test-frameworks has it")
 
 
 def refused(make: Callable[[], Any], *words: str) -> None:
-    """Check that something is refused with these words."""
+    """Check that an error with these words is raised."""
     with pytest.raises(foreload.ConfigError) as error:
         make()
     for word in words:

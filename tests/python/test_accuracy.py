@@ -35,7 +35,7 @@ def test_a_paired_difference_has_students_interval() -> None:
 
 
 def test_students_t_goes_on_where_its_table_ends() -> None:
-    # These values are from tables of the distribution.
+    # These values come from tables of the distribution.
     known = {1: 12.706, 30: 2.0423, 31: 2.0395, 40: 2.0211, 60: 2.0003, 120: 1.9799, 100_000: 1.9600}
     for freedom, value in known.items():
         assert aims.student(freedom) == pytest.approx(value, abs=5e-4), freedom
@@ -44,7 +44,7 @@ def test_students_t_goes_on_where_its_table_ends() -> None:
 
 
 def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
-    """The differences are normal around 0.2, for few seeds and for more than the table of t has."""
+    """The differences are normal around 0.2, for few seeds and for more seeds than the table of t has."""
     random = np.random.default_rng(0)
     for seeds in (4, 40):
         held = 0
@@ -133,7 +133,7 @@ def test_a_small_run_is_killed_and_goes_on(tmp_path: Path) -> None:
     python = frameworks.interpreter()
     output = tmp_path / "accuracy"
     kept = output.with_suffix(".json")
-    # It is killed as soon as it has reported that the second run is done.
+    # It is killed when it has reported the end of the second run.
     with subprocess.Popen(
         command(output, "--python", python),
         env=frameworks.environment(),
@@ -161,15 +161,15 @@ def test_a_small_run_is_killed_and_goes_on(tmp_path: Path) -> None:
     assert list(runs) == everything
     assert all(entry["steps"] == 32 and entry["classes"] == 4 for entry in runs.values())
     assert all(entry["commit"] and entry["processor"] and entry["torch"] for entry in runs.values())
-    # Chance would be 25.
+    # By chance it would be 25.
     assert np.mean([entry["accuracy"] for entry in runs.values()]) > 40
     assert output.with_suffix(".md").read_text().strip() == done.stdout.strip()
     assert result["summary"] == summary.summarise(result["runs"], half_width=0.3)
 
-    # The seed decides all that is learned; a run of an earlier commit stays as it was; more seeds are added.
+    # The seed determines the training; a run of an earlier commit is not changed; more seeds are added.
     lost = result["runs"].pop(4)
     result["runs"][0]["commit"] = "0123456789ab"
-    # A result from before there were recipes goes on, too.
+    # A result from before there were recipes can be continued, too.
     assert result["settings"].pop("recipe") == "plain"
     kept.write_text(json.dumps(result))
     done = run(output, "--python", python, "--first-seed", 1)
@@ -180,7 +180,7 @@ def test_a_small_run_is_killed_and_goes_on(tmp_path: Path) -> None:
     assert "commit 0123456789ab, " in done.stdout
     assert again["summary"]["seeds"] == [0, 1, 2]
 
-    # When nothing is left to do, no interpreter is needed.
+    # If all runs are done, no interpreter is needed.
     assert run(output, "--python", tmp_path / "none").returncode == 0
 
     result = json.loads(kept.read_text())
@@ -206,6 +206,6 @@ def test_a_small_run_of_the_strong_recipe(tmp_path: Path) -> None:
     result = json.loads(output.with_suffix(".json").read_text())
     assert len(result["runs"]) == 2 * len(summary.PIPELINES)
     assert all(entry["steps"] == 32 for entry in result["runs"])
-    # Chance would be 25. Mixed labels are soft, so that no loss can vanish.
+    # By chance it would be 25. Mixed labels are soft, so the loss cannot reach 0.
     assert np.mean([entry["accuracy"] for entry in result["runs"]]) > 30
     assert all(entry["last_loss"] > 0.1 for entry in result["runs"])

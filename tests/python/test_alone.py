@@ -1,4 +1,5 @@
-"""Processes of one job that each find themselves rank 0 of 1 are told of each other, and nobody else is."""
+"""Processes of one job that each determine that they are rank 0 of 1 are warned of each other; other processes are not.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ JOB = {"SLURM_JOB_ID": "77", "SLURM_STEP_ID": "3"}
 
 
 def asked(*datasets: str) -> list[str | None]:
-    """Ask for others that read the datasets alone."""
+    """For each dataset, ask for other processes that read it as their only rank."""
     return [_alone.others(dataset) for dataset in datasets]
 
 
@@ -45,13 +46,13 @@ def test_the_second_process_is_told_of_the_first() -> None:
         assert [answer is not None for answer in answers] == told, variables
         for answer in filter(None, answers):
             assert f"process {first.pid} of the same job (SLURM_JOB_ID=77 SLURM_STEP_ID=3) reads" in answer
-    # The kernel has given the name back when it is dead.
+    # The kernel frees the name when the process is dead.
     first.kill()
     assert Process(asked, "a", variables=JOB).result() == [None]
 
 
 def _result_of(process: Process) -> object:
-    """Return what a process answers, which stays alive."""
+    """Return the result of a process, which stays alive."""
     assert process._answer.poll(60)
     return process._answer.recv()
 
@@ -74,7 +75,7 @@ def test_pods_of_an_indexed_job() -> None:
 
 
 def warnings_of_a_loader(dataset: Path, index: str, settings: dict[str, int]) -> list[str]:
-    """Iterate a training and a validation loader twice, and return what is warned of."""
+    """Iterate a training and a validation loader twice, and return the warnings."""
     os.environ["FORELOAD_INDEX_DIR"] = index
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

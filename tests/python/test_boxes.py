@@ -1,4 +1,4 @@
-"""Crops that are chosen by a sample's boxes: which boxes count, and what happens without any."""
+"""Crops that depend on a sample's boxes: which boxes are used, and the result without any."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from foreload import transforms as T
 
 SAMPLES = 12
 CROP = [T.RandomZoomOut(fill=7), T.RandomIoUCrop(sampler_options=(0.05,)), T.Resize((24, 32))]
-# Numbers that are none, sides in the wrong order, a point, and what is far outside.
+# Invalid numbers, sides in the wrong order, a point, and a box far outside.
 HOSTILE = [[np.nan] * 4, [np.inf, 0, -np.inf, 9], [30, 30, 10, 10], [9, 9, 9, 9], [1e30] * 4]
 
 
 def sample(number: int) -> shards.Members:
-    """Return a picture twice, and boxes: of each three samples one lacks them, and one has none that can be used."""
+    """Return a picture twice, and boxes: of every three samples, one has no boxes, and one has only invalid ones."""
     rng = np.random.default_rng(number)
     picture = shards.jpeg(rng, 60, 50)
     members: shards.Members = {"left.jpg": picture, "right.jpg": picture}
@@ -52,12 +52,12 @@ def test_samples_without_boxes_that_count_are_not_cut(root: Path) -> None:
             if number % 3 == 1:
                 cut += whole[0] / whole[1] != 60 / 50
             else:
-                # Both sides are truncated products with one factor.
+                # Both sides are truncated products with the same factor.
                 assert abs(whole[0] - whole[1] * 60 / 50) <= 1.2
         assert cut > 0
     batch = next(iter(loader))
     (left, right), ids = (np.from_dlpack(batch[name]) for name in ("left.jpg", "right.jpg")), batch.sample_ids
-    # The second image has the geometry of the first, by the same boxes.
+    # The second image has the crop of the first, from the same boxes.
     assert np.array_equal(left, right)
     values, offsets = (np.from_dlpack(part) for part in batch["boxes.npy"])
     for place, number in enumerate(np.from_dlpack(ids)):
@@ -77,7 +77,7 @@ def test_exactly_one_field_of_boxes_must_follow_the_image(root: Path) -> None:
         ConfigError, match=r'has several boxes .*"boxes.npy", "other.npy"\), but RandomIoUCrop'
     ):
         made(root, "left.jpg", *boxes)
-    # Boxes of an image with transforms of its own are not the first one's.
+    # Boxes do not affect an image with its own transforms.
     lists = {"left.jpg": CROP, "right.jpg": [T.Resize((9, 9))]}
     follows = fields.Boxes("boxes.npy", optional=True, follows="right.jpg")
     with pytest.raises(ConfigError, match=r"has no boxes that follow .left.jpg."):

@@ -1,4 +1,4 @@
-"""The tier on NVMe from Python: the same batches, fewer bytes from the source, for loaders, ranks and DALI."""
+"""The NVMe tier from Python: the same batches, fewer bytes from the source, for loaders, ranks and DALI."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from waiting import until
 
 SETTINGS = dict(batch_size=10, image_size=32, seed=4, dtype="uint8")
 KILLS = 50 if THOROUGH else 4
-"""How often a process is killed while it brings copies to another form."""
+"""How often a process is killed while it converts copies to another storage format."""
 
 
 def run(loader: foreload.ImageLoader, epoch: int) -> tuple[str, dict]:
@@ -46,7 +46,7 @@ def test_batches_are_the_same_and_the_next_loader_reads_nothing(
     first = foreload.ImageLoader(dataset, **settings)
     for epoch in range(2):
         assert run(first, epoch)[0] == run(plain, epoch)[0]
-    # Samples that are kept are published when a loader ends.
+    # Stored samples are published when a loader ends.
     del first
     again = foreload.ImageLoader(dataset, **settings)
     digest, cache = run(again, 5)
@@ -78,7 +78,7 @@ def test_memory_is_a_tier_of_its_own_name(
     assert list(found["tiers"]) == names
     assert (found["source_reads"], found["tiers"]["ram"]["hits"]) == (0, 60)
     assert found["tiers"]["ram"]["quota"] == 20_000_000
-    # Where the directory has room for all it has all, and the next run finds it there.
+    # If the directory can hold all samples, it holds all, and the next run finds them there.
     if "nvme" in names:
         del loader
         assert (
@@ -106,7 +106,7 @@ def test_the_form_of_copies_is_said_and_counted(dataset: Path, tmp_path: Path) -
 
 
 def _convert(dataset: Path, cache: Path, notes: Path) -> None:
-    """Train until killed, with a cache whose copies are brought to another form meanwhile."""
+    """Train until killed, with a cache whose copies are converted to another storage format meanwhile."""
     directory = foreload.Directory(cache, "12MB", form="packed")
     loader = foreload.ImageLoader(dataset, cache=directory, **SETTINGS)
     for epoch in itertools.count():
@@ -159,7 +159,7 @@ def test_a_spoilt_cache_is_noticed_and_named(dataset: Path, tmp_path: Path) -> N
     assert cache["tiers"]["nvme"]["damaged"] == len(segments)
     assert cache["source_reads"] >= len(segments)
     assert str(tmp_path / "cache") in cache["last_error"]
-    # The next epoch does not mention it again.
+    # The next epoch does not repeat the warning.
     cache = run(loader, 1)[1]
     assert (cache["tiers"]["nvme"]["damaged"], cache["last_error"]) == (0, None)
 
@@ -197,7 +197,7 @@ def test_dali_source_reads_through_the_cache(dataset: Path, tmp_path: Path) -> N
             files, _ = source(SimpleNamespace(epoch_idx=epoch, iteration=step))
             found.setdefault(epoch, set()).update(file.tobytes() for file in files)
     assert found[0] == found[1] == {path.read_bytes() for path in paths(dataset)}
-    # The cache is written beside training, and at the latest when the source ends.
+    # The cache is written during training, at the latest when the source ends.
     del source
     until("the cache is written", lambda: list((tmp_path / "cache").glob("*/*.seg")))
 
@@ -216,7 +216,7 @@ def test_a_forked_child_drops_a_loader_that_stages(dataset: Path, tmp_path: Path
 
 
 def _rank(dataset: Path, cache: Path, rank: int, steps: int, out: multiprocessing.Queue) -> None:
-    """One rank of four: it runs an epoch, or a part of one that ends by SIGKILL."""
+    """One rank of four: it runs an epoch, or a part of one, and is then killed by SIGKILL."""
     loader = foreload.ImageLoader(
         dataset,
         rank=rank,
@@ -254,5 +254,5 @@ def test_four_ranks_share_a_cache_and_survive_one_that_is_killed(dataset: Path, 
             assert len(ids) == len(set(ids)) == 45
         else:
             assert ids == list(range(60))
-            # At least three quarters were there, however much the killed rank had published.
+            # At least three quarters were stored, however much the killed rank had published.
             assert read <= 15

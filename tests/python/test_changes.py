@@ -1,7 +1,7 @@
-"""What happens to a dataset between and during runs, and what a run makes of it.
+"""Changes of a dataset between and during runs, and how a run reacts.
 
-Every row changes a dataset, its index or its cache in one way. A run after that, in a new process, delivers what is on
-the drive then, or names what changed, and never anything else. Before the change a second run must be right with at
+Every row changes a dataset, its index or its cache in one way. A later run, in a new process, delivers the data that is
+on the drive then, or names what changed, and never anything else. Before the change, a second run must be right with at
 least nine tenths of its samples from the cache: otherwise the row would prove nothing.
 """
 
@@ -18,16 +18,15 @@ from conftest import FIFTH, LONG_TOO, THOROUGH
 from happenings import WRITES, write_some
 from world import SAMPLES, Truth, World
 
-# Plain files and TFRecord behave like images and tar: where each kind of test runs, they are tested with a cache, and
-# without one only in long runs.
+# Plain files and TFRecord behave like images and tar. They are tested with a cache if all tests run, and without one
+# only in long runs.
 LOOSE = ("images", "files") if LONG_TOO else ("images",)
 SHARDS = ("tar", "tfrecord") if LONG_TOO else ("tar",)
 WITHOUT_CACHE = (*LOOSE, *SHARDS) if THOROUGH else ("images", "tar")
 ALL = LOOSE + SHARDS
 RIGHT, NAMED, BROKEN = "right bytes", "noticed and named", "noticed and named until it is mended"
 
-# What changes, in which layouts, and what a run must at least make of it. Where a change is named, what is delivered
-# must be right too.
+# The changes, their layouts, and the least reaction of a run. If a run names a change, its data must be right, too.
 ROWS: dict[str, tuple[tuple[str, ...], str, Callable[[World], list[str]]]] = {
     **{f"contents, {how}": (ALL, RIGHT, write_some(write)) for how, write in WRITES.items()},
     "a file grows": (LOOSE, NAMED, happens.resize(+700)),
@@ -95,7 +94,7 @@ def test_between_runs(
     if outcome == BROKEN:
         assert world.run(rebuild_index=True).says(*names)
         return
-    # A user who follows the message has everything as it was.
+    # After the user follows the message, everything works as before.
     if run.report["error"]:
         run = world.run(rebuild_index=True)
     assert run.report["error"] is None
@@ -107,7 +106,7 @@ def test_between_runs(
         assert run.hits >= 0.9 * len(run.report["samples"]), run.report["cache"]
 
 
-# What may happen while a run is going on.
+# Changes that happen during a run.
 WITHIN: dict[str, Callable[[World], list[str]]] = {
     **{f"contents, {how}": write_some(write) for how, write in WRITES.items()},
     "a file grows": happens.resize(+700),
@@ -130,7 +129,9 @@ WITHIN: dict[str, Callable[[World], list[str]]] = {
 @FIFTH
 @pytest.mark.parametrize("how", WITHIN)
 def test_within_a_run(tmp_path: Path, how: str, layout: str, cached: bool) -> None:
-    """Between two epochs of a run each sample is as it was when it was checked, or as it is now, whole; or an error."""
+    """Between two epochs of a run, each sample is as it was when it was checked, or as it is now, complete; or an
+    error.
+    """
     world = World(tmp_path, layout, cached)
     world.make()
     before = Truth(world)

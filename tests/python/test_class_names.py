@@ -1,4 +1,4 @@
-"""Classes are numbered by a list of the user's: the labels are its numbers, and the order stays the dataset's."""
+"""A list of the user numbers the classes: labels are indices of the list, and the order is still the dataset's."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SETTINGS: dict[str, Any] = dict(
     batch_size=4, image_size=8, seed=3, last_batch="partial", device="cpu", threads=1
 )
 NAMES = ["ant", "bee", "cat", "dog"]
-"""The classes of training; validation has `ant`, `cat` and `dog`, of which samples 0 to 8 are three each."""
+"""The classes of training. Validation has `ant`, `cat` and `dog`, with three of samples 0 to 8 each."""
 OF_SAMPLES = ["ant", "ant", "ant", "cat", "cat", "cat", "dog", "dog", "dog"]
 
 
@@ -68,7 +68,7 @@ def packed(val: Path, into: Path) -> Path:
 
 
 def parted(val: Path, into: Path) -> list[Path]:
-    """Write a directory for each of two parts, which have other classes."""
+    """Write two parts, each a directory, with different classes."""
     parts = []
     for part, names in (("a", ["ant", "cat"]), ("b", ["dog"])):
         parts.append(into / part)
@@ -103,7 +103,7 @@ def test_labels_are_the_numbers_of_the_list(layout: Callable[..., Any], val: Pat
         ours, own = drawn(loader), drawn(plain)
         assert [sample for sample, _ in ours] == [sample for sample, _ in own]
         assert [names[label] for _, label in ours] == [OF_SAMPLES[sample] for sample, _ in ours]
-        # The state of one loader is valid for the other.
+        # The state of one loader is valid for the other one.
         loader.load_state_dict(plain.state_dict())
 
 
@@ -121,7 +121,7 @@ def test_the_list_comes_in_several_forms(val: Path, tmp_path: Path) -> None:
         lines,
         str(lines),
         foreload.ImageLoader(training, **SETTINGS),
-        # A dataset of torchvision has such a list.
+        # Datasets of torchvision have such a list.
         SimpleNamespace(classes=NAMES),
     ]
     for form in forms:
@@ -142,7 +142,7 @@ def test_settings_go_by_the_numbers_of_the_list(val: Path) -> None:
         assert labels.shape == (4, 4)
         assert not labels[:, 1].any()
         np.testing.assert_allclose(labels.sum(axis=1), 1, rtol=1e-6)
-    # Some classes of a dataset, numbered from 0 on: the others need no number.
+    # Some classes of a dataset, numbered from 0: the other classes need no number.
     some = loader(class_names=["dog", "ant"], classes=["dog", "ant"], mix=[T.MixUp(num_classes=2)])
     assert some.targets.tolist() == [1, 1, 1, -1, -1, -1, 0, 0, 0]
     assert {tuple(np.from_dlpack(batch.labels).shape[1:]) for batch in some} == {(2,)}
@@ -182,7 +182,9 @@ def test_what_is_no_list_of_the_classes_is_refused(given: Any, words: str, val: 
 
 
 def test_numbers_without_names_are_refused(val: Path, tmp_path: Path) -> None:
-    """The list numbers the classes of the tars. `classes.txt` next to them has the names, and the loader has none."""
+    """The list numbers the classes of the tars, whose names are in `classes.txt` next to them; the loader does not have
+    the names.
+    """
     (tmp_path / "names.txt").write_text("\n".join([*NAMES, "", ""]))
     command("pack", val, tmp_path / "tars", "--to", "tar", "--class-names", tmp_path / "names.txt")
     assert (tmp_path / "tars" / "classes.txt").read_text() == "".join(f"{name}\n" for name in NAMES)

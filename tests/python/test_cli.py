@@ -1,4 +1,4 @@
-"""The installed `foreload` command: the Rust command line behind a Python script."""
+"""The installed `foreload` command: the Rust command line, started by a Python script."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ import pytest
 import slurm
 from conftest import ONLY_THOROUGH
 
-# Each test starts several processes, and a torch is slow to load where it was not read recently.
+# Each test starts several processes, and torch is slow to load if it was not read recently.
 pytestmark = pytest.mark.timeout(300)
 
 HERE = Path(__file__).parent
@@ -30,7 +30,7 @@ TORCHRUN = ("-m", "torch.distributed.run", "--nproc-per-node", "2")
 
 
 def run(*command: object, **variables: str) -> None:
-    """Run a program to its end, which must be a good one."""
+    """Run a program to its end, which must be a success."""
     done = subprocess.run(
         list(map(str, command)),
         env=frameworks.environment(**variables),
@@ -46,7 +46,7 @@ def run(*command: object, **variables: str) -> None:
 def check(
     notes: Path, dataset: Path, engine: str, *, ranks: int = 2, local: object = 2, warnings: int = 0
 ) -> list[Any]:
-    """Check what the ranks noted, and return it."""
+    """Check the notes of the ranks, and return them."""
     told = [json.loads((notes / f"{rank}.json").read_text()) for rank in range(ranks)]
     for rank, one in enumerate(told):
         assert (one["rank"], one["world_size"]) == (rank, ranks)
@@ -56,7 +56,7 @@ def check(
             assert met["engine"] == engine
             assert met["nodes"] == [list(range(ranks))]
             assert (met["token"], met["generation"]) == (first["token"], first["generation"])
-    # Together they take what one process takes, step by step.
+    # Together they get the same samples as one process, step by step.
     whole = foreload.ImageLoader(dataset, batch_size=12, image_size=16, seed=4, rank=0, world_size=1)
     parts = zip(*(one["ids"] for one in told), strict=True)
     together = [[sample for part in step for sample in part] for step in parts]
@@ -73,14 +73,14 @@ def test_torchrun(dataset: Path, tmp_path: Path) -> None:
 
 @ONLY_THOROUGH
 def test_torchrun_starts_again(dataset: Path, tmp_path: Path) -> None:
-    """Its agent keeps the store, with what the first attempt left there."""
+    """The agent keeps the store, with the data of the first attempt."""
     command = [*TORCHRUN, "--standalone", "--max-restarts", "1", MEETING, "dies", dataset, tmp_path]
     run(frameworks.interpreter(), *command)
     check(tmp_path, dataset, "torch's store at MASTER_ADDR")
 
 
 def test_variables_alone(dataset: Path, tmp_path: Path) -> None:
-    """As in the pods of a Kubernetes job: rank 0 makes the store, and a process group goes on with it."""
+    """As in the pods of a Kubernetes job: rank 0 makes the store, and a process group uses it later."""
     (port,) = slurm.free_ports(1)
     shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     command = [str(frameworks.interpreter()), MEETING, "none", str(dataset), str(tmp_path)]
@@ -120,7 +120,7 @@ def test_jax(dataset: Path, tmp_path: Path) -> None:
 
 def test_ray(dataset: Path, tmp_path: Path) -> None:
     python = frameworks.interpreter("ray")
-    # These are the variables of whoever ran `ray start`, which its workers inherit.
+    # Variables of the user who ran `ray start`, which Ray's workers inherit.
     outer = {"SLURM_STEP_NUM_TASKS": "3", "SLURM_PROCID": "1", "SLURM_STEP_TASKS_PER_NODE": "3"}
     run(python, HERE / "ray_meeting.py", dataset, tmp_path, **outer, **frameworks.RAY)
     assert (tmp_path / "died").exists()
@@ -130,7 +130,7 @@ def test_ray(dataset: Path, tmp_path: Path) -> None:
 
 
 def test_the_example_of_ray(dataset: Path, tmp_path: Path) -> None:
-    """A worker is killed, and all go on from the last checkpoint to the same losses."""
+    """A worker is killed, and all workers resume from the last checkpoint and get the same losses."""
     python = frameworks.interpreter("ray")
     # By rank, by worker, by epoch and step of that worker: Ray prints some lines twice.
     losses: dict[str, dict[str, dict[str, str]]] = {"0": {}, "1": {}}
@@ -179,7 +179,7 @@ def test_slurm(cluster: dict[str, str], dataset: Path, tmp_path: Path) -> None:
 
 @ONLY_THOROUGH
 def test_the_example_of_slurm(cluster: dict[str, str], dataset: Path, tmp_path: Path) -> None:
-    """It is cancelled and started again."""
+    """The job is cancelled and started again."""
     program = [frameworks.interpreter(), frameworks.EXAMPLES / "slurm_ddp.py", dataset]
 
     def losses(checkpoint: Path, stop_after: int | None = None) -> list[str]:

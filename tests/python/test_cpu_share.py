@@ -1,4 +1,4 @@
-"""A share of the node's processors, and what a loader says of it."""
+"""A share of the node's processors, and how a loader reports it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from waiting import until
 
 
 def test_batches_are_the_same_within_a_share(dataset: Path) -> None:
-    """Threads that rest change no byte."""
+    """Parked threads change no byte."""
 
     def bytes_of(**settings: object) -> list[bytes]:
         loader = foreload.ImageLoader(dataset, batch_size=4, image_size=32, seed=3, **settings)
@@ -25,7 +25,7 @@ def test_batches_are_the_same_within_a_share(dataset: Path) -> None:
 
 
 def test_statistics_say_how_many_processors_a_share_is(dataset: Path) -> None:
-    """It is None without a share."""
+    """The value is None without a share."""
 
     def cores(**settings: object) -> float | None:
         batches = iter(foreload.ImageLoader(dataset, batch_size=4, image_size=32, **settings))
@@ -38,7 +38,7 @@ def test_statistics_say_how_many_processors_a_share_is(dataset: Path) -> None:
 
 @pytest.mark.parametrize("wrong", [0, -0.5, 1.5, float("nan"), "half"])
 def test_a_share_is_above_0_and_at_most_1(dataset: Path, wrong: object) -> None:
-    """Another value is refused by its name."""
+    """Other values are refused with an error that names the setting."""
     with pytest.raises(foreload.ConfigError, match="cpu"):
         foreload.ImageLoader(dataset, cpu=wrong)
 
@@ -63,7 +63,9 @@ print(*taken(), time.monotonic() - begun)
 
 
 def test_threads_take_no_more_than_their_share(dataset: Path) -> None:
-    """A tenth of one processor, whatever the machine has; without a share they take as much as there is."""
+    """With a share, threads use at most a tenth of one processor on any machine; without one, they use all that is
+    free.
+    """
     share = 0.1 / len(os.sched_getaffinity(0))
     told = subprocess.run(
         [sys.executable, "-c", KEEPS, dataset, str(share)], capture_output=True, text=True, check=True
@@ -76,14 +78,16 @@ def test_threads_take_no_more_than_their_share(dataset: Path) -> None:
 def test_loaders_amid_epochs_divide_the_processors(
     dataset: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """As long as there are two each has half of its share."""
+    """While there are two loaders, each has half of its share."""
     monkeypatch.setenv("FORELOAD_RUNTIME_DIR", str(tmp_path))
 
     def loader() -> foreload.ImageLoader:
         return foreload.ImageLoader(dataset, batch_size=4, image_size=32, cpu=1.0)
 
     def counts() -> Iterator[float]:
-        """Yield how many the loader has; its reading thread looks every two seconds, while it reads."""
+        """Yield the number of processors of the loader; its reading thread updates the share every two seconds while it
+        reads.
+        """
         while True:
             for _ in (epoch := iter(one)):
                 yield epoch.stats()["cores"]

@@ -59,7 +59,7 @@ PIPELINES = [pytest.param(finished, True, id="decoded"), pytest.param(encoded, F
 
 
 def epoch(pipeline: Pipeline) -> Iterator[list[Any]]:
-    """Yield batches until the end, which must stay the end; then go on to the next epoch."""
+    """Yield batches until the end, which must stay the end; then reset the pipeline for the next epoch."""
     while True:
         try:
             outputs = pipeline.run()
@@ -136,13 +136,13 @@ def test_dali_decodes_what_it_is_given(dataset: Path) -> None:
     ):
         for i in range(len(images)):
             expected = np.asarray(Image.open(paths(dataset)[first + i]), dtype=np.int16)
-            # Two JPEG decoders differ a little.
+            # The two JPEG decoders differ a little.
             assert np.abs(np.array(images[i]) - expected).mean() < 1.5
             assert np.array(labels[i]).shape == ()
 
 
 def test_by_hand(dataset: Path) -> None:
-    """A pipeline with everything that `data_nodes` does, written out."""
+    """A pipeline that does by hand what `data_nodes` does."""
 
     @pipeline_def(**CPU)
     def by_hand(source: ImageSource) -> tuple[Any, ...]:
@@ -198,7 +198,7 @@ def test_checkpoints(dataset: Path, make: Callable, decoded: bool, step: int) ->
 @pytest.mark.parametrize("step", [0, 1, 3, 4])
 @pytest.mark.parametrize(("make", "decoded"), PIPELINES)
 def test_states(dataset: Path, make: Callable, decoded: bool, step: int) -> None:
-    """DALI's checkpoints are not used, so only what came from the source is compared."""
+    """DALI's own checkpoints are not used, so only the outputs of the source are compared."""
     given = slice(0, 2) if decoded else slice(1, 3)
     source = ImageSource(dataset, decoded=decoded, **SETTINGS)
     first = make(source)
@@ -222,7 +222,7 @@ def test_states(dataset: Path, make: Callable, decoded: bool, step: int) -> None
 @pytest.mark.parametrize("depth", [1, 2, 3, 4])
 @pytest.mark.parametrize(("make", "decoded"), PIPELINES)
 def test_any_depth_of_the_queue(dataset: Path, make: Callable, decoded: bool, depth: int) -> None:
-    """Outputs stay what they were while DALI reads ahead without a copy."""
+    """Outputs do not change while DALI reads ahead without a copy."""
     settings = {**SETTINGS, "batch_size": 4}
     source = ImageSource(dataset, decoded=decoded, prefetch_queue_depth=depth, **settings)
     loader = foreload.ImageLoader(dataset, **settings)
@@ -238,7 +238,7 @@ def test_any_depth_of_the_queue(dataset: Path, make: Callable, decoded: bool, de
 
 
 def test_an_iterator_of_dali(dataset: Path) -> None:
-    """This is the loop of docs/migrating.md."""
+    """The loop of docs/migrating.md."""
     torch = pytest.importorskip("torch", reason="torch is not installed; make test finds one")
     if not hasattr(torch.device, "__enter__"):
         pytest.skip(f"DALI's iterator needs torch 2.0 or newer, this is {torch.__version__}")
@@ -313,7 +313,7 @@ def test_conditional_pipelines(dataset: Path) -> None:
 
 
 def ours() -> list[str]:
-    """Return the names of the threads of loaders."""
+    """Return the names of the loaders' threads."""
     names = []
     for task in Path("/proc/self/task").iterdir():
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
@@ -330,14 +330,14 @@ def test_threads_end_with_the_pipeline(dataset: Path, make: Callable, decoded: b
     assert ours()
     del pipeline, outputs
     gc.collect()
-    # Nobody waits for the one that answers `foreload top`.
+    # The thread that answers `foreload top` is allowed to outlive the loader.
     assert set(ours()) <= {"foreload-top"}
     until("threads end", ours, lambda left: not left)
 
 
 @pipeline_def(batch_size=8, num_threads=1, device_id=None)
 def segmented(source: ImageSource) -> tuple[Any, ...]:
-    """DALI gets fields as they are, and knows the layout of a mask."""
+    """DALI gets fields unchanged, and knows the layout of a mask."""
     return source.data_nodes()
 
 

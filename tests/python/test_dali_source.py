@@ -1,4 +1,4 @@
-"""ImageSource by itself: what DALI would be given, with calls like DALI's. DALI is not needed."""
+"""ImageSource alone: it is called as DALI calls it, and its outputs are checked. DALI is not needed."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def digest(outputs: tuple[Any, ...]) -> str:
 
 
 class Counting:
-    """A loader that counts the epochs that were begun."""
+    """A loader that counts started epochs."""
 
     def __init__(self, loader: foreload.ImageLoader) -> None:
         self.loader = loader
         self.begun: list[tuple[int, int]] = []
 
     def batches(self, epoch: int, first_step: int) -> foreload.Batches:
-        """Begin an epoch, and count it."""
+        """Start an epoch, and count it."""
         self.begun.append((epoch, first_step))
         return self.loader.batches(epoch, first_step)
 
@@ -57,7 +57,9 @@ class Counting:
 
 
 def counting(source: ImageSource) -> list[tuple[int, int]]:
-    """Return the epochs that `source` begins from here on, by number and first step."""
+    """Return the epochs that `source` starts from here on, by number and first step. @@t 106 A batch that is kept is
+    returned again. @@t 112 This batch is not kept any more.
+    """
     source.loader = Counting(source.loader)
     return source.loader.begun
 
@@ -117,7 +119,7 @@ def test_steps_in_order_come_from_one_pass(dataset: Path) -> None:
 @pytest.mark.parametrize("decoded", [True, False])
 @pytest.mark.parametrize("depth", [1, 2, 3, 4])
 def test_what_dali_looks_at_stays_as_it_was(dataset: Path, depth: int, decoded: bool) -> None:
-    """Batches are noted by address, so that nothing here keeps the memory."""
+    """Batches are recorded by address, so that the test does not keep their memory."""
     source = ImageSource(dataset, decoded=decoded, prefetch_queue_depth=depth, **SETTINGS)
     fed: list[list[tuple[int, int, bytes]]] = []
     for epoch in range(4):
@@ -129,7 +131,7 @@ def test_what_dali_looks_at_stays_as_it_was(dataset: Path, depth: int, decoded: 
             for memory in fed[-depth - 2 :]:
                 for address, size, expected in memory:
                     assert hashlib.sha256(ctypes.string_at(address, size)).digest() == expected
-    # All memory is used again, so nothing leaks.
+    # All memory is reused, so nothing leaks.
     buffers = {memory[0][0] for memory in fed}
     assert depth + 2 <= len(buffers) < 2 * STEPS
 
@@ -197,7 +199,7 @@ def test_other_processes_are_refused(dataset: Path) -> None:
     source = ImageSource(dataset, **SETTINGS)
     with pytest.raises(foreload.UnavailableError, match="parallel=False"):
         pickle.dumps(source)
-    # DALI's forked workers call it like this, before any thread of the loader was started.
+    # DALI's forked workers call the source like this, before any thread of the loader has started.
     answers = multiprocessing.get_context("fork").SimpleQueue()
 
     def work() -> None:
@@ -238,7 +240,7 @@ def test_a_missing_batch_info_is_reported(dataset: Path, given: Any) -> None:
 
 
 def after(source: ImageSource, epochs: int) -> list[list[str]]:
-    """Return what DALI gets of a source that is new to it: the digests of the steps of this many epochs."""
+    """Return the batches that DALI gets from a new source: the digests of the steps of this many epochs."""
     given: list[list[str]] = []
     for epoch in range(epochs):
         given.append([])
@@ -261,7 +263,7 @@ def test_a_state_of_every_step(dataset: Path, decoded: bool, last_batch: str) ->
     after(first, 2)
     for epoch in range(2):
         for step in range(steps + 1):
-            # By then DALI was given all of both epochs.
+            # At this point DALI had got all batches of both epochs.
             state = json.loads(json.dumps(first.state_dict(epoch=epoch, at_step=step)))
             second = ImageSource(dataset, **settings)
             second.load_state_dict(state)
@@ -271,7 +273,7 @@ def test_a_state_of_every_step(dataset: Path, decoded: bool, last_batch: str) ->
             assert second.first_step(second.epoch + 1) == 0
             rest = whole[epoch + 1 :] if through else [whole[epoch][step:], *whole[epoch + 1 :]]
             assert after(second, len(rest)) == rest
-            # The source is restored once more from there.
+            # The source is restored again from there.
             if not through:
                 third = ImageSource(dataset, **settings)
                 third.load_state_dict(second.state_dict(epoch=epoch, at_step=steps - 1))
@@ -288,7 +290,7 @@ def test_a_step_that_was_not_given_has_no_state(dataset: Path) -> None:
     again = ImageSource(dataset, **SETTINGS)
     again.load_state_dict(source.state_dict(epoch=0, at_step=3))
     again(info(0, 0))
-    # A loop that counts from zero again gives a step that it cannot mean.
+    # A loop that restarts its count at zero asks for a step that cannot be right.
     with pytest.raises(foreload.ConfigError, match="from step 3 of epoch 0 to step 4 of epoch 0"):
         again.state_dict(epoch=0, at_step=1)
     after(again, 2)
@@ -353,7 +355,7 @@ def test_a_state_has_the_errors_of_its_step(own_dataset: Path) -> None:
 
 
 def test_fields_are_outputs(tmp_path: Path) -> None:
-    """Those of one size are outputs, with a tensor for each view."""
+    """Fields of one size are outputs, with a tensor for each view."""
     root = shards.make(tmp_path, 24, 2)
     settings = {
         "batch_size": 8,
@@ -373,7 +375,7 @@ def test_fields_are_outputs(tmp_path: Path) -> None:
 
 
 def test_all_images_of_a_sample_are_outputs(tmp_path: Path) -> None:
-    """Each image has transforms of its own."""
+    """Each image has its own transforms."""
     root = shards.make(tmp_path, 24, 2, shards.pair)
     settings = {
         "batch_size": 8,

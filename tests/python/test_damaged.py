@@ -12,11 +12,11 @@ import pytest
 from PIL import Image
 
 SIZE = (72, 104)
-"""The height and width of the images, which are not of whole blocks."""
+"""The height and width of the images, which are not multiples of a block."""
 
 
 def _damaged(rng: np.random.Generator, mode: str) -> bytes:
-    """Return a file of any kind with one to three wrong places in the coded data of its scans."""
+    """Return a file of any kind with damage at one to three places in the coded data of its scans."""
     coarse = rng.integers(0, 256, size=(6, 8, 3), dtype=np.uint8)
     smooth = Image.fromarray(coarse).resize((SIZE[1], SIZE[0]), Image.Resampling.BICUBIC)
     noisy = np.asarray(smooth, dtype=np.int16) + rng.integers(-12, 13, size=(*SIZE, 3))
@@ -38,7 +38,7 @@ def _damaged(rng: np.random.Generator, mode: str) -> bytes:
 
 def _damage(data: bytearray, rng: np.random.Generator, places: list[int]) -> None:
     """Change one to three of these places."""
-    # Places are changed from the end on, so that those before them stay where they are.
+    # Places are changed from the end backwards, so that the offsets of earlier places stay the same.
     for at in sorted((int(rng.choice(places)) for _ in range(rng.integers(1, 4))), reverse=True):
         match rng.integers(4):
             case 0:
@@ -54,8 +54,8 @@ def _damage(data: bytearray, rng: np.random.Generator, places: list[int]) -> Non
 def _of_kind(space: str, factors: list[tuple[int, int]], seed: int, *, damaged: bool) -> bytes:
     """Return a file of this colour space and sampling, which Pillow itself cannot write.
 
-    Its frame header is another than that which its coded data was made for. All components share their tables, so
-    that their blocks can stand for one another, and there are more blocks than needed.
+    Its frame header differs from the one with which its data was coded. All components share their tables, so that
+    blocks of one component are valid for another, and there are more blocks than needed.
     """
     rng = np.random.default_rng(seed)
     channels = 4 if space in ("CMYK", "YCCK") else 3
@@ -78,7 +78,7 @@ def _of_kind(space: str, factors: list[tuple[int, int]], seed: int, *, damaged: 
 
 
 def _coded(data: bytes) -> list[int]:
-    """Return where the coded data of a whole file's scans lies, byte by byte."""
+    """Return the offsets of all bytes of coded data in a whole file's scans."""
     places: list[int] = []
     at = 2
     while data[at + 1] != 0xD9:
@@ -100,7 +100,7 @@ def _by_pillow(data: bytes, mode: str) -> np.ndarray | None:
 
 
 def _complete(data: bytes, mode: str) -> bool:
-    """Whether all scans are there: libjpeg smooths a progressive file without them, and Foreload does not."""
+    """Whether all scans are there: libjpeg smooths a progressive file if scans are missing, and Foreload does not."""
     return b"\xff\xc2" not in data[:700] or data.count(b"\xff\xda") == {"L": 6, "RGB": 10, "CMYK": 18}[mode]
 
 
@@ -133,7 +133,7 @@ def test_damaged_images_are_pillows(tmp_path: Path, mode: str) -> None:
         expected = _by_pillow(files[seed], mode)
         ours = np.from_dlpack(batch.images)[0]
         decoded = bool(np.from_dlpack(batch.mask)[0])
-        # One thing is not imitated: libjpeg looks twice at fill bytes inside the data.
+        # One behaviour is not imitated: libjpeg reads fill bytes inside the data twice.
         if b"\xff\xff\x00" in files[seed]:
             continue
         assert decoded == (expected is not None), f"seed {seed}: {loader.errors[-1:]}"

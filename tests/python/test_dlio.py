@@ -1,7 +1,7 @@
-"""foreload.dlio in the real DLIO, through MPI: every sample comes once in each epoch, byte for byte; bad settings are
-named.
+"""foreload.dlio in the real DLIO, through MPI: every sample comes once in each epoch, byte for byte, and bad settings
+are named.
 
-DLIO comes by `make test-dlio`; without it these tests are skipped, or fail with FORELOAD_REQUIRE_DLIO=1.
+`make test-dlio` installs DLIO. Without it these tests are skipped, or fail with FORELOAD_REQUIRE_DLIO=1.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def batches(output: Path, kind: str) -> dict[int, list[list[dict]]]:
-    """Return what was handed to DLIO, by epoch and rank."""
+    """Return the batches that were handed to DLIO, by epoch and rank."""
     found: dict[int, list[list[dict]]] = {}
     for rank, path in enumerate(sorted(output.glob("*_batches.jsonl"))):
         for line in map(json.loads, path.read_text().splitlines()):
@@ -121,7 +121,8 @@ def test_the_order_obeys_the_settings(data: Path, tmp_path: Path) -> None:
 
 
 def test_records(tmp_path: Path) -> None:
-    """Settings of MLPerf Storage's resnet50; the named data loader is one that DLIO does not check TFRecord for."""
+    """The settings of MLPerf Storage's resnet50. The named data loader is one for which DLIO does not check TFRecord.
+    """
     folder = tmp_path / "data" / "train"
     folder.mkdir(parents=True)
     (folder.parent / "valid").mkdir()

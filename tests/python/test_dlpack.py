@@ -1,4 +1,4 @@
-"""The DLPack protocol: both capsules, their life times, and what is refused."""
+"""The DLPack protocol: both capsules, their lifetimes, and refused requests."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_shapes_and_types(batch: foreload.Batch) -> None:
 
 
 class Legacy:
-    """Wraps a producer that only knows the ABI before 1.0."""
+    """Wraps a producer that only supports the ABI before 1.0."""
 
     def __init__(self, tensor: foreload.Tensor) -> None:
         self.tensor = tensor

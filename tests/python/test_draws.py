@@ -1,4 +1,6 @@
-"""What transforms draw has torchvision's distributions, and timm's: its own samplers are recorded, and compared."""
+"""The draws of transforms have the distributions of torchvision's and timm's, whose own draws are recorded for
+comparison.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ from conftest import THOROUGH
 from torchvision import tv_tensors
 from torchvision.transforms import v2
 
-# Hundreds of thousands of calls of torchvision take their time on a busy machine.
+# Hundreds of thousands of calls of torchvision take long on a busy machine.
 pytestmark = pytest.mark.timeout(900)
 COUNT = 100_000 if THOROUGH else 10_000
 SIZE = (48, 60)
@@ -37,7 +39,7 @@ CROP = ("x", "y", "width", "height")
 
 
 def seed_of(name: str) -> int:
-    """Return a seed, printed for who wants the same numbers again by FORELOAD_SEED."""
+    """Return a seed, and print it; FORELOAD_SEED repeats it."""
     seed = int(os.environ.get("FORELOAD_SEED", zlib.crc32(name.encode())))
     print(f"{name}: FORELOAD_SEED={seed}")
     return seed
@@ -152,21 +154,21 @@ def test_augmix_has_torchvisions_distribution(alpha: float) -> None:
     weights: list[list[float]] = []
 
     class Recorded(v2.AugMix):
-        """AugMix whose weights are kept: those of Beta, then those of Dirichlet."""
+        """AugMix with recorded weights: those of Beta, then those of Dirichlet."""
 
         def _sample_dirichlet(self, params: Any) -> Any:
             drawn = super()._sample_dirichlet(params)
             weights.append(drawn[0].tolist())
             return drawn
 
-    # Its images are really mixed, so that it takes longer than the others.
+    # Its images are actually mixed, so it takes longer than the others.
     count = COUNT // 2
     other = draws.theirs(Recorded(**parameters), (6, 9), count, seed)
     found = draws.ours([T.AugMix(**parameters)], (6, 9), count, seed)
     mixes = [mix for ((_, mix),) in found]
     chains = [[draws._call(dict(op)) for chain in mix["chains"] for op in chain] for mix in mixes]
     draws.check_shares([len(ops) for ops in chains], [len(ops) for ops in other], "operations")
-    # Of sequences of up to six operations nearly each is another.
+    # Among sequences of up to six operations, nearly all differ.
     one_each = [[[call] for ops in found for call in ops] for found in (chains, other)]
     draws.check_same_distribution(*one_each, ("translate[0]", "angle[0]", "bits[0]", "threshold[0]"))
     for chain in range(2):
@@ -177,7 +179,7 @@ def test_augmix_has_torchvisions_distribution(alpha: float) -> None:
     )
 
 
-# Of timm's: the name that torchvision has for what each does, and its one number made of the parameters.
+# For timm's operations: torchvision's name of the operation, and its one number, computed from the parameters.
 TIMM: dict[str, tuple[str, Any]] = {
     "auto_contrast": ("autocontrast", None),
     "equalize": ("equalize", None),
@@ -194,18 +196,18 @@ TIMM: dict[str, tuple[str, Any]] = {
 
 
 def recorded(name: str, number: float) -> tuple[str, float]:
-    """Return a call of timm's; Pillow keeps no bits where it is told to keep fewer than none."""
+    """Return a call of timm; Pillow keeps no bits if the number of bits to keep is negative."""
     along = {"shear_x": "shear", "shear_y": "shear", "translate_x_rel": "move", "translate_y_rel": "move"}
     return along.get(name, name), max(number, 0.0) if name == "posterize" else float(number)
 
 
 def _as_timm(name: str, op: dict[str, Any], side: int) -> tuple[str, float]:
-    """Return timm's name of a drawn operation, and its number; of what goes along an axis, whichever it is."""
+    """Return timm's name of a drawn operation, and its number; operations along either axis have one name."""
     if name != "affine":
         theirs = next(theirs for theirs, (ours, _) in TIMM.items() if ours == name)
         number = TIMM[theirs][1]
         return theirs, number(op) if number else 0.0
-    # Images are sheared about their corner.
+    # Images are sheared around their corner.
     if op["center"] is None:
         return "move", sum(op["translate"]) / side
     return "shear", math.tan(math.radians(sum(op["shear"])))
@@ -218,7 +220,7 @@ def _as_timm(name: str, op: dict[str, Any], side: int) -> tuple[str, float]:
         "rand-m7-n3-mstd1.0",
         "rand-m15-mmax20-mstd4.0-p0.9-inc1",
         "rand-m8-mstd101-inc1",
-        # timm takes its usual bound, 10, for none.
+        # timm treats its usual bound, 10, as no bound.
         "rand-m9-mmax0-mstd1.0",
     ],
 )

@@ -60,14 +60,14 @@ def test_a_forked_child_reads_what_its_parent_holds(dataset: Path, io: str, dire
                     for batch, numbers in zip(seen, ids, strict=True)
                     for array, sample in zip(batch, numbers, strict=True)
                 ) and np.array_equal(np.from_dlpack(decoded.images), pixels)
-                # What the child drops stays its parent's.
+                # The child's drops must not free memory of its parent.
                 del held, arrays, seen, batches, decoded
                 gc.collect()
             finally:
                 os._exit(0 if right else 1)
         rest = list(batches)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-        # The parent's reads went to the parent.
+        # The parent gets all of its own reads.
         for batch in [*held, *rest]:
             for file, sample in zip(batch.files, np.from_dlpack(batch.sample_ids), strict=True):
                 assert np.from_dlpack(file).tobytes() == files[sample]

@@ -1,4 +1,4 @@
-"""Each example, with the real frameworks: killed and started again, it comes to the same as when it runs whole."""
+"""Each example with the real frameworks: if it is killed and started again, the result is the same as in one run."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ import kills
 import pytest
 from conftest import ONLY_THOROUGH
 
-# Each test starts several processes, and a torch is slow to load where it was not read recently.
+# Each test starts several processes, and torch is slow to load if it was not read recently.
 pytestmark = pytest.mark.timeout(400)
 
 STEPS = 7
 """The steps of an epoch: 60 samples, 8 a step, the last 4 dropped."""
 EPOCHS = 3
 BY_MPIRUN = ("mpi_allreduce", "jax_processes")
-"""The examples whose ranks are MPI's; those of others are torchrun's."""
+"""The examples that MPI starts; torchrun starts the others."""
 MORE_ARGUMENTS = {"peers_torchrun": ["cache"]}
-"""What an example is given beside dataset and checkpoint: a directory of each run's own."""
+"""The arguments of an example in addition to dataset and checkpoint: directories, separate for each run."""
 KILLED_AT = 17
-"""The last batch before the kill. States were saved after the 5th, the 12th and no later step by then."""
+"""The last batch before the kill. By then, states were saved after the 5th and the 12th step, and not later."""
 
 
 class Run(NamedTuple):
-    """What one run of an example printed and took."""
+    """The output and the batches of one run of an example."""
 
     code: int
     losses: list[str]
     """The losses, as printed."""
     batches: list[list[dict]]
-    """What Foreload gave, by rank."""
+    """The batches that Foreload delivered, by rank."""
     said: str
 
 
@@ -68,7 +68,7 @@ class Example:
         said, _ = self._process.communicate(timeout=180)
         files = sorted(self._notes.iterdir(), key=lambda path: int(path.name))
         notes = [[json.loads(line) for line in file.read_text().splitlines()] for file in files]
-        # At the end of an epoch DALI reads ahead into the next, even if there is none.
+        # At the end of an epoch DALI reads ahead into the next one, even if there is none.
         batches = [[note for note in rank if note["epoch"] < EPOCHS] for rank in notes]
         losses = re.findall(r"epoch \d+ loss \d+\.\d+", said)
         return Run(self._process.returncode, losses, batches, said)
@@ -92,7 +92,7 @@ class Example:
 )
 def test_killed_and_started_again(name: str, ranks: int, saved: int, dataset: Path, tmp_path: Path) -> None:
     checkpoint = str(tmp_path / "checkpoint")
-    # The last rank dies, and the others end with it.
+    # The last rank dies, and the others end because of that.
     death = f"{max(ranks, 1) - 1}:{KILLED_AT}"
     both = (
         Example(name, dataset, tmp_path / "whole", str(tmp_path / "unused"), ranks),
@@ -106,7 +106,7 @@ def test_killed_and_started_again(name: str, ranks: int, saved: int, dataset: Pa
     second = Example(name, dataset, tmp_path / "second", checkpoint, ranks).end()
     assert second.code == 0, second.said
 
-    # Every sample of an epoch comes at most once, and all but those that fill no batch come.
+    # Every sample of an epoch comes at most once, and all come except those of an incomplete last batch.
     assert len(whole.batches) == max(ranks, 1)
     for epoch in range(EPOCHS):
         ids = [i for rank in whole.batches for note in rank if note["epoch"] == epoch for i in note["ids"]]
@@ -115,18 +115,18 @@ def test_killed_and_started_again(name: str, ranks: int, saved: int, dataset: Pa
         assert [(note["epoch"], note["step"]) for note in batches] == [
             (epoch, step) for epoch in range(EPOCHS) for step in range(STEPS)
         ]
-        # The bytes are equal: the first run got a beginning of them, the second what comes after the last saved state.
+        # The bytes are equal: the first run got the first batches, the second run got those after the last saved state.
         assert first.batches[rank] == batches[: len(first.batches[rank])]
         assert second.batches[rank] == batches[saved:]
     assert len(first.batches[-1]) == KILLED_AT
 
-    # The training itself is equal too: model, optimiser and data together are where they were.
+    # The training itself is equal, too: model, optimiser and data were restored to the same state.
     assert len(whole.losses) == EPOCHS * STEPS, whole.said
     assert first.losses == whole.losses[: len(first.losses)]
     assert second.losses == whole.losses[saved:]
 
     if alone:
-        # One process takes what both had, step for step.
+        # One process gets the batches of both ranks, step by step.
         third = alone.end()
         assert third.code == 0, third.said
         both_ids = [[i for note in notes for i in note["ids"]] for notes in zip(*whole.batches, strict=True)]
@@ -142,7 +142,7 @@ def alone_from(name: str, dataset: Path, folder: Path) -> Example:
 
 @ONLY_THOROUGH
 def test_rehearsal_keeps_what_was_learnt(tmp_path: Path) -> None:
-    """The experiment on continual learning, at a size where little is learnt; a slow stream keeps nobody waiting."""
+    """The experiment on continual learning, too small to learn much; a slow stream does not make the training wait."""
     words = [frameworks.EXAMPLES / "continual_learning.py", "--each", 300, "--compare", "--slow", 2]
     words += ["--json", tmp_path / "found.json", "--plot", tmp_path / "plot.svg"]
     done = subprocess.run(
@@ -155,7 +155,7 @@ def test_rehearsal_keeps_what_was_learnt(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     found = json.loads((tmp_path / "found.json").read_text())
-    # Accuracies of the classes by task, of which the first eight are of earlier tasks in the end.
+    # Accuracies of the classes by task. At the end, the first eight classes are from earlier tasks.
     old = {name: statistics.mean(run[-1][:8]) for name, (run,) in found["runs"].items()}
     assert all([len(task) for task in run] == [2, 4, 6, 8, 10] for (run,) in found["runs"].values())
     assert old["without rehearsal"] < 2 < 8 < min(old["with rehearsal"], old["plain reservoir"]), done.stdout
@@ -166,7 +166,7 @@ def test_rehearsal_keeps_what_was_learnt(tmp_path: Path) -> None:
 
 
 def test_they_are_short() -> None:
-    """Those that show how a framework is used; what rehearsal is worth takes an experiment."""
+    """The examples that show how a framework is used. The experiment on rehearsal is longer."""
     examples = [path for path in frameworks.EXAMPLES.glob("*.py") if path.stem != "continual_learning"]
     assert len(examples) == 15
     for path in examples:

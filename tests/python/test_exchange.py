@@ -1,4 +1,5 @@
-"""How ranks meet: in real processes over a directory, missing, doubled, killed, frozen, and over functions of the user.
+"""How ranks meet: in real processes over a directory, if they are missing, doubled, killed or frozen; and over
+functions of the user.
 
 The engines of clusters are tested in test_clusters.py.
 """
@@ -31,7 +32,7 @@ SLURM = {"SLURM_JOB_ID": "77", "SLURM_STEP_ID": "0"}
 def one_rank(
     rank: int, world_size: int, directory: Path, purposes: list[str], timeout: float, payload: str
 ) -> list[Meeting]:
-    """Meet the others once for each purpose."""
+    """Meet the others once per purpose."""
     return [
         _exchange.meet(
             purpose,
@@ -111,7 +112,7 @@ def test_a_frozen_rank_0(tmp_path: Path) -> None:
     first.signal(signal.SIGSTOP)
     second = start(1, 3, tmp_path, timeout=1.0)
     assert "rank 0 joined, rank 2 did not" in second.result()
-    # When it goes on, whoever is there by then meets it.
+    # When it continues, it meets the ranks that are there by then.
     first.signal(signal.SIGCONT)
     for process in [first, *(start(rank, 3, tmp_path) for rank in (1, 2))]:
         assert isinstance(process.result(), list)
@@ -132,7 +133,9 @@ def test_ranks_that_differ_are_told_of_each_other(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_opened_while_rank_0_removes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rank 0 removes the folder of an exchange that has ended. Another rank may open it for the next one just then."""
+    """Rank 0 removes the folder of an exchange that has ended. Another rank may open it for the next exchange at that
+    moment.
+    """
     monkeypatch.setenv("SLURM_JOB_ID", "1")
     folder = _boards.Folder(tmp_path, 0, 2)._folder
     ended = threading.Event()
@@ -174,7 +177,7 @@ def test_two_processes_of_one_rank(tmp_path: Path) -> None:
     met = [rank.result() for rank in [*ranks, start(2, 3, tmp_path / "first", timeout=4.0)]]
     doubled = [said for said in met[1:3] if isinstance(said, str)]
     assert len(doubled) == 1, met
-    # It names the other one if it saw its card before the ranks had met.
+    # It names the other process if it saw that process's card before the ranks had met.
     assert "took part as this rank" in doubled[0]
     assert isinstance(met[0], list)
     assert isinstance(met[3], list)
@@ -185,7 +188,7 @@ def test_two_processes_of_one_rank(tmp_path: Path) -> None:
 
 
 def test_agents_count_restarts_each_for_itself(tmp_path: Path) -> None:
-    """An agent of torchrun counts only those for which one of its own workers failed."""
+    """An agent of torchrun counts only restarts that one of its own workers caused."""
     ranks = [
         start(rank, 2, tmp_path, TORCHELASTIC_RUN_ID="job", TORCHELASTIC_RESTART_COUNT=str(rank))
         for rank in range(2)
@@ -208,7 +211,7 @@ def test_jobs_in_one_directory_do_not_mix(tmp_path: Path) -> None:
 
 @ONLY_ALL
 def test_killed_at_any_moment_and_started_again(tmp_path: Path) -> None:
-    """An attempt never meets processes of an earlier one, also where the launcher does not count its attempts."""
+    """An attempt never meets processes of an earlier one, even if the launcher does not count its attempts."""
     runs = int(os.environ.get("FORELOAD_EXCHANGES", "10"))
     chance = random.Random(kills.seed())
     for run in range(runs):
@@ -235,7 +238,7 @@ def test_killed_at_any_moment_and_started_again(tmp_path: Path) -> None:
 
 
 def through_parent(rank: int, pipe: Any, spoil: str) -> Any:
-    """Meet two others over a function that sends to the test, and gets what that makes of it."""
+    """Meet two others over a function that sends to the test, and receives the test's (perhaps changed) response."""
 
     def allgather(mine: bytes) -> list[bytes]:
         pipe.send(mine)

@@ -1,4 +1,4 @@
-"""Batches of several fields equal what NumPy, Pillow and json read of the same members."""
+"""Batches of several fields equal the values that NumPy, Pillow and json read from the same members."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_fields_stay_together_on_ranks_after_resume_and_from_a_cache(root: Path,
 
 
 def test_members_far_apart_are_read_all_the_same(tmp_path: Path) -> None:
-    """An archive that was made type by type gets one warning, which says what it costs."""
+    """An archive that was written type by type gets one warning, which says what that costs."""
     with tarfile.open(tmp_path / "0.tar", "w") as shard:
         for key in FIELDS:
             for number in range(12):
@@ -169,7 +169,7 @@ def test_an_absent_field_fails_its_sample_or_is_marked(tmp_path: Path, key: str)
             assert [rows > 0 for rows in np.diff(array(batch[key][1]))] == there
         else:
             assert [found is not None for found in batch[key]] == there
-    # Another sample takes the place of one that lacks it, with all that belongs to it.
+    # Another sample replaces a sample that lacks a field, with all its fields.
     loader = foreload.ImageLoader(
         tmp_path, batch_size=12, fields=["jpg", key, "cls"], image_size=24, on_error="skip"
     )
@@ -283,7 +283,7 @@ def test_what_cannot_be_is_refused(root: Path, dataset: Path) -> None:
 
 
 def test_boxes_follow_their_image(tmp_path: Path) -> None:
-    """Boxes are moved by the view and clipped to what it shows, with the share that is left."""
+    """Boxes are moved by the view and clipped to it, and their remaining share of the area is reported."""
     boxes = {
         number: np.array([[5, 5, 25, 20]] * (number % 3) + [[0, 0, 40, 30]], np.int64) for number in range(8)
     }

@@ -40,7 +40,9 @@ def test_a_cache_gives_the_same(folder: Path, tmp_path: Path) -> None:
     expected = contents(foreload.FileLoader(folder, batch_size=5))
 
     def hits() -> int:
-        """Run an epoch of a loader of its own, whose end publishes what it kept, if the drive takes it soon."""
+        """Run an epoch of a new loader. At its end it publishes the samples that it stored, if the drive is fast
+        enough.
+        """
         cached = foreload.FileLoader(
             folder, batch_size=5, cache=foreload.Directory(tmp_path / "cache", "64MB")
         )

@@ -1,4 +1,4 @@
-"""What people meet first: batches by NumPy's habits, evaluation, and messages that say what to write."""
+"""A user's first steps: batches used like NumPy arrays, evaluation, and messages that say what to write."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_no_rank_evaluates_an_empty_batch(
             mask, ids = np.asarray(batch.mask), np.asarray(batch.sample_ids)
             assert len(batch) > 0
             assert not np.isnan(np.asarray(batch.labels).mean())
-            # Padding has the images and labels of the epoch's beginning, as with last_batch="pad".
+            # Padding repeats the images and labels of the epoch's first samples, as with last_batch="pad".
             assert np.array_equal(np.asarray(batch.labels), ids // 20)
             seen += ids[mask].tolist()
         assert len(batches) == len(loader)
@@ -130,7 +130,7 @@ def test_bfloat16_needs_a_library_that_has_it(dataset: Path, monkeypatch: pytest
     monkeypatch.setitem(sys.modules, "ml_dtypes", None)
     with pytest.raises(TypeError, match=r"torch\.from_dlpack.*ml_dtypes.*dtype="):
         np.asarray(rounded)
-    # Stands for the package, which need not be installed: the bits as integers.
+    # A replacement for the package, which need not be installed: the bits as integers.
     monkeypatch.setitem(sys.modules, "ml_dtypes", SimpleNamespace(bfloat16=np.uint16))
     values = (np.asarray(rounded).astype(np.uint32) << 16).view(np.float32)
     assert np.abs(values - np.asarray(exact)).max() < 0.02

@@ -1,6 +1,8 @@
-"""What the original libraries wrote (tests/fixtures) is read as they read it, field by field, or refused clearly.
+"""Files of the original libraries (tests/fixtures) are read as those libraries read them, field by field, or refused
+with a clear error.
 
-`READABLE` says which fixtures Foreload reads today. All others must be errors: nothing is read by halves or unnoticed.
+`READABLE` lists the fixtures that Foreload reads today. All others must be errors: nothing is read partially or
+silently.
 """
 
 from __future__ import annotations
@@ -23,12 +25,12 @@ FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
 
 @dataclass(frozen=True)
 class Reads:
-    """How a fixture is read."""
+    """How Foreload reads a fixture."""
 
     files: bool = False
-    """Whether its samples are single files, of which batches have the bytes and the label but no fields."""
+    """Whether its samples are single files. Batches then have the bytes and the label, but no fields."""
     unread: tuple[str, ...] = ()
-    """Fields that are refused, by name and with a reason, though the library reads them."""
+    """Fields that are refused by name and with a reason, although the library reads them."""
 
 
 READABLE = {
@@ -78,10 +80,10 @@ READABLE = {
     "snapshot/single": Reads(),
     "snapshot/splits": Reads(),
 }
-"""The fixtures that are read. A layout that is added has its own here, but for those that lead astray."""
+"""The fixtures that are read. All fixtures of a new layout belong here, except hostile ones."""
 
 WARNINGS = {"webdataset/hostile-names": "3 links, devices and sparse files in shards"}
-"""What is told of fixtures that are read."""
+"""The warnings about fixtures that are read."""
 
 SETTINGS: dict[str, Any] = {"batch_size": 3, "last_batch": "partial", "train": False, "device": "cpu"}
 
@@ -96,7 +98,7 @@ Cases = list[tuple[str, dict[str, Any], dict[str, Any]]]
 
 
 def cases() -> Cases:
-    """Return each way to open each fixture: its name, all that is expected of it, and this way."""
+    """Return each way to open each fixture: its name, its expected content, and the way."""
     found = []
     for path in sorted(FIXTURES.glob("*/*/expected.json")):
         expected = json.loads(path.read_text(encoding="utf-8"))
@@ -132,7 +134,7 @@ def check(found: list[tuple[int, Row]], reading: dict[str, Any], kinds: dict[str
 def epochs(
     name: str, expected: dict[str, Any], reading: dict[str, Any], count: int = 1, **settings: Any
 ) -> Iterator[list[tuple[int, Row]]]:
-    """Yield what each epoch of a readable fixture has, on all ranks together."""
+    """Yield the samples of each epoch of a readable fixture, on all ranks together."""
     way = READABLE[name]
     kinds = {key: kind for key, kind in expected["kinds"].items() if key not in way.unread and kind in KINDS}
     if way.files:
@@ -155,7 +157,7 @@ def epochs(
 
 
 def quietly(name: str, body: Any) -> Any:
-    """Do something with the warnings that the fixture is known for, and no others."""
+    """Call a function; allow the known warnings of the fixture, and no others."""
     if name not in WARNINGS:
         return body()
     with pytest.warns(foreload.Warning, match=WARNINGS[name]):
@@ -175,7 +177,9 @@ def test_the_lists_name_fixtures() -> None:
 
 
 def in_all_orders() -> list[Any]:
-    """Return all readings in all orders; ranks have equally many samples, so that some of an odd number come twice."""
+    """Return all readings in all orders. Ranks have equal numbers of samples, so some samples of an odd number come
+    twice.
+    """
     return [
         pytest.param(case, order, id=f"{named(case)}-{order}")
         for case in READ
@@ -251,7 +255,7 @@ def with_classes() -> Cases:
 
 
 def test_fingerprints_stay_what_they_were() -> None:
-    """Samples, order and labels of a dataset that is as it should be never change, since states are tied to them."""
+    """Samples, order and labels of a valid dataset never change, because states depend on them."""
     known = json.loads((FIXTURES / "fingerprints.json").read_text(encoding="utf-8"))
     found = {
         f"{name}/{Path(reading['path']).as_posix()}:{reading['split'] or ''}": opened(
@@ -282,7 +286,7 @@ def test_fields_that_are_not_read_are_refused_by_name(case: tuple[str, Any, Any]
 
 
 def refusal(path: Path, name: str, error: foreload.Error) -> None:
-    """Check that an error says what to do something about: the path or the setting, and why."""
+    """Check that an error says where the problem is (the path or the setting), and why."""
     told = str(error)
     assert not isinstance(error, foreload.InternalError), told
     assert str(path) in told or told.startswith("config: "), told
@@ -299,7 +303,7 @@ def test_what_is_not_read_is_refused(case: tuple[str, Any, Any]) -> None:
 
 
 def traps() -> list[tuple[str, str, str]]:
-    """Return what must not be read of fixtures: their names, a path or field of each, and why not."""
+    """Return data of fixtures that must not be read: the fixture, a path or field, and the reason."""
     return [
         (path.parent.relative_to(FIXTURES).as_posix(), what, why)
         for path in sorted(FIXTURES.glob("*/*/expected.json"))
@@ -311,7 +315,9 @@ def traps() -> list[tuple[str, str, str]]:
 def test_what_leads_astray_is_not_followed(
     trap: tuple[str, str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Paths that name something outside, and datasets of several splits, are errors; pickles are bytes, or errors."""
+    """Paths outside of the dataset, and datasets of several splits, are errors; pickles are read as bytes, or are
+    errors.
+    """
     monkeypatch.chdir(tmp_path)
     name, what, why = trap
     files = FIXTURES / name / "files"

@@ -1,4 +1,4 @@
-"""ImageDataset inside of torchdata, Lightning and Accelerate resumes from a state of any step, also the last of an
+"""ImageDataset inside of torchdata, Lightning and Accelerate resumes from a state of any step, even the last step of an
 epoch.
 
 The tests run in the frameworks' own environment: `make test-frameworks`.
@@ -21,7 +21,7 @@ if os.environ.get("FORELOAD_REQUIRE_FRAMEWORKS") != "1":
         )
 
 with warnings.catch_warnings():
-    # The frameworks warn of each other when they are imported.
+    # The frameworks cause warnings when they import each other.
     warnings.simplefilter("ignore")
     import accelerate
     import lightning
@@ -37,7 +37,7 @@ EPOCHS = 3
 
 
 def images_of(data: Path) -> ImageDataset:
-    """A dataset of 60 samples in steps of 8, of which the last is dropped."""
+    """A dataset of 60 samples in steps of 8; the last incomplete step is dropped."""
     return ImageDataset(data, batch_size=8, image_size=16, seed=5, with_ids=True)
 
 
@@ -85,7 +85,7 @@ def test_a_stateful_dataloader_after_its_epoch(dataset: Path, whole: list[list[i
 
 @pytest.mark.parametrize("step", range(1, 2 * STEPS))
 def test_a_stateful_dataloader_goes_on_by_itself(step: int, dataset: Path, whole: list[list[int]]) -> None:
-    """Nobody sets the epoch, as is usual with datasets of torch."""
+    """The epoch is never set, as is usual with datasets of torch."""
     first = StatefulDataLoader(images_of(dataset), batch_size=None, num_workers=0)
     seen: list[list[int]] = []
     while len(seen) < step:
@@ -99,7 +99,7 @@ def test_a_stateful_dataloader_goes_on_by_itself(step: int, dataset: Path, whole
     second.load_state_dict(state)
     while len(seen) < len(whole):
         more = [ids.tolist() for _, _, ids in second]
-        # No epoch is empty, and none comes twice.
+        # No epoch is empty, and no epoch comes twice.
         assert more
         seen += more
     assert seen == whole
@@ -123,7 +123,7 @@ class Crash(Exception):
 
 
 class Recorder(lightning.LightningModule):
-    """A module that notes what it is trained on, until it crashes."""
+    """A module that records the samples it is trained on, until it crashes."""
 
     def __init__(self, data: Path, crash_at: int) -> None:
         super().__init__()
@@ -138,12 +138,12 @@ class Recorder(lightning.LightningModule):
         return self.images
 
     def val_dataloader(self) -> list[ImageDataset]:
-        """Return other loaders, with epochs of their own; two batches of each are taken before training."""
+        """Return other loaders, with their own epochs; two batches of each are taken before training."""
         settings = {"batch_size": 8, "image_size": 16, "train": False, "with_ids": True}
         return [ImageDataset(self.data, **settings), ImageDataset(self.data, classes=[1], **settings)]
 
     def training_step(self, batch: tuple[torch.Tensor, ...]) -> torch.Tensor:
-        """Note the ids."""
+        """Record the ids."""
         images, labels, ids = batch
         self.seen.append(ids.tolist())
         if len(self.seen) == self.crash_at:
@@ -151,7 +151,7 @@ class Recorder(lightning.LightningModule):
         return torch.nn.functional.cross_entropy(self.layer(images.flatten(1)), labels)
 
     def validation_step(self, batch: tuple[torch.Tensor, ...], number: int, dataloader_idx: int) -> None:
-        """Validate, which must not disturb training, and is the same each time."""
+        """Validate. This must not disturb training, and gives the same each time."""
         first = 20 * dataloader_idx + 8 * number
         assert batch[2].tolist() == list(range(first, min(first + 8, (60, 40)[dataloader_idx])))
 
@@ -196,7 +196,7 @@ def test_lightning(
 
 
 def test_a_prepared_loader_of_accelerate(dataset: Path, whole: list[list[int]]) -> None:
-    """It reads a batch ahead, so the training loop gives its step."""
+    """Accelerate reads a batch ahead, so the training loop passes its own step."""
     accelerator = accelerate.Accelerator(cpu=True)
     for step in range(1, 2 * STEPS):
         first = images_of(dataset)

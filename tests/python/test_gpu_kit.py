@@ -1,4 +1,5 @@
-"""The GPU kit as far as it works without a GPU: it says clearly what is missing, and judges measurements."""
+"""The parts of the GPU kit that work without a GPU: clear messages about missing things, and verdicts on measurements.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ def _scripts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(*command: object, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run a command that must not see a GPU, should there be one."""
+    """Run a command that must not see a GPU, even if there is one."""
     environment = os.environ | {"CUDA_VISIBLE_DEVICES": "", "PYTHON": sys.executable} | variables
     words = [str(word) for word in command]
     return subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
@@ -90,7 +91,7 @@ def test_the_packed_scripts_run_where_they_are_put(tmp_path: Path) -> None:
 
 
 def standing(name: str, rate: float, cpu: float, **more: object) -> SimpleNamespace:
-    """Return a peer after three rounds of a second."""
+    """Return a peer after three rounds of one second each."""
     rounds = [
         {
             "images": round(rate * factor),
@@ -113,7 +114,7 @@ def standing(name: str, rate: float, cpu: float, **more: object) -> SimpleNamesp
 
 
 def point(backend: str, rate: float, cpu: float, **shares: int) -> dict:
-    """Return a peer's answer after a second with one backend alone."""
+    """Return a peer's response after a second with only one backend."""
     counters = {f"gpu_decoded_{name}": count for name, count in shares.items()} | {"gpu_h2d_bytes": 1}
     found = {"images": rate, "seconds": 1.0, "cpu_seconds": cpu * rate / 1000, "mean": [0.0] * 3}
     return {"told": f"backend {backend}", "backend": backend, "counters": counters, "threads": {}, **found}
@@ -181,7 +182,7 @@ def test_backends_are_judged_apart_and_points_beside_one_another() -> None:
 
     points = [
         point("hardware", 8000, 0.2, hardware=8000),
-        # The backend cannot do it: others did the work.
+        # The backend cannot decode these images, so other backends did.
         point("cuda_batched", 900, 2.5, cuda_batched=0, cuda=900),
         {"told": "backend cuda", "backend": "cuda", "refused": "ConfigError: no such backend"},
     ]
@@ -224,7 +225,7 @@ def test_parity_is_judged() -> None:
     assert "other bits" in parity.problem(line | {"identical": False})
     assert "at most 1.5" in parity.problem(line | {"mean": 1.6})
     assert "no image was decoded by it" in parity.problem(line | {"backend": "cuda"})
-    # A batch has too few images for Huffman codes on the GPU, then enough.
+    # First a batch with too few images for decoding Huffman codes on the GPU, then one with enough.
     assert parity.problem(line | {"backend": "cuda_batched"}) is None
     assert "no image" in parity.problem(line | {"backend": "cuda_batched", "batch_size": parity.LARGE})
 
@@ -232,12 +233,12 @@ def test_parity_is_judged() -> None:
 def test_pieces_are_joined_as_they_come(tmp_path: Path) -> None:
     import pack
 
-    # This is the smallest possible wheel, under the name whose import the script proves.
+    # The smallest possible wheel, with the name that the script imports to check it.
     wheel = tmp_path / "wheels" / "tiny-1.0-py3-none-any.whl"
     wheel.parent.mkdir()
     about = "tiny-1.0.dist-info"
     with zipfile.ZipFile(wheel, "w") as archive:
-        # The package has its own name, so that a real DALI that is installed here does not come first.
+        # The package has its own name, so that an installed DALI does not take precedence.
         archive.writestr("nvidia/__init__.py", "")
         archive.writestr("nvidia/dali/__init__.py", '__version__ = "1.0"\n')
         archive.writestr(f"{about}/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n")

@@ -33,7 +33,7 @@ def test_a_peer_serves(program: str, dataset: Path) -> None:
     answers = gpu_peers.ask(peer, dataset, *options, requests=REQUESTS)
     tuned, fed, trained, point = answers
     assert tuned["shape"] == point["shape"] == [4, 3, 32, 32]
-    # Values are normalised: all of them lie around 0.
+    # Values are normalised, so their means are near 0.
     assert all(abs(mean) < 1.5 for mean in tuned["mean"])
     assert all(0.3 < deviation < 2 for deviation in tuned["std"])
     assert min(fed["images"], trained["images"], point["images"]) > 0

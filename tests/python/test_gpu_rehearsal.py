@@ -1,6 +1,6 @@
-"""The whole GPU kit on the stand-ins, small and short: its parts start, end in time, report, and are told apart.
+"""The whole GPU kit on the stand-ins, small and short: its parts start, end in time, report, and are distinguished.
 
-Other loaders answer from a recording made here; the form of Foreload's own answers is compared with it.
+Other loaders answer from a recording made here. The format of Foreload's own answers is compared with it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ KIT = ROOT / "benches" / "gpu"
 PROGRAMS = Path(__file__).parent / "gpu_kit"
 STAND_IN = Path(sys.prefix).parent / "stand-in"
 CARRIED_BACK = 8
-"""The most files that a lent machine gives back."""
+"""The most files that a borrowed machine returns."""
 
 
 @pytest.fixture(autouse=True)
@@ -54,19 +54,19 @@ def run(*command: object, seconds: float = 110, **variables: str) -> subprocess.
 
 
 def lines_of(path: Path) -> list[dict]:
-    """Return a file of JSON lines; the last line must be whole too."""
+    """Return a file of JSON lines; the last line must be complete, too."""
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def fed(rate: float, cpu: float) -> dict:
-    """Return an answer of `serve.py` to `feed`."""
+    """Return a response of `serve.py` to `feed`."""
     counters = {"gpu_decoded_hardware": rate, "gpu_decoded_cuda": 0, "gpu_h2d_bytes": 110_000 * rate}
     result = {"images": rate, "steps": 9, "seconds": 1.0, "cpu_seconds": cpu * rate / 1000}
     return result | {"counters": counters, "threads": {"foreload-lane": cpu * rate / 2000}}
 
 
 def recording(path: Path, **speeds: tuple[float, float]) -> Path:
-    """Return answers of all loaders, at this many images/s for this many CPU seconds per 1 000."""
+    """Record responses of all loaders, with these images/s and CPU seconds per 1 000 images."""
     import standings
 
     described = {"shape": [256, 3, 224, 224], "mean": [0.0] * 3, "std": [1.0] * 3}
@@ -87,7 +87,7 @@ def recording(path: Path, **speeds: tuple[float, float]) -> Path:
 
 
 def small_wheel(folder: Path) -> None:
-    """Make an empty wheel of the name that the kit asks for: Foreload is installed already."""
+    """Make an empty wheel with the name that the kit expects: Foreload is installed already."""
     about = "foreload-0.0.dist-info"
     folder.mkdir(parents=True)
     with zipfile.ZipFile(folder / "foreload-0.0-py3-none-any.whl", "w") as archive:
@@ -122,7 +122,7 @@ def test_every_part_runs_from_a_packed_kit(tmp_path: Path, dataset: Path) -> Non
     probed = lines_of(out / "probe.jsonl")
     steps = {line["step"] for line in probed}
     assert {"machine", "device", "pools", "modules", "page locking", "capture", "skips HARDWARE"} <= steps
-    # The stand-in's engine ends the process of a caller that passes it a file which is cut short.
+    # The stand-in's engine ends the process of a caller that passes it a truncated file.
     ended = [line for line in probed if "ended" in line]
     assert {line["step"] for line in ended} == {"damage HARDWARE"}, ended
     assert all(line["ended"] == "signal SIGABRT" for line in ended)
@@ -173,7 +173,7 @@ def test_what_is_known_survives_the_end_of_the_call(tmp_path: Path) -> None:
         if ending == signal.SIGTERM:
             assert parts["probe"]["problems"] == ["it was interrupted"]
         else:
-            # Its probe has a session of its own, and would keep running.
+            # The probe has its own session, and would keep running.
             for pid in processes_of(tmp_path):
                 os.kill(pid, signal.SIGKILL)
 
@@ -197,12 +197,14 @@ def test_a_question_that_ends_its_process_costs_one_line(tmp_path: Path) -> None
     assert trials["refused"]["error"] == "KeyError: 'nothing'"
     assert trials["broken"]["ended"] == "exit 1"
     assert trials["answered at last"]["value"] == 2
-    # Not a single question could be asked there.
+    # No question could be asked there.
     assert [line["cell"] for line in lines_of(path) if line["step"] == "no device"] == ["start"]
 
 
 def test_what_a_failed_call_leaves_out_is_no_skip(tmp_path: Path) -> None:
-    """A call that fails in the stand-in leaves its targets as they were: no skip, for it reports the failure."""
+    """A call that fails in the stand-in does not change its targets. This is not a skip, because the failure is
+    reported.
+    """
     path = tmp_path / "probe.jsonl"
     only = ("--short", "--only", "machine", "device", "skips", "--lines", path)
     done = run(sys.executable, KIT / "probe.py", *only, FORELOAD_STANDIN_FAIL="nvjpegDecodeBatchedEx:1:6")
@@ -250,7 +252,7 @@ def probed(step: str, cell: str, **fields: object) -> dict:
 
 
 def rate(threads: int, images_per_s: float, **variant: object) -> dict:
-    """Return a line on the engine's speed."""
+    """Return a line about the engine's speed."""
     plain = {"memory": "pageable", "part": "whole", "hint": True, "helpers": 1} | variant
     figures = {"process_cpu_us_per_image": 100.0, "call_ms": 1.0, "wait_ms": 2.0}
     figures |= {"untouched": 1, "partly untouched": 0, "wrong": 0}
@@ -296,7 +298,7 @@ def test_the_probes_lines_decide_what_was_suspected() -> None:
 
 
 BARE = (sys.executable, "-I", "-S", "-c")
-"""Return a Python that starts at once, on a busy machine too."""
+"""A command line of Python that starts fast, even on a busy machine."""
 TELLS = """
 import time
 try:
@@ -324,7 +326,7 @@ def test_a_command_is_asked_to_end_before_it_is_ended(
     code, said = calls.call([*BARE, TELLS], 8, os.environ, tmp_path, heard.append)
     assert (code, heard) == (calls.OVERDUE, ["begun", "told"])
     assert said == "begun\ntold\n"
-    # This one ignores the signal, and has a child.
+    # This process ignores the signal, and has a child.
     monkeypatch.setattr(calls, "GRACE", 0.5)
     code, said = calls.call([*BARE, DEAF], 8, os.environ, tmp_path, heard.append)
     assert code == calls.OVERDUE
@@ -334,7 +336,7 @@ def test_a_command_is_asked_to_end_before_it_is_ended(
 
 
 def command_line(pid: int) -> bytes:
-    """Return the command line of a process; nothing when it has gone."""
+    """Return the command line of a process; nothing if the process has ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
@@ -344,7 +346,7 @@ def command_line(pid: int) -> bytes:
 @ONLY_THOROUGH
 @pytest.mark.parametrize("variant", ["cuda", "packed", "indexed", "cpu"])
 def test_foreloads_peer_answers_as_the_recording_says(variant: str, dataset: Path, tmp_path: Path) -> None:
-    """Torch's CPU takes the place of its CUDA, and batches come from the stand-ins."""
+    """Torch's CPU replaces its CUDA, and batches come from the stand-ins."""
     if os.environ.get("FORELOAD_REQUIRE_TORCH") != "1":
         reason = "torch is not installed; FORELOAD_REQUIRE_TORCH=1 makes this a failure"
         pytest.importorskip("torch", reason=reason)
@@ -382,7 +384,7 @@ def test_foreloads_peer_answers_as_the_recording_says(variant: str, dataset: Pat
         assert feed["counters"]["gpu_decoded_cuda_indexed"] > 0
         assert feed["counters"]["gpu_decoded_cpu"] == 0
     if variant == "cuda":
-        # When one backend alone is asked for, no other decodes anything but what was under way.
+        # If one backend is requested, other backends finish only images that were already in flight.
         assert one_backend["counters"]["gpu_decoded_cuda"] > 0
         assert one_backend["counters"]["gpu_decoded_hardware"] == 0
     assert "FORELOAD_GPU_BACKEND" in refused["refused"]
@@ -390,7 +392,8 @@ def test_foreloads_peer_answers_as_the_recording_says(variant: str, dataset: Pat
 
 
 def test_dali_falls_back_to_whole_images(monkeypatch: pytest.MonkeyPatch, dataset: Path) -> None:
-    """Fakes of torch and DALI show what the peer does when parts of images cannot be decoded, and that it says so."""
+    """Fakes of torch and DALI show how the peer reacts if parts of images cannot be decoded, and that it reports this.
+    """
     fakes = {name: MagicMock() for name in ("torch", "nvidia", "nvidia.dali")}
     for name, fake in fakes.items():
         monkeypatch.setitem(sys.modules, name, fake)
@@ -419,10 +422,10 @@ def test_dali_falls_back_to_whole_images(monkeypatch: pytest.MonkeyPatch, datase
     assert [pipeline.whole for pipeline in built] == [False, True]
     assert built[0].shutdown.called
     assert feed.note == "whole images, then the crop"
-    # One try is enough: the next setting does not try again.
+    # One attempt is enough: the next setting does not try again.
     dali_mixed.DaliFeed(options, 1.0)
     assert [pipeline.whole for pipeline in built] == [False, True, True]
-    # The version that ends the process is not tried at all.
+    # The version that ends the process is never tried.
     monkeypatch.setattr(dali_mixed.DaliFeed, "whole", False)
     monkeypatch.setattr(dali_mixed.metadata, "version", lambda _name: "0.9.0.20")
     dali_mixed.DaliFeed(options, 1.0)

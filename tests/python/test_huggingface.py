@@ -1,4 +1,4 @@
-"""Datasets of Hugging Face's `datasets` that `ImageDataset` takes over: they give the samples that these give."""
+"""Datasets of Hugging Face's `datasets` that `ImageDataset` takes over give the same samples as the original."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = LENIENT
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A dataset in three files, whose rows say which they are."""
+    """A dataset in three files. Each row holds its own number."""
     datasets = required("datasets")
     features = datasets.Features(
         image=datasets.Image(),
@@ -238,7 +238,7 @@ def test_hugging_face_columns_that_were_dropped_stay_away(saved: Any, tmp_path: 
     batch = next(iter(ImageDataset.from_huggingface(chosen, batch_size=4, fields=["image", "row"])))
     assert set(batch) == {"image", "row"}
     assert torch.is_tensor(next(iter(ImageDataset.from_huggingface(chosen, batch_size=4))))
-    # What goes by the names `image` and `label` in the files is not what is left.
+    # The columns that are named `image` and `label` in the files are not the remaining columns.
     one = {"bytes": jpeg(1), "path": None}
     rows = {"image": [one], "photo": [one], "label": [1], "cls": [2]}
     features = datasets.Features(

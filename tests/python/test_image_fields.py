@@ -1,4 +1,5 @@
-"""Samples of several images: the others follow the first, or each has transforms of its own."""
+"""Samples with several images: either the secondary images follow the first one, or each image has its own transforms.
+"""
 
 from __future__ import annotations
 
@@ -34,19 +35,21 @@ def load(root: Path, asked: list[Any], transforms: Any = LIST, **settings: Any) 
 
 
 def each(field: Any) -> list[Any]:
-    """What a field has of each sample, of one tensor or a list of them."""
+    """Return a field's values by sample, from one tensor or a list of tensors."""
     if isinstance(field, list):
         return [None if tensor is None else array(tensor) for tensor in field]
     return list(array(field))
 
 
 def of(loader: foreload.ImageLoader, field: str) -> np.ndarray:
-    """Return an epoch's images of a field."""
+    """Return the images of a field in an epoch."""
     return np.concatenate([array(batch[field]) for batch in loader])
 
 
 def test_a_list_leads_the_first_and_the_others_follow(root: Path) -> None:
-    """A follower is what it would be if it led: it has the same draws, and nothing of the first image's pixels."""
+    """A secondary image is the same as if it were the first one: it has the same draws, and does not depend on the
+    first image's pixels.
+    """
     asked = ["left.jpg", "right.jpg", "depth.png", "seg.png", "cls"]
     loader = load(root, asked)
     assert loader.fields["right.jpg"] == "image"
@@ -58,14 +61,16 @@ def test_a_list_leads_the_first_and_the_others_follow(root: Path) -> None:
         assert not np.array_equal(array(batch["left.jpg"]), array(batch["right.jpg"]))
     masks = of(load(root, ["left.jpg", "seg.png"]), "seg.png")
     assert np.array_equal(of(load(root, asked), "seg.png"), masks)
-    # `fields` decides which field is the first, whatever comes first in the shard.
+    # `fields` determines which field is the first, not the order in the shard.
     turned = load(root, ["right.jpg", "left.jpg"])
     batch = next(iter(turned))
     assert np.array_equal(array(batch.images), array(batch["right.jpg"]))
 
 
 def test_a_dict_has_for_each_field_its_own(root: Path) -> None:
-    """The first image is as with a list; the next has draws of its own, which do not change when something is added."""
+    """The first image is the same as with a list. The next one has its own draws, which do not change when a field is
+    added.
+    """
     led = load(root, ["left.jpg", "right.jpg"])
     each = {"left.jpg": LIST, "right.jpg": LIST}
     own = load(root, ["left.jpg", "right.jpg"], each)
@@ -97,7 +102,7 @@ def test_a_dict_has_for_each_field_its_own(root: Path) -> None:
 
 
 def test_masks_and_boxes_follow_the_image_they_name(root: Path) -> None:
-    """The mask of another field is the same as where that field is the only one, and has as many views."""
+    """The mask of another field is the same as if that field were the only one, and has as many views."""
     views = T.Views(2, [T.RandomCrop(20), T.RandomHorizontalFlip()])
     each = {"left.jpg": LIST, "small.jpg": views}
     asked = [
@@ -203,7 +208,7 @@ def test_followers_of_another_size_fail_their_sample(root: Path) -> None:
 
 
 def test_a_damaged_image_fails_its_sample_with_all_that_belongs_to_it(tmp_path: Path) -> None:
-    """The sample fails whichever of its images is damaged."""
+    """The sample fails if any of its images is damaged."""
 
     def damaged(number: int) -> shards.Members:
         members = shards.pair(number)
@@ -284,7 +289,7 @@ def test_absent_optional_images_are_marked(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("transforms", [LIST, []])
 def test_what_follows_an_absent_image_is_absent(tmp_path: Path, transforms: list[Any]) -> None:
-    """Nobody knows its geometry, and zeros that are called present would be trained on as background."""
+    """Its crop is unknown, and zeros that count as present would be trained on as background."""
 
     def without(number: int) -> shards.Members:
         return {name: data for name, data in shards.pair(number).items() if name != "left.jpg" or number != 1}
@@ -330,14 +335,14 @@ def test_grays_of_16_bits_are_told_once_with_the_field_that_keeps_them(tmp_path:
         (first, _) = list(batches)
     assert len(told) == 1
     assert np.array_equal(array(first["depth.png"][1])[0], values >> 8)
-    # What the warning advises, and what it does not concern, is silent.
+    # Following the warning's advice silences it, and fields that it does not concern cause none.
     keeping = fields.Mask("depth.png", dtype="int32")
     for batch in load(tmp_path, ["jpg", "rgb.png", keeping], **settings):
         assert np.array_equal(array(batch["depth.png"][1]), values)
 
 
 def test_views_are_found_by_the_occurrences_of_a_batch(root: Path) -> None:
-    """Where an epoch draws samples again each has another crop, of which the number says which."""
+    """If an epoch draws samples again, each draw has another crop, and the occurrence says which one."""
     crop = [T.RandomCrop(8), T.ToDtype("uint8")]
     loader = load(root, ["left.jpg"], crop, epoch_size=3 * SAMPLES, decode="exact")
     originals = load(root, ["left.jpg"], [T.ToDtype("uint8")], shuffle=False, train=False, decode="exact")

@@ -1,4 +1,4 @@
-"""Of several keys in a field's name the first that a sample has counts, as in WebDataset."""
+"""If a field's name has several keys, the first one that a sample has counts, as in WebDataset."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def load(root: Path, asked: list[Any] | None, **more: Any) -> foreload.ImageLoad
 
 
 def of_several_kinds(number: int) -> shards.Members:
-    """Return a sample with an image of one of three kinds, or of two."""
+    """Return a sample with an image of one of three kinds, or of two kinds."""
     rng = np.random.default_rng(number)
     jpg, png = (
         shards.jpeg(np.random.default_rng(number), 32, 24),
@@ -58,7 +58,7 @@ def test_of_several_keys_the_first_that_a_sample_has_counts(tmp_path: Path, key:
             texts = [members[number].get("txt", members[number].get("caption.txt")) for number in numbers]
             assert batch["txt;caption.txt"] == [text.decode() for text in texts if text]
             assert array(batch["cls"]).tolist() == numbers
-    # As images they are those of shards that have no others.
+    # As images they equal those of shards without other kinds.
     alone = shards.make(tmp_path / "alone", 16, 2, lambda number: {"png": wanted[number], "cls": b"1"})
     for decoded, expected in zip(load(root, [key]), load(alone, ["image"]), strict=True):
         assert decoded.keys() == [key]

@@ -1,4 +1,4 @@
-"""Workers of a torchrun die by SIGKILL again and again: every sample of every epoch is trained on exactly once."""
+"""Workers of torchrun die by SIGKILL repeatedly: the model is trained on every sample of every epoch exactly once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from conftest import THOROUGH
 
 KILLS = int(os.environ.get("FORELOAD_KILLS", "3" if THOROUGH else "1"))
 WORLD_SIZES = (2, 1, 4, 2, 2)
-"""The numbers of ranks of one life after the other, repeated."""
+"""The numbers of ranks of consecutive lives, repeated."""
 MOST_STEPS = 12
 """The most steps before the one in which a rank dies."""
 GLOBAL_BATCH = 4
@@ -32,7 +32,8 @@ Note = tuple[int, int]
 def live(
     world_size: int, data: Path, folder: Path, epochs: int, death: list[str]
 ) -> tuple[int, dict[Note, list[int]]]:
-    """Run one life of the training; return how it ended, and the samples of each begun step, rank after rank."""
+    """Run one life of the training; return its exit code, and the samples of each started step, in the order of ranks.
+    """
     notes = folder / "notes"
     notes.mkdir(exist_ok=True)
     for old in notes.iterdir():
@@ -48,10 +49,10 @@ def live(
         timeout=180,
     )
     if death:
-        # torchrun names the signal; anything else is a failure of another kind.
+        # torchrun names the signal; any other message is another kind of failure.
         assert f"Signal {signal.SIGKILL.value}" in done.stderr, done.stderr
     elif done.returncode:
-        # The cause of another end is printed before torchrun's.
+        # The cause of another end is printed before torchrun's message.
         print(done.stderr)
     steps: dict[Note, list[int]] = {}
     for file in sorted(notes.glob("[0-9]")):
@@ -74,19 +75,19 @@ def test_every_sample_once(dataset: Path, tmp_path: Path) -> None:
         death = list(map(str, victim)) if life < KILLS else []
         code, steps = live(world_size, dataset, tmp_path, epochs, death)
         assert (code == 0) == (not death), f"life {life}"
-        # What former lives did after the state with which this one began is not in its model either.
+        # Steps of earlier lives after the state with which this life began are not in its model.
         begin = min(steps, default=(epochs, 0))
         for note in [note for note in trained if note >= begin]:
             del trained[note]
         trained |= steps
 
-    # This is the model that came out of all those lives.
+    # The model that results from all these lives.
     assert json.loads((tmp_path / "notes" / "trained").read_text()) == [[1] * 60] * epochs
 
     loader = foreload.ImageLoader(dataset, batch_size=GLOBAL_BATCH, image_size=16, seed=7)
     for epoch in range(epochs):
         steps = {step: ids for (of, step), ids in trained.items() if of == epoch}
         assert sorted(i for ids in steps.values() for i in ids) == list(range(60))
-        # The samples come not only once, but in the order of a process that is never killed.
+        # The samples come exactly once, and in the order of a process that is never killed.
         expected = [np.from_dlpack(batch.sample_ids).tolist() for batch in loader.batches(epoch)]
         assert [steps[step] for step in range(STEPS)] == expected

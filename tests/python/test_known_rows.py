@@ -1,4 +1,6 @@
-"""What decoding in one epoch shows of where the rows of JPEGs begin: later epochs use it, and nothing else changes."""
+"""Decoding in one epoch finds where the rows of JPEGs begin. Later epochs use these positions, and the results are the
+same.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ SMALL = {"batch_size": 10, "image_size": 24, "seed": 3, "device": "cpu"}
 
 
 def taken(loader: foreload.ImageLoader, epoch: int) -> tuple[list[bytes], dict[str, Any]]:
-    """Return the pixels of each batch of an epoch, and the statistics then."""
+    """Return the pixels of each batch of an epoch, and the statistics at its end."""
     batches = loader.batches(epoch)
     pixels = [np.from_dlpack(batch.images).tobytes() for batch in batches]
     return pixels, batches.stats()

@@ -20,7 +20,7 @@ def array(tensor: Any) -> np.ndarray:
 
 
 def rows(dataset: Path) -> list[dict[str, Any]]:
-    """Return a row for each file, in another order than the index's; each of its values depends on the file."""
+    """Return a row for each file, in another order than the index's; each value depends on the file."""
     names = [str(path.relative_to(dataset)) for path in paths(dataset)]
     made = [
         {
@@ -55,7 +55,7 @@ def check(dataset: Path, labels: Path, names: list[str]) -> None:
             else:
                 assert array(batch[name]).dtype == ("int64" if name == "age" else "float32")
                 assert array(batch[name]).tolist() == wanted
-        # The dataset's own classes stay.
+        # The dataset's own classes do not change.
         assert array(batch["label"]).tolist() == array(batch.labels).tolist()
 
 
@@ -67,7 +67,7 @@ def test_columns_of_json_lines(dataset: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("separator", [",", "\t"])
 def test_columns_of_a_table(dataset: Path, tmp_path: Path, separator: str) -> None:
-    """The table is as Python's csv writes it, with quotes, and with the byte order mark that spreadsheets add."""
+    """The table is in the format of Python's csv, with quotes, and with the byte order mark that spreadsheets add."""
     table = tmp_path / ("t.csv" if separator == "," else "t.tsv")
     with table.open("w", encoding="utf-8-sig" if separator == "," else "utf-8", newline="") as file:
         writer = csv.DictWriter(
@@ -83,7 +83,7 @@ def test_columns_of_a_table(dataset: Path, tmp_path: Path, separator: str) -> No
 
 @pytest.mark.parametrize("kind", ["label", "target"])
 def test_a_table_gives_the_label_of_an_unlabelled_dataset(dataset: Path, tmp_path: Path, kind: str) -> None:
-    """A single column is the label, whatever its name; of several it is the one called `label`."""
+    """A single column is the label, whatever its name; of several columns, the label is the one called `label`."""
     table = tmp_path / "t.jsonl"
     others = {"other": 1} if kind == "label" else {}
     lines = ({"sample_id": number, kind: number * 1.5, **others} for number in range(60))
@@ -152,7 +152,7 @@ def test_what_does_not_fit_is_refused(dataset: Path, tmp_path: Path) -> None:
 
 
 def test_a_row_is_of_one_file(tmp_path: Path) -> None:
-    """A name that fits several files, without its extension or in two datasets, does not label all of them."""
+    """A name that matches several files (without its extension, or in two datasets) does not label all of them."""
     for name in ("0.png", "1.jpg", "1.png", "1.webp"):
         for root in ("one", "two"):
             (tmp_path / root / "k").mkdir(parents=True, exist_ok=True)
@@ -179,7 +179,7 @@ def test_a_row_is_of_one_file(tmp_path: Path) -> None:
 
 
 def test_a_column_is_not_taken_for_a_member(tmp_path: Path) -> None:
-    """What a field called so would be, nobody knows; the class number alone may be replaced."""
+    """The type of a field with this name is ambiguous; only the class number may be replaced."""
     root = shards.make(tmp_path / "shards", 12, 2, shards.pair)
     table = tmp_path / "t.csv"
 
@@ -200,5 +200,5 @@ def test_a_column_is_not_taken_for_a_member(tmp_path: Path) -> None:
     for column in ("cls", "label", "age", "Age"):
         for batch in loaded(column, column):
             assert array(batch[column]).tolist() == array(batch.sample_ids).tolist()
-    # Nobody asks for this one.
+    # This member is not read.
     assert "small.npy" not in loaded("small.npy").fields

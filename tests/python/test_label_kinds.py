@@ -1,4 +1,4 @@
-"""Labels in each layout: whole numbers are class numbers, texts are names of classes, others give an error."""
+"""Labels in each layout: integers are class numbers, strings are names of classes, others give an error."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ SHARDS = 2
 PER_SHARD = 3
 
 Labels = Sequence[Any]
-"""The labels of six samples: of three in each of two shards, where there are shards."""
+"""The labels of six samples, three in each of two shards if there are shards."""
 
 
 def image(number: int) -> bytes:
-    """Return an image whose level says the number of its sample."""
+    """Return an image whose grey level encodes the number of its sample."""
     return saved(Image.new("RGB", (8, 8), (40 * number,) * 3), "png")
 
 
@@ -38,7 +38,7 @@ def shards_of(labels: Labels) -> list[list[tuple[int, Any]]]:
 
 
 def write_csv(root: Path, column: str, labels: Labels) -> Path:
-    """Write a manifest, whose cells are texts without quotes."""
+    """Write a manifest whose cells are strings without quotes."""
     rows = [f"{number}.png,{'' if label is None else label}" for number, label in enumerate(labels)]
     (root / "all.csv").write_text("\n".join([f"file_name,{column}", *rows]) + "\n")
     return root / "all.csv"
@@ -65,7 +65,7 @@ def write_tars(root: Path, column: str, labels: Labels) -> Path:
 
 
 def write_mds(root: Path, column: str, labels: Labels) -> Path:
-    """Write shards of MosaicML Streaming: of sizes, offsets, and values one after another."""
+    """Write shards of MosaicML Streaming: sizes, offsets, and values one after another."""
     is_text = isinstance(labels[0], str)
     encoding = "str" if is_text else "int" if isinstance(labels[0], int) else "float64"
     lists = []
@@ -138,17 +138,17 @@ KINDS: dict[str, tuple[Labels, list[int], list[str]]] = {
     "truths": ([True, False, True, True, False, True], [1, 0, 1, 1, 0, 1], []),
     "numbers as names": (["10", "2", "1", "2", "0", "1"], [3, 2, 1, 2, 0, 1], ["0", "1", "2", "10"]),
 }
-"""Labels of each kind, with the numbers and names that they are as classes."""
+"""Labels of each kind, with their class numbers and names."""
 
 
 def loader_of(path: Path, **settings: Any) -> foreload.ImageLoader:
-    """Return a loader that gives samples in their order."""
+    """Return a loader that delivers samples in their order."""
     usual = dict(batch_size=4, image_size=8, train=False, dtype="uint8", device="cpu")
     return foreload.ImageLoader(path, **{**usual, **settings})
 
 
 def labels_by_level(loader: foreload.ImageLoader) -> list[int]:
-    """Return the label of each sample, by the numbers that are in the images."""
+    """Return the label of each sample, by the number in its image."""
     found = {}
     for batch in loader:
         levels = np.from_dlpack(batch.images).mean(axis=(1, 2, 3)) / 40
@@ -170,12 +170,12 @@ def write_images(root: Path) -> None:
 def test_labels_are_the_same_classes_in_every_layout(layout: str, kind: str, tmp_path: Path) -> None:
     labels, numbers, classes = KINDS[kind]
     if (layout, kind) == ("csv", "numbers as names"):
-        # Cells have no quotes that would make them texts: they are the numbers themselves.
+        # Without quotes, cells are the numbers themselves, not strings.
         numbers, classes = [int(label) for label in labels], []
     if (layout, kind) == ("csv", "truths"):
-        # These cells are texts, whose order is that of the numbers.
+        # These cells are strings, whose sort order is that of the numbers.
         classes = ["False", "True"]
-    # By the usual name, by a name that the user says, and by another usual name.
+    # By the usual name, by a name that the user gives, and by another usual name.
     for column, named in {"label": {}, "species": {"label": "species"}, "labels": {}}.items():
         if (layout, column) == ("tar", "labels"):
             continue
@@ -208,7 +208,7 @@ def test_a_named_column_has_the_labels_that_libraries_read(
             continue
         count += 1
         named = dict(**split, label=column, fields=[image_field, "label"])
-        # An empty text is no label.
+        # An empty string is no label.
         missing = [value in (None, "") for value in values]
         if any(missing) or (kind == "integer" and not all(0 <= value < 2**32 - 1 for value in values)):
             with pytest.raises(
@@ -241,7 +241,7 @@ def test_each_label_has_an_index_and_a_fingerprint_of_its_own(tmp_path: Path) ->
     next(iter(usual))
     with pytest.raises(foreload.Error, match="dataset"):
         fine.load_state_dict(usual.state_dict())
-    # A manifest with another class is another dataset, found at the next start.
+    # A manifest with another class is another dataset, which the next start finds.
     (root / "all.csv").write_text("file_name,label,fine\n" + rows.replace("5.png,1,2", "5.png,1,7"))
     with pytest.warns(foreload.Warning, match="has label 7 for its sample 5, but had 2"):
         assert loader_of(root / "all.csv", label="fine").targets.tolist()[-1] == 7
@@ -263,7 +263,7 @@ def test_fractions_in_any_shard_are_no_classes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("long", [0, 1])
 def test_a_column_that_is_no_label_in_one_shard_is_none_in_any(long: int, tmp_path: Path) -> None:
-    """Texts too long to be names of classes are a reason to take the next column, whichever shard has them."""
+    """If any shard has strings that are too long for names of classes, the next column is used."""
     pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed; make test-frameworks has it")
     from pyarrow import parquet
 

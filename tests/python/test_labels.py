@@ -1,4 +1,4 @@
-"""Labels are found wherever they lie in a shard, and are never a 0 that nobody wrote."""
+"""Labels are found wherever they are stored in a shard, and a missing label never becomes 0."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def pack(root: Path, members: list[tuple[str, bytes]]) -> Path:
 
 @pytest.fixture
 def shards(dataset: Path, tmp_path: Path) -> Callable[..., Path]:
-    """Make a directory with the dataset's images in a shard, with what is beside them, in some order."""
+    """Make a directory with the dataset's images in a shard, with other members, in some order."""
 
     def make(beside: Callable[[int], tuple[str, bytes]], order: Callable[[str], str] | None = None) -> Path:
         members = []

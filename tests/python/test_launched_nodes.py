@@ -1,6 +1,6 @@
-"""Nodes share their caches under real launchers: each node reads in later epochs what another one keeps.
+"""Nodes share their caches under real launchers: in later epochs each node reads samples that another node stores.
 
-The nodes are hosts of `job_hosts`, which need root. The launchers come by `make test-frameworks`.
+The nodes are hosts of `job_hosts`, which need root. `make test-frameworks` installs the launchers.
 """
 
 from __future__ import annotations
@@ -26,20 +26,22 @@ from conftest import FIFTH, ONLY_THOROUGH
 from job_hosts import Host
 from shared_job import Note, Settings
 
-# Each test starts several processes, and a torch is slow to load where it was not read recently.
+# Each test starts several processes, and torch is slow to load if it was not read recently.
 pytestmark = pytest.mark.timeout(300)
 
 PROGRAM = Path(shared_job.__file__)
 PATIENCE = 120
-"""Seconds within which a job must end."""
+"""The time limit of a job in seconds."""
 SAMPLES = 60
 MOST_READS = SAMPLES // 20
-"""The samples that all ranks together may read from the dataset's storage in an epoch that others should answer."""
+"""The most samples that all ranks together may read from the dataset's storage in an epoch that the caches should
+serve.
+"""
 
 
 @pytest.fixture
 def nodes(tmp_path: Path) -> Iterator[list[Host]]:
-    """Two hosts, which end with all that runs there; where the system refuses them the tests are skipped."""
+    """Two hosts, which end with all their processes. If the system refuses them, the tests are skipped."""
     try:
         with job_hosts.hosts(tmp_path, 2) as made:
             yield made
@@ -50,7 +52,7 @@ def nodes(tmp_path: Path) -> Iterator[list[Host]]:
 
 
 def settings(dataset: Path, folder: Path, **more: object) -> str:
-    """Return what the ranks are told: the caches have room for two thirds of the dataset each."""
+    """Return the settings of the ranks: each cache has room for two thirds of the dataset."""
     for name in ("notes", "caches"):
         (folder / name).mkdir()
     size = sum(path.stat().st_size for path in dataset.glob("*/*.jpg"))
@@ -60,7 +62,7 @@ def settings(dataset: Path, folder: Path, **more: object) -> str:
 
 @contextlib.contextmanager
 def started(command: list[object], **variables: str) -> Iterator[tuple[subprocess.Popen, IO[str]]]:
-    """Start a program, which ends with the context; yield it and what it says."""
+    """Start a program, which ends with the context; yield it and its output."""
     with tempfile.TemporaryFile("w+") as said:
         words = list(map(str, command))
         environment = frameworks.environment(**variables)
@@ -77,7 +79,7 @@ def started(command: list[object], **variables: str) -> Iterator[tuple[subproces
 
 
 def run(*commands: list[object], **variables: str) -> str:
-    """Run programs at the same time to their ends, which must be good ones; return what they say."""
+    """Run programs at the same time until they end successfully; return their output."""
     with contextlib.ExitStack() as stack:
         jobs = [stack.enter_context(started(command, **variables)) for command in commands]
         for process, _ in jobs:
@@ -94,7 +96,7 @@ def run(*commands: list[object], **variables: str) -> str:
 def check(
     folder: Path, dataset: Path, *, ranks: int, local: int | None = 2, first_reads: int = SAMPLES
 ) -> None:
-    """Hold what the ranks noted to what one process gets alone."""
+    """Compare the ranks' notes with the samples that a single process gets."""
     notes = [Note(**json.loads((folder / "notes" / f"{rank}.json").read_text())) for rank in range(ranks)]
     alone = foreload.ImageLoader(dataset, batch_size=12, rank=0, world_size=1, **shared_job.IMAGES)
     for epoch in range(shared_job.EPOCHS):
@@ -106,7 +108,7 @@ def check(
     reads = [sum(note.source_reads[epoch] for note in notes) for epoch in range(shared_job.EPOCHS)]
     print(f"{reads} reads of the dataset's storage")
     assert reads[0] <= first_reads
-    # What was pushed late is published when the next epoch begins, and these are over in no time.
+    # Samples that were pushed late are published when the next epoch begins, and these epochs are very short.
     assert reads[-1] <= MOST_READS
     for note in notes:
         assert note.warnings == []
@@ -119,7 +121,9 @@ def check(
 @FIFTH
 @pytest.mark.parametrize("framework", ["none", "torch"])
 def test_torchrun(nodes: list[Host], framework: str, dataset: Path, tmp_path: Path) -> None:
-    """Two agents with two ranks each, which meet over the agents' store or over an initialised process group's."""
+    """Two agents with two ranks each, which meet over the agents' store or over the store of an initialised process
+    group.
+    """
     told = settings(dataset, tmp_path)
     run(*(node.command(*torchrun(nodes), PROGRAM, framework, told) for node in nodes))
     check(tmp_path, dataset, ranks=4)
@@ -134,22 +138,22 @@ def torchrun(nodes: list[Host], *options: object) -> list[object]:
 
 @ONLY_THOROUGH
 def test_the_example(nodes: list[Host], dataset: Path, tmp_path: Path) -> None:
-    # It is watched because that ends its processes well.
+    # It runs under `watched.py`, which ends its processes cleanly.
     (tmp_path / "notes").mkdir()
     program = [PROGRAM.with_name("watched.py"), tmp_path / "notes", "-"]
     program += [frameworks.EXAMPLES / "peers_torchrun.py", dataset, tmp_path / "checkpoint.pt"]
     said = run(*(node.command(*torchrun(nodes), *program, tmp_path / node.name) for node in nodes))
     assert len(re.findall(r"epoch \d loss", said)) == 21
     reads = [int(count) for count in re.findall(r"rank \d read (\d+) from storage", said)]
-    # Each of three epochs has 56 samples. With caches of its own a node would read half of the second epoch's, and a
-    # quarter of the third's.
+    # Each of three epochs has 56 samples. With private caches, a node would read half of the second epoch's samples,
+    # and a quarter of the third's.
     assert len(reads) == 12
     assert 56 <= sum(reads) <= 56 + 28
 
 
 @ONLY_THOROUGH
 def test_torchrun_starts_again(nodes: list[Host], dataset: Path, tmp_path: Path) -> None:
-    """A rank is killed in its second epoch; all ranks meet anew and go on from what their nodes have kept."""
+    """A rank is killed in its second epoch; all ranks meet again and use the samples that their nodes have stored."""
     told = settings(dataset, tmp_path, dies=True)
     run(*(node.command(*torchrun(nodes, "--max-restarts", 1), PROGRAM, "none", told) for node in nodes))
     check(tmp_path, dataset, ranks=4, first_reads=SAMPLES // 2)
@@ -174,7 +178,7 @@ def test_mpirun(nodes: list[Host], dataset: Path, tmp_path: Path) -> None:
 
 
 def test_ray_train(nodes: list[Host], dataset: Path, tmp_path: Path) -> None:
-    """A cluster of two nodes, whose workers have no process group."""
+    """A cluster of two nodes. Its workers have no process group."""
     python = frameworks.interpreter("ray")
     told = settings(dataset, tmp_path)
     head = f"{nodes[0].address}:6379"
@@ -198,7 +202,7 @@ def test_jax(nodes: list[Host], dataset: Path, tmp_path: Path) -> None:
 
 
 def test_slurm(nodes: list[Host], dataset: Path, tmp_path: Path) -> None:
-    """Plain srun has nothing to meet by but a directory that its nodes share."""
+    """Under plain srun, nodes can only meet through a directory that they share."""
     slurm.require()
     (tmp_path / "shared").mkdir()
     told = settings(dataset, tmp_path, peers={"directory": str(tmp_path / "shared")})

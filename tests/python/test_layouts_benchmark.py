@@ -17,7 +17,7 @@ TITLES = {"foreload": "**Foreload**", "datasets": "datasets", "datasets-pil": "d
 
 
 def standing(cpu_seconds: float) -> Standing:
-    """A run of 1 000 images that took so much CPU time."""
+    """A run of 1 000 images that took this much CPU time."""
     run = {"images": 1000, "seconds": 1.0, "cpu_seconds": cpu_seconds}
     return Standing([run | {"mean": [0.0] * 3, "std": [1.0] * 3, "shape": [64], "dtype": "float32"}])
 

@@ -1,4 +1,6 @@
-"""Where a node listens for its peers: at the address given, or on the launcher's side; never on every interface."""
+"""The address at which a node listens for its peers: the given one, or one on the launcher's network, never every
+interface.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +87,7 @@ def test_the_launchers_side(variables: dict[str, str], reason: str, monkeypatch:
 
 
 def test_no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As under mpirun, whose nodes know one another by their names."""
+    """As under mpirun, whose nodes know each other by name."""
     monkeypatch.setattr(socket, "gethostname", lambda: "localhost")
     listening = _listen.listen_address()
     assert listening.address in ("127.0.0.1", "::1")

@@ -163,7 +163,7 @@ def test_on_error(own_dataset: Path) -> None:
     with pytest.raises(foreload.TooManyErrorsError):
         list(foreload.ImageLoader(own_dataset, batch_size=10, image_size=16, on_error="zero", max_errors=0))
 
-    # Each of 120 draws fails: more than the default allows, and None is no limit.
+    # Each of 120 draws fails, which is more than the default allows; None means no limit.
     failing = {"indices": [33], "epoch_size": 120, "batch_size": 10, "image_size": 16, "on_error": "zero"}
     with pytest.raises(foreload.TooManyErrorsError, match="101 samples failed, max_errors is 100"):
         list(foreload.ImageLoader(own_dataset, **failing))

@@ -1,4 +1,4 @@
-"""Manifests that are damaged are refused, or read as Python's own csv and json read them."""
+"""Damaged manifests are refused, or read as Python's own csv and json read them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ COUNT = 600
 
 @pytest.fixture
 def pairs(tmp_path: Path) -> Path:
-    """Images and masks in directories of their own, as segmentation has them, and arrays."""
+    """Images, masks and arrays in separate directories, as in segmentation datasets."""
     for name in ("images", "masks", "depth"):
         (tmp_path / name).mkdir()
     for number in range(6):
@@ -41,7 +41,7 @@ def pairs(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl"])
 def test_columns_name_files_along_with_the_images(kind: str, pairs: Path) -> None:
-    """The paths are relative to the manifest, as those of the images; masks follow the geometry of these."""
+    """The paths are relative to the manifest, like those of images; masks follow the images' crops."""
     rows = [
         {"image": f"images/{n}.png", "mask": f"./masks/{n}.png", "depth": f"{pairs}/depth/{n}.npy"}
         for n in reversed(range(6))
@@ -80,7 +80,7 @@ def test_columns_name_files_along_with_the_images(kind: str, pairs: Path) -> Non
     assert seen == set(range(6))
     plain = foreload.ImageLoader(manifest, image_size=8, **settings)
     assert (plain.fingerprint, plain.samples) == (loader.fingerprint, 6)
-    # By its name alone such a column is a text, as any other.
+    # Selected only by name, such a column is a string like any other.
     (first, _) = foreload.ImageLoader(
         manifest, fields=["image", "mask"], image_size=8, shuffle=False, **settings
     )
@@ -93,7 +93,7 @@ def test_columns_name_files_along_with_the_images(kind: str, pairs: Path) -> Non
 
 @pytest.fixture
 def address(pairs: Path) -> Iterator[str]:
-    """Where a web server has the directory of `pairs`; its last line is this address."""
+    """The URL at which a web server serves the directory of `pairs`; the server's last line is the URL."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen([SERVER, pairs], **pipes) as server:
         assert server.stdin is not None
@@ -171,7 +171,7 @@ def test_a_column_that_names_no_files_is_refused(pairs: Path) -> None:
         foreload.ImageLoader(next(pairs.glob("*.csv")), fields=["image", fields.Mask("n")], image_size=8)
 
 
-# A column whose name is damaged is told of.
+# A column with a damaged name is reported.
 @ONLY_ALL
 @pytest.mark.filterwarnings("ignore::foreload.Warning")
 @pytest.mark.parametrize("kind", ["csv", "jsonl"])

@@ -1,4 +1,4 @@
-"""Shards as they are found: some samples lack an image or a label, documents are of all sorts, members move."""
+"""Shards as in practice: some samples lack an image or a label, documents are of all kinds, members move."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def column(loader: foreload.ImageLoader, name: str) -> list[Any]:
     ]
 
 
-# These labels are not asked for.
+# Labels that are not used.
 
 
 @pytest.mark.parametrize("label", [b"-3", b"3.0", b"cat", b"", b"99999999999"])
@@ -93,7 +93,7 @@ def test_labels_of_some_samples_alone_are_for_those_who_ask(tmp_path: Path) -> N
 
 
 def test_a_label_that_is_mended_counts(tmp_path: Path) -> None:
-    """The class number is what it was taken for, so only a warning can tell."""
+    """The class number is the same as the one it was taken for, so only a warning shows the repair."""
     write = lambda label: shards.make(tmp_path, 4, 1, lambda number: {"jpg": image(number), "cls": label})  # noqa: E731
     with pytest.warns(foreload.Warning):
         load(write(b"x"), ["jpg"])
@@ -138,13 +138,13 @@ def is_json(document: bytes) -> bool:
 
 
 def test_documents_are_those_that_python_takes(tmp_path: Path) -> None:
-    """A job that asks for something else hears of none of them."""
+    """A job that reads other fields gets no warning about these documents."""
     seed = random.randrange(2**32)
     print("seed", seed)
     rng = random.Random(seed)
     documents = list(DOCUMENTS)
     while len(documents) < 400:
-        # Most of them are still documents.
+        # Most of them are still valid documents.
         document = bytearray(
             rng.choice(DOCUMENTS[:12])
             + b' [1.5e-3, "\\u00e9\\n", {"b": [true, null]}] '[: rng.choice([0, 0, 99])]
@@ -210,7 +210,7 @@ def test_numbers_that_float32_cannot_hold_fail(tmp_path: Path) -> None:
 
 
 def test_samples_may_have_members_of_any_number_of_kinds(tmp_path: Path) -> None:
-    """Names with numbers after their first dot make endless kinds."""
+    """Names with numbers after their first dot give an endless number of kinds."""
     made = lambda number: {  # noqa: E731
         "jpg": image(number),
         **{f"k{kind:03}": f"{number} {kind}".encode() for kind in range(100)},
@@ -254,14 +254,14 @@ def test_samples_without_an_image_are_given_where_none_is_needed(tmp_path: Path)
     with pytest.warns(foreload.Warning, match="6 samples without an image, e.g. 000000"):
         wanted = load(root, ["jpg", "txt"])
     assert column(wanted, "txt") == everything[1::2]
-    # These are two datasets, with orders of their own; where each sample has an image they are one.
+    # These are two datasets, with different orders. If each sample has an image, they are one.
     assert load(root, ["txt"]).fingerprint != wanted.fingerprint
     whole = shards.make(tmp_path / "whole", 12, 2)
     assert load(whole, ["txt"]).fingerprint == load(whole, ["jpg"]).fingerprint
 
 
 def test_only_a_plain_image_that_is_asked_for_is_needed(tmp_path: Path) -> None:
-    """An image with a name of its own is a member like others: no stem is left out for want of a plain one."""
+    """An image with its own name is a member like others: no stem is skipped because it lacks a plain image."""
 
     def made(number: int) -> shards.Members:
         plain = {"jpg": image(number)} if number == 2 else {}
@@ -301,7 +301,7 @@ def test_fields_beside_images_are_cached(tmp_path: Path) -> None:
     for number, asked in enumerate((["txt"], ["cls"], ["json", "txt"], ["jpg", "txt"])):
         loader = load(root, asked, cache=foreload.Directory(tmp_path / f"cache{number}", "50MB"))
         assert until_cached(loader, 12)["source_reads"] == 12, asked
-    # The captions lie in another order than their images.
+    # The captions are in another order than their images.
     members = [(f"{n:03}", {"txt": f"t{n}".encode()}) for n in (5, 3, 0, 4, 1, 2)]
     shards.write(
         tmp_path / "apart" / "0.tar", [*((f"{n:03}", {"jpg": image(n)}) for n in range(6)), *members]
@@ -312,7 +312,7 @@ def test_fields_beside_images_are_cached(tmp_path: Path) -> None:
 
 
 def test_a_shard_that_was_written_anew_is_no_fault_of_the_drive(tmp_path: Path) -> None:
-    """Only captions have changed: order and states are what they were, but cached copies are of another version."""
+    """Only captions have changed: order and states are the same, but cached copies belong to another version."""
     write = lambda text: shards.make(  # noqa: E731
         tmp_path / "shards", 8, 1, lambda number: {"jpg": image(number), "txt": f"{text}{number}".encode()}
     )
@@ -339,7 +339,7 @@ def test_a_shard_that_was_written_anew_is_no_fault_of_the_drive(tmp_path: Path) 
         load(tmp_path / "shards", ["jpg", "txt"])
 
 
-# What a batch holds of samples that lack something.
+# The contents of a batch for samples with missing members.
 
 
 def arrays(tmp_path: Path, values: list[Any]) -> Path:
@@ -414,7 +414,7 @@ def test_every_optional_field_says_where_it_is(tmp_path: Path) -> None:
 
 
 def test_what_is_known_of_a_failed_sample_stays(tmp_path: Path) -> None:
-    """Its class and the user's labels are known; what should have been read of it is zero."""
+    """Its class and the user's labels are known; fields that could not be read are zero."""
     root = shards.make(
         tmp_path,
         4,

@@ -19,7 +19,7 @@ from conftest import ONLY_ALL, ONLY_THOROUGH
 from node_world import namespaces
 
 SHORT = ("--seconds", "500ms", "--sample-size", "20KB", "--patience", "20s")
-"""How long a measurement takes, and how large its samples are, where only its course matters."""
+"""The duration and the sample size of measurements in tests that do not check the figures."""
 
 
 def start(rank: int, world_size: int, *words: object, prefix: list[str] | None = None) -> subprocess.Popen:
@@ -32,14 +32,14 @@ def start(rank: int, world_size: int, *words: object, prefix: list[str] | None =
 
 
 def ends(processes: list[subprocess.Popen]) -> list[tuple[int, str, str]]:
-    """Return the exit code of each, and what it said on stdout and stderr."""
+    """Return the exit code of each process, and its stdout and stderr."""
     said = [process.communicate(timeout=100) for process in processes]
     return [(process.returncode, *texts) for process, texts in zip(processes, said, strict=True)]
 
 
 @contextlib.contextmanager
 def nodes(count: int) -> Iterator[list[namespaces.Node]]:
-    """Make nodes with networks of their own, or skip the test."""
+    """Make nodes with their own networks, or skip the test."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(patch.multiple(namespaces, **node_world.OWN))
         try:
@@ -98,7 +98,7 @@ def test_ranks_of_mpi_without_its_package_are_told_of_both_ways(tmp_path: Path) 
 
 
 def test_a_rank_that_does_not_come_is_named(tmp_path: Path) -> None:
-    # The time to read in vain comes on top.
+    # The time of the unsuccessful reads comes in addition.
     words = ("doctor", f"--peers={tmp_path}", "--patience", "1s", "--rounds", "1", "--seconds", "1s")
     for code, report, told in ends([start(rank, 3, *words) for rank in (0, 2)]):
         assert (code, report) == (1, "")
@@ -131,7 +131,7 @@ def test_nodes_that_cannot_be_reached_are_named(tmp_path: Path) -> None:
     assert "all nodes are containers on one machine" in report
     host = os.uname().nodename
     unplugged = f"node {host} (3) ({addresses[2]}:41000) reaches no other node, and none reaches it ("
-    # The answers to node 1 are lost as well as what node 3 asks of it.
+    # Responses to node 1 are lost, and node 3's requests to it are lost, too.
     behind = f"node {host} (2) ({addresses[1]}:41000) cannot be reached from {host} (4), though from 1 other node ("
     for sentence in (unplugged, behind):
         assert f"broken: {sentence}" in report
@@ -172,7 +172,7 @@ def test_a_bench_of_two_nodes_logs_and_reports_its_peers(dataset: Path, tmp_path
         report = reported(log, "--json", "--out", page)
         (peers,) = json.loads(report)["peers"]
         for name in ("reads", "hits", "bytes", "latency_p99_seconds"):
-            # Zeros are left out.
+            # Zeros are omitted.
             assert peers["nodes"][other].get(name, 0) == pytest.approx(counted[name]), name
             assert peers["all"].get(name, 0) == pytest.approx(counted[name]), name
         table = reported(log)

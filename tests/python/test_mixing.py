@@ -1,4 +1,4 @@
-"""`mix=`: what batches of mixed images hold, what torch and checkpoints make of them, and what is refused."""
+"""`mix=`: the contents of batches of mixed images, their use in torch and in checkpoints, and refused settings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ def load(dataset: Path, **settings: Any) -> ImageLoader:
 
 
 def partner_of(place: int) -> int:
-    """Return the place that one of a batch is mixed with: the one before it of four, the last one for the first."""
+    """Return the place whose image is mixed into a place: the place before it in its group of four, or the last for the
+    first.
+    """
     return place - 1 if place % 4 else place + 3
 
 
@@ -75,7 +77,7 @@ def test_bfloat16_is_rounded_once(dataset: Path) -> None:
         images, originals = (torch.from_dlpack(b.images) for b in (batch, unmixed))
         for place in range(20):
             mix = mixed.mix(batch.step * 20 + place, 0)
-            # A torch may lack NumPy, whose arrays DLPack gives.
+            # Some builds of torch lack NumPy; DLPack works without it.
             image, partner = (np.from_dlpack(originals[of].float()) for of in (place, partner_of(place)))
             expected = torch.from_dlpack(blended(image, partner, mix)).bfloat16()
             assert torch.equal(images[place], expected)
@@ -160,7 +162,7 @@ def test_a_checkpoint_knows_the_mix(dataset: Path) -> None:
     for mix in (None, T.MixUp(alpha=0.4, num_classes=CLASSES)):
         with pytest.raises(ConfigError, match="mix was"):
             load(dataset, mix=mix).load_state_dict(state)
-    # States that were written before there was a mix are of none.
+    # States that were written before `mix` existed have no mix.
     old = {name: value for name, value in load(dataset).state_dict().items() if name != "mix"}
     load(dataset).load_state_dict(old)
 

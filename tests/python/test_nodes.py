@@ -1,6 +1,6 @@
-"""Nodes that share their caches meet with faults at random instants: bytes stay right, runs end, and all is counted.
+"""Nodes that share their caches, with faults at random times: bytes stay right, runs end, and everything is counted.
 
-`FORELOAD_NODE_FAULTS=500` makes it a campaign, and `FORELOAD_SEED` repeats the choices of a seed that was printed.
+`FORELOAD_NODE_FAULTS=500` makes it a campaign, and `FORELOAD_SEED` repeats a run with its printed seed.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from conftest import ONLY_ALL
 
 FAULTS = int(os.environ.get("FORELOAD_NODE_FAULTS", "0"))
 HAND = 10
-"""The faults of a run, in a campaign."""
+"""The number of faults in a run of a campaign."""
 MEMORY = 4 << 20
-"""The bytes of a node's tier in memory, where it has one."""
+"""The size of a node's tier in memory, if it has one, in bytes."""
 SPAN = 4.0
-"""Seconds within which they begin, from when the nodes have met."""
+"""The faults start within this many seconds after the nodes have met."""
 
 
 def run(
     world: node_world.World, names: list[str], before: list[str], jobs: int, filled: bool = False
 ) -> None:
-    """Run a job, or two at once, to whose nodes these faults happen, where `filled` once their caches are."""
+    """Run a job, or two at once, with these faults; if `filled`, they start after the nodes' caches are filled."""
     for name in before:
         node_faults.before_run(world, name)
     if jobs == 2:
@@ -50,7 +50,7 @@ def run(
 
 
 def enter(stack: contextlib.ExitStack, *arguments: object) -> node_world.World:
-    """Return a world; where the system refuses one the test is skipped."""
+    """Return a world; skip the test if the system refuses one."""
     try:
         return stack.enter_context(node_world.world(*arguments))
     except node_world.namespaces.Refused as refusal:
@@ -66,10 +66,10 @@ def test_nodes_that_share_their_caches_survive_whatever_happens_to_them() -> Non
     every = list(node_faults.FAULTS)
     with contextlib.ExitStack() as stack:
         world = enter(stack, seed)
-        # The reference loader tells of changes that were made on purpose.
+        # The reference loader warns of changes that were made on purpose.
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore", foreload.Warning)
-        # Two of the three nodes may die within the same second, from whom nothing would have come otherwise.
+        # Two of the three nodes may die within the same second, and then no samples would come from them.
         run(world, every, ["changed before"], jobs=2, filled=True)
         while world.faults.total() < FAULTS:
             before = [name for name in node_faults.BEFORE if world.rng.random() < 0.4]
@@ -90,7 +90,7 @@ def test_nodes_that_share_their_caches_survive_whatever_happens_to_them() -> Non
 @ONLY_ALL
 def test_a_request_that_was_damaged_on_its_way_brings_no_other_samples_bytes() -> None:
     with contextlib.ExitStack() as stack:
-        # All files have one length, so that lengths tell no samples apart.
+        # All files have the same length, so that the length cannot distinguish samples.
         world = enter(stack, 1, range(12_000, 12_001))
         run = node_world.Run(world, 1, node_faults.FAULTS)
         try:
@@ -98,7 +98,7 @@ def test_a_request_that_was_damaged_on_its_way_brings_no_other_samples_bytes() -
                 node_faults.between(run, world.rng, "misdirect")
             for _ in range(4):
                 run.epoch([])
-                # What was pushed is published within a second.
+                # Pushed samples are published within a second.
                 time.sleep(1)
         finally:
             run.close(kill=True)

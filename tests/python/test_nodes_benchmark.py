@@ -1,4 +1,6 @@
-"""What `make bench-nodes` computes from the nodes' reports: the digest of batches, the fewest moves, the verdicts."""
+"""The results that `make bench-nodes` computes from the nodes' reports: the digest of batches, the fewest moves, the
+verdicts.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ from harness import aims
 
 
 def epoch(samples: list[list[int]], hits: int = 0) -> node.Epoch:
-    """Return what a rank reports that got these samples by step."""
+    """Return the report of a rank that got these samples, by step."""
     tiers = {"nvme": {"hits": hits, "bytes": 10 * hits}}
     steps = [[(sample, f"bytes of {sample}") for sample in step] for step in samples]
     return node.Epoch(1.0, 0.0, [0.1], {"source_bytes": 0, "tiers": tiers}, steps)
@@ -113,7 +115,9 @@ def test_a_hollow_dataset_has_names_and_sizes_and_no_contents(tmp_path: Path) ->
 
 
 def ran(*epochs: tuple[float, float, float]) -> parts.Bench:
-    """Return what is known after a job, of whose epochs come the seconds, the share of processors and what was told."""
+    """Return a benchmark after a job. Each of `epochs` gives its seconds, its share of processors and its reported
+    seconds.
+    """
     rounds = [
         training.Round(0, [replace(epoch([[0]]), seconds=seconds + 2, opening=2.0), epoch([[1]])], busy)
         for seconds, busy, _ in epochs

@@ -1,4 +1,4 @@
-"""Images that their metadata say to turn are reported where that is asked for, and decoded as they are stored."""
+"""Images whose metadata asks for a rotation are reported on demand, and decoded as they are stored."""
 
 from __future__ import annotations
 

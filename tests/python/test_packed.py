@@ -1,4 +1,4 @@
-"""Packed datasets from Python: the same batches, states and fields as of what they were packed of."""
+"""Packed datasets from Python: the same batches, states and fields as their sources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""benches/compare's comparison of packed shards: ratios of medians, and verdicts on what the packed form must show."""
+"""The comparison of packed shards in benches/compare: ratios of medians, and verdicts on the required results of
+packing.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,13 @@ SIZES = {"jpeg": 1000, "packed": 1250, "ffcv-raw": 9000}
 
 
 def standing(cpu_seconds: float, rate: float, pictures: bool = True) -> Standing:
-    """A run of 1 000 images that took so much CPU time, at so many images a second."""
+    """A run of 1 000 images that took this much CPU time, at this many images per second."""
     run = {"images": 1000, "seconds": 1000 / rate, "cpu_seconds": cpu_seconds}
     return Standing([run | ({"mean": [0.0] * 3, "std": [1.0] * 3} if pictures else {})])
 
 
 def summary(vbmi2: bool = True, **changed: Standing) -> dict:
-    """What is made of a whole run, some of whose lines are `changed`."""
+    """The summary of a whole run in which some lines are `changed`."""
     standings = {
         "packed-fast": standing(0.15, 11000),
         "jpeg-fast": standing(0.4, 4500),
@@ -40,7 +42,7 @@ def summary(vbmi2: bool = True, **changed: Standing) -> dict:
 
 
 def verdicts(result: dict) -> dict[str, tuple[float | None, bool | None]]:
-    """The aims by what they are of."""
+    """The aims by their subjects."""
     return {aim["what"]: (aim["measured"], aim["met"]) for aim in result["aims"]}
 
 
@@ -48,7 +50,7 @@ def test_ratios_are_to_the_same_line_on_jpegs_and_to_the_best_peer() -> None:
     result = summary()
     fast = result["entrants"]["packed-fast"]
     assert fast["beside_jpeg"] == pytest.approx(0.375)
-    # torchvision.io takes less CPU, DALI gives more images.
+    # torchvision.io uses less CPU time; DALI is faster.
     assert fast["less_cpu"] == pytest.approx(8)
     assert fast["faster"] == pytest.approx(11000 / 1200)
     assert "beside_jpeg" not in result["entrants"]["jpeg-fast"]

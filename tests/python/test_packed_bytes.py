@@ -1,4 +1,4 @@
-"""Encoded bytes of packed datasets: whoever asks for them gets the original files."""
+"""Encoded bytes of packed datasets: consumers get the original files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def packed(dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def read(loader: foreload.ImageLoader | foreload.FileLoader) -> tuple[dict[int, bytes], int]:
-    """Return the files of an epoch by the samples' numbers, and how many of them were rebuilt."""
+    """Return the files of an epoch by sample id, and the number of rebuilt files."""
     batches, files = iter(loader), {}
     for batch in batches:
         for sample, file in zip(np.from_dlpack(batch.sample_ids).tolist(), batch.files, strict=True):

@@ -1,9 +1,9 @@
 """README.md and docs/: their commands and programs are run, one after another for each page, on small datasets.
 
-`make thorough` runs those of all pages, other targets and CI those of `EACH_TIME`. Blocks marked `theirs` belong to
-other loaders, and run where those are installed. Each runs in the first environment that has what it imports: this one,
-or one below `.envs` that tests and benchmarks made; `make test-frameworks` makes one with torchvision, DALI, WebDataset
-and `datasets`. FFCV's and MosaicML Streaming's own blocks are skipped until `python
+`make thorough` runs the programs of all pages; other targets and CI run those of `EACH_TIME`. Blocks marked `theirs`
+belong to other loaders, and run if those are installed. Each block runs in the first environment that has its imports:
+this one, or one below `.envs` that tests and benchmarks have made; `make test-frameworks` makes one with torchvision,
+DALI, WebDataset and `datasets`. The blocks of FFCV and MosaicML Streaming are skipped until `python
 benches/harness/environments.py ffcv streaming` has made their environments.
 """
 
@@ -34,16 +34,16 @@ PAGES = [frameworks.ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
 TEXTS = [*PAGES, *(frameworks.ROOT / name for name in ("ARCHITECTURE.md", "CONTRIBUTING.md"))]
 REQUIRED = os.environ.get("FORELOAD_REQUIRE_FRAMEWORKS") == "1"
 OPTIONAL = {"ffcv", "streaming"}
-"""Environments, and the modules they are for, that `make test-frameworks` does not make."""
+"""Environments that `make test-frameworks` does not make, with the names of their modules."""
 ENVIRONMENTS = ("frameworks", *sorted(OPTIONAL)) if REQUIRED else ()
 EACH_TIME = ("README", "first-training", "streams")
-"""The pages whose programs every change runs; `make thorough` runs those of all."""
+"""The pages whose programs run for every change; `make thorough` runs those of all pages."""
 TIMEOUT = 250
-"""Seconds that a block may take: some make hundreds of photographs, while other tests take the other cores."""
+"""The time limit of a block in seconds: some make hundreds of photographs, while other tests use the other cores."""
 
 pytestmark = pytest.mark.timeout(TIMEOUT + 50)
 
-# Code that stands for the reader's own.
+# Replacements for the reader's own code.
 PRELUDE = """
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 steps = 0
@@ -59,17 +59,17 @@ class model:
 STEPPED = "\nassert steps > 0, 'no step was made'\n"
 
 SMALLER = {
-    # Absolute paths are the reader's.
+    # Absolute paths belong to the reader's machine.
     r"(?<=[\s\"])/(?=(pfs|nvme)/)": "",
-    # So is a directory that grows.
+    # So does a directory that grows.
     r"(?<=\")incoming(?=\")": "data/train",
-    # Steps that take minutes, and sizes, are small here.
+    # Slow steps and large sizes are reduced here.
     r"\b90\b": "2",
     r"synth data/try --images 4000\b": "synth data/made --images 40",
     r"\b800GB\b": "80MB",
     r"(?<=Ram\(\")20GB": "20MB",
 }
-"""Replacements in the text of a block on its way into a test."""
+"""Replacements in the text of a block before it runs."""
 
 
 class Block(NamedTuple):
@@ -99,7 +99,7 @@ RUN = [block for block in BLOCKS if block.kind.split()[0] in ("sh", "python")]
 
 
 def lay_out(folder: Path) -> None:
-    """Make the datasets that pages mention, but for those that their own commands make."""
+    """Make the datasets that pages mention, except those that their own commands make."""
     rng = np.random.default_rng(0)
     for number in range(600):
         path = folder / f"data/train/{('cat', 'dog', 'rare')[number % 3]}/{number}.jpg"
@@ -138,7 +138,7 @@ def lay_out(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]:
-    """A folder for all blocks of a page, and the program in its `bin`."""
+    """A folder for all blocks of a page, with the program in its `bin`."""
 
     @functools.cache
     def make(page: Path) -> Path:
@@ -149,7 +149,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]:
         program.chmod(0o755)
         if "foreload synth data/train" not in page.read_text():
             lay_out(folder)
-        # As the Hugging Face hub has a dataset.
+        # A dataset as on the Hugging Face hub.
         shutil.copytree(frameworks.ROOT / "tests/fixtures/snapshot/splits/files", folder / "data/hub")
         return folder
 
@@ -170,7 +170,7 @@ def imports(program: str) -> tuple[str, ...]:
 
 @functools.cache
 def interpreter(modules: tuple[str, ...]) -> str | None:
-    """Return the first Python that can import all of these, and NumPy, with a torch that DALI's iterators can use."""
+    """Return the first Python that can import all of these and NumPy, and whose torch works with DALI's iterators."""
     proof = f"import {', '.join(('numpy', *modules))}"
     if "nvidia.dali.plugin.pytorch" in modules:
         proof += "; import torch; assert int(torch.__version__.split('.')[0]) >= 2"
@@ -204,7 +204,7 @@ def test_block(place: Callable[[Path], Path], block: Block) -> None:
                 pytest.fail(missing)
             make = [f"`python benches/harness/environments.py {name}`, then " for name in others]
             pytest.skip(f"{missing}: {''.join(make)}`make thorough` runs it")
-        # Our programs must reach a second epoch; theirs are only shown to work.
+        # Our programs must reach a second epoch; for programs of other loaders, one epoch is enough.
         epochs = 1 if kind.endswith("theirs") else 2
         stepped = STEPPED if "step(" in text else ""
         command = [python, "-c", f"EPOCHS = {epochs}\n{PRELUDE}{text}{stepped}"]
@@ -227,7 +227,7 @@ def test_a_page_is_understood(page: Path) -> None:
     found = [block.kind for block in BLOCKS if block.page == page]
     assert set(found) <= {"sh", "python", "python theirs", "yaml"}
     assert page.read_text().count("```") == 2 * len(found)
-    # A block that is never run is at least a program.
+    # Blocks that do not run must at least be valid programs.
     for block in BLOCKS:
         if block.page == page and block.kind.startswith("python"):
             ast.parse(block.text)
@@ -241,7 +241,7 @@ def test_what_the_pages_are_to_show() -> None:
 
 
 def anchors(page: Path) -> set[str]:
-    """Return the headings of a page, to which one can link."""
+    """Return the link targets of a page: its headings."""
     headings = re.findall(
         r"^#+ (.*)$", re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S), re.M
     )

@@ -27,14 +27,14 @@ def test_epochs_have_their_sizes(dataset: Path) -> None:
         kept.append((images, images.copy()))
         shapes.append(images.shape[2:])
     assert shapes == [(16, 16), (24, 24), (24, 24), (32, 40), (32, 40)]
-    # Memory of batches that are kept is not used again.
+    # The memory of batches that are kept is not reused.
     assert all((images == copy).all() for images, copy in kept)
     view = loader.view(0, 3)
     assert (view["output_height"], view["output_width"]) == (32, 40)
 
 
 def test_an_earlier_epoch_comes_again_with_its_size(dataset: Path) -> None:
-    # Longer than what is made ahead, so that the reading thread sleeps and is woken.
+    # The epoch is longer than the read-ahead, so that the reading thread sleeps and is woken.
     loader = load(dataset, epoch_size=1200, threads=2)
     for epoch, size in ((0, 16), (1, 24), (0, 16), (1, 24)):
         loader.set_epoch(epoch)

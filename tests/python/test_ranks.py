@@ -1,4 +1,4 @@
-"""How a process finds its rank, and the errors when it cannot be meant."""
+"""How a process finds its rank, and errors if the rank is ambiguous."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OPEN_MPI = {
 }
 MPICH = {"PMI_RANK": "2", "PMI_SIZE": "5", "MPI_LOCALRANKID": "2", "MPI_LOCALNRANKS": "5"}
 MVAPICH = {"MV2_COMM_WORLD_RANK": "0", "MV2_COMM_WORLD_SIZE": "2", "MV2_COMM_WORLD_LOCAL_SIZE": "1"}
-# The variables of a batch script with 11 tasks asked for, and those that a step of 7 tasks adds to them.
+# The variables of a batch script that requests 11 tasks, and those that a step of 7 tasks adds to them.
 SBATCH = {"SLURM_JOB_ID": "77", "SLURM_NTASKS": "11", "SLURM_PROCID": "0", "SLURM_LOCALID": "0"}
 SRUN = SBATCH | {
     "SLURM_STEP_NUM_TASKS": "7",
@@ -35,7 +35,7 @@ SRUN = SBATCH | {
     "SLURM_NODEID": "1",
     "SLURM_STEP_TASKS_PER_NODE": "4,3",
 }
-# srun starts mpirun's daemons, one on each node; their ranks inherit the variables of that step.
+# srun starts mpirun's daemons, one per node; their ranks inherit the variables of that step.
 DAEMON = SRUN | {"SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "1", "SLURM_STEP_TASKS_PER_NODE": "1(x2)"}
 
 
@@ -46,7 +46,7 @@ def _no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
         if name.startswith(("MASTER_", "TORCHELASTIC_", "JAX_COORDINATOR", "PMIX_", "JOB_COMPLETION")):
             monkeypatch.delenv(name)
-    # Frameworks that another test has imported are not initialised.
+    # Frameworks that another test has imported count as not initialised.
     for name in ("torch.distributed", "ray", "ray.train", "jax", "mpi4py.MPI"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setattr(_ranks, "_said", set())
@@ -81,7 +81,7 @@ def test_launchers(
     put(monkeypatch, variables)
     assert _ranks.resolve(None, None) == rank
     assert _ranks.local_world_size(None) == local
-    # Explicit arguments come first.
+    # Explicit arguments take precedence.
     assert _ranks.resolve(1, 4) == (1, 4)
     assert _ranks.local_world_size(9) == 9
 
@@ -129,14 +129,14 @@ def with_ray_train(monkeypatch: pytest.MonkeyPatch, context: Any, session: Any =
 
 
 class SecondContext:
-    """What the second version of Ray Train gives in a worker."""
+    """The context of the second version of Ray Train in a worker."""
 
     __module__ = "ray.train.v2.api.context"
     get_world_rank, get_world_size, get_local_world_size = (lambda self: 2, lambda self: 6, lambda self: 3)
 
 
 def outside() -> Any:
-    """What the second version of Ray Train does elsewhere."""
+    """The same function outside of a worker."""
     raise RuntimeError("Ray Train function utilities not initialized.")
 
 
@@ -170,7 +170,7 @@ def test_ray_train_comes_before_what_ray_start_inherited(monkeypatch: pytest.Mon
     with_ray_train(monkeypatch, outside, session)
     assert _ranks.resolve(None, None) == (1, 4)
     assert _ranks.local_world_size(None) == 2
-    # A task or an actor, or a trial of Tune, knows nothing of ranks but what its own code set.
+    # A task or an actor, or a trial of Tune, has no rank except one that its own code sets.
     for session in (None, SimpleNamespace(world_rank=None)):
         with_ray_train(monkeypatch, outside, session)
         assert _ranks.resolve(None, None) == (0, 1)
@@ -365,14 +365,14 @@ def test_ranks_of_a_node_share_its_processors(dataset: Path) -> None:
     for local in (1, 2, 3, 8, 1000):
         ranks = {"RANK": "0", "WORLD_SIZE": "1000", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": str(local)}
         assert threads_of(dataset, **ranks) == max(1, processors // local)
-    # A rank that has a processor of its own takes that one.
+    # A rank that is bound to one processor starts one thread.
     one = str(min(os.sched_getaffinity(0)))
     ranks = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
     assert threads_of(dataset, one, **ranks) == 1
 
 
 def test_a_ranks_part_of_the_memory(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One process alone could keep enough of such batches, and each of very many could not."""
+    """A single process could store enough of such batches, and each of very many ranks could not."""
     settings = {"batch_size": 16, "image_size": 64}
     foreload.ImageLoader(dataset, **settings)
     put(monkeypatch, {"LOCAL_WORLD_SIZE": "1000000"})

@@ -25,11 +25,11 @@ LOADERS = {
     "torchvision": ("torchvision_v2", "FORELOAD_REQUIRE_FRAMEWORKS"),
     "nvidia.dali": ("dali_cpu", "FORELOAD_REQUIRE_DALI"),
 }
-"""Their programs, and the variables that make it a failure that they are missing."""
+"""The peers' programs, and the variables that make a missing one a failure."""
 
 
 def standing(*cpu_seconds: float, mean: float = 0.0, failure: str | None = None) -> Standing:
-    """A loader whose runs of 1 000 images took so much CPU time."""
+    """A loader whose runs of 1 000 images took this much CPU time."""
     look = {
         "shape": [64, 3, 224, 224],
         "dtype": "float32",
@@ -63,7 +63,7 @@ def test_medians_are_set_beside_the_best_peer_and_the_own_base() -> None:
     assert (b["saving"]["asked"], b["saving"]["met"]) == (3.5, False)
     assert (b["cost"]["asked"], b["cost"]["met"]) == (1.3, False)
     assert benchmark.judgements(result) == [False, False]
-    # The median of 0, 0.2 and 0 is 0, and 0.2 is further away than the tolerance.
+    # The median of 0, 0.2 and 0 is 0, and 0.2 is farther away than the tolerance.
     assert [b["peers"][peer].get("colours_agree") for peer in benchmark.PEERS] == [True, False, None, True]
 
 
@@ -128,7 +128,7 @@ def test_entrants_take_turns_and_those_that_fail_keep_their_reason(tmp_path: Pat
         memory=False,
         title="try",
     )
-    # The second round begins with the next one, B, which has failed.
+    # The second round begins with the next loader, B, which has failed.
     assert log.read_text() == "ABDDA"
     assert [len(held[name].runs) for name in "ABCD"] == [2, 0, 0, 2]
     assert held["B"].failure == "delivered 3 of 100 images"
@@ -185,7 +185,7 @@ def test_a_loader_runs_the_recipe(loader: str, letter: str, dataset: Path, tmp_p
     shapes = result["shape"] if len(sides) > 1 else [result["shape"]]
     assert shapes == [[8, 3, side, side] for side in sides]
     assert result["dtype"] == "float32"
-    # The values are normalised: all of them lie around 0.
+    # The values are normalised, so their means are near 0.
     assert all(abs(mean) < 1.5 for mean in result["mean"])
 
 

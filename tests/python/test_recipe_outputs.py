@@ -1,4 +1,6 @@
-"""benches/transforms: its paired test is exact and finds things, its features say what they should, and a small run."""
+"""benches/transforms: its paired test is exact and finds differences, its features have the right values, and a small
+run.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ EXCHANGES = 999
 
 
 def made(random: np.random.Generator, photographs: np.ndarray, spread: float = 1.0) -> np.ndarray:
-    """Return features of two images of each photograph: its own, and skewed noise that all share in part."""
+    """Return features of two images per photograph: the photograph's own, and skewed noise that dimensions partly
+    share.
+    """
     noise = random.exponential(spread, (len(photographs), 2, 1)) - spread
     return photographs[:, None] + noise + random.normal(0, 0.3, (len(photographs), 2, photographs.shape[1]))
 
@@ -72,7 +76,7 @@ def test_a_mean_a_covariance_and_a_spread_that_differ_are_found() -> None:
     wider = p_values(made(random, photographs, 1.5), theirs)
     assert wider["variance by image"] <= 0.01
     assert wider["mean"] > 0.01
-    # The same spread, in which dimensions go different ways.
+    # The same spread, but in different directions of the dimensions.
     turned = made(random, photographs)
     turned = photographs[:, None] + (turned - photographs[:, None]) * [1, -1, 1, -1, 1]
     found = p_values(turned, theirs)
@@ -95,10 +99,10 @@ def test_features_are_of_the_images_before_they_were_normalised() -> None:
     expected = image.unflatten(1, (8, 4)).unflatten(3, (8, 4)).mean((2, 4))
     assert torch.allclose(blocks.unflatten(0, (3, 8, 8)), expected, atol=1e-6)
     assert torch.allclose(looks[:3], image.mean((1, 2)), atol=1e-6)
-    # The lower half is grey, and a pixel of the upper one.
+    # The lower half is grey, and also one pixel of the upper half.
     assert looks[9] == pytest.approx(0.5, abs=0.02)
     assert looks[10] == pytest.approx(2.5 / 3 / 31, abs=1e-4)
-    # The photograph is not like its mirror image, and a mirrored one is just as far away; upside down it is likewise.
+    # The photograph differs from its mirror image, and a mirrored one differs equally; the same holds upside down.
     for at, axis in ((15, 2), (16, 1)):
         turned = features.of_images(((image - mean) / std).flip(axis)[None], normalised, sources)["looks"][0]
         assert looks[at] > 0.2
@@ -114,7 +118,7 @@ def test_every_recipe_has_a_source() -> None:
 
 
 def meaning(step: T.Transform) -> tuple[Any, ...] | None:
-    """Return what a transform means, whatever form its parameters have; None where that is nothing."""
+    """Return a normal form of a transform, whatever form its parameters have; None if it does nothing."""
     if getattr(step, "p", 1.0) == 0.0 or step == T.Normalize((0, 0, 0), (1, 1, 1)):
         return None
     if isinstance(step, T.RandomApply):
@@ -129,13 +133,13 @@ def meaning(step: T.Transform) -> tuple[Any, ...] | None:
 
 
 def ends_of(name: str, given: Any) -> Any:
-    """Return the ends between which a factor is drawn, where one number says how far it goes."""
+    """Return the range of a factor if a single number gives its extent."""
     centre = 0.0 if name == "hue" else 1.0
     return (max(centre - given, centre - 1.0), centre + given) if isinstance(given, float) else given
 
 
 def rounded(value: Any) -> Any:
-    """Return numbers as 32 bits and logarithms leave them."""
+    """Return numbers rounded like 32-bit floats and logarithms."""
     if isinstance(value, tuple):
         return tuple(map(rounded, value))
     return round(value, 6) if isinstance(value, float) else value
@@ -151,14 +155,14 @@ def lists_of(transforms: Any) -> list[list[T.Transform]]:
 
 
 def meanings(steps: list[T.Transform]) -> list[tuple[Any, ...]]:
-    """Return what a list means."""
+    """Return the normal form of a list."""
     return [said for step in steps if (said := meaning(step)) is not None]
 
 
 def taken_over(transform: Any) -> list[T.Transform]:
-    """Return what is made of a transform of torchvision's or timm's."""
+    """Return Foreload's list for a transform of torchvision's or timm's."""
     with warnings.catch_warnings():
-        # Some are of Pillow's images.
+        # Some transforms are for Pillow's images, which gives a warning.
         warnings.simplefilter("ignore", foreload.Warning)
         return _transform_reader.read(transform)
 
@@ -171,11 +175,11 @@ def test_a_recipe_says_what_its_source_says(name: str) -> None:
     recipe = contest.recipe()
     views = lists_of(recipe["transforms"])
     for view in contest.views():
-        # Tensors of uint8 are what these take, but for timm's, which say by themselves that theirs are Pillow's.
+        # These transforms take tensors of uint8, except timm's, which state that they take Pillow's images.
         steps = view.transform if view.of_pillow else v2.Compose([v2.ToImage(), view.transform])
         said = meanings(views[view.output])
         assert said == meanings(taken_over(steps))
-        # By this features turn images back into levels.
+        # The features use this to turn images back into levels.
         mean, std = view.normalised
         assert view.normalised == references.LEVELS or ("Normalize", rounded(mean), rounded(std)) in said
     if contest.mix is not None:
@@ -189,7 +193,7 @@ def test_a_recipe_says_what_its_source_says(name: str) -> None:
         )
 
 
-# The arguments that each source gives timm's `create_transform`, beside those that they share.
+# The arguments of each source for timm's `create_transform`, in addition to those that they share.
 OF_TIMM = {
     # facebookresearch/deit, main.py.
     "deit": {"color_jitter": 0.3},
@@ -220,14 +224,14 @@ def test_recipes_of_timm_are_what_their_arguments_make(name: str) -> None:
 
 
 def of_convnext(size: int) -> list[Any]:
-    """Return how facebookresearch/ConvNeXt, datasets.py, evaluates."""
+    """Return the evaluation transforms of facebookresearch/ConvNeXt, datasets.py."""
     if size >= 384:
         return [v2.Resize((size, size), references.BICUBIC)]
     return [v2.Resize(int(size / (224 / 256)), references.BICUBIC), v2.CenterCrop(size)]
 
 
 def of_mae(size: int) -> list[Any]:
-    """Return how facebookresearch/mae, util/datasets.py, evaluates."""
+    """Return the evaluation transforms of facebookresearch/mae, util/datasets.py."""
     share = 224 / 256 if size <= 224 else 1.0
     return [v2.Resize(int(size / share), references.BICUBIC), v2.CenterCrop(size)]
 

@@ -1,4 +1,4 @@
-"""`foreload.recipes`: each trains and evaluates, says what it means, and is what its source does."""
+"""`foreload.recipes`: each recipe trains and evaluates, shows its settings, and equals its source."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_larger_images_are_evaluated_as_the_source_does(
 
 
 def kernels(recipe: recipes.Recipe) -> set[tuple[int | None, int]]:
-    """Return the sizes of the views that are blurred, each with that of its filter."""
+    """Return the sizes of the blurred views, each with the size of its filter."""
     transforms, found = recipe["transforms"], set()
     for views in [transforms] if isinstance(transforms, T.Views) else transforms:
         for step in views.transforms:
@@ -111,12 +111,12 @@ def kernels(recipe: recipes.Recipe) -> set[tuple[int | None, int]]:
 
 
 def test_blurs_reach_as_far_as_the_source_has_them() -> None:
-    # Pillow's filter, which reaches equally far in images of any size, but not beyond a small one.
+    # Pillow's filter has the same radius for images of any size, limited by the size of a small image.
     for size, kernel in [(384, 23), (224, 23), (96, 23), (32, 23), (12, 23), (11, 21), (4, 7)]:
         sides = (size, size)
         assert kernels(recipes.moco_v3(size)) == {(sides, kernel)}
         assert kernels(recipes.dino(size, 8)) == {(sides, kernel), ((8, 8), 15)}
-    # A tenth of the side, as the papers have it.
+    # A tenth of the side, as in the papers.
     for size, kernel in [(224, 23), (96, 9), (32, 3)]:
         for recipe in (recipes.simclr(size), recipes.byol(size)):
             assert kernels(recipe) == {((size, size), kernel)}

@@ -1,4 +1,4 @@
-"""`repeats=`: each sample several times in a global batch, augmented anew, spread over the ranks."""
+"""`repeats=`: each sample several times in a global batch, augmented differently, spread over the ranks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_an_epoch_shows_a_part_of_the_samples_again_and_again(dataset: Path) -> 
     for step, batch in enumerate(shown):
         assert Counter(batch) == dict.fromkeys(flat[4 * step : 4 * step + 4], 3)
         assert batch[:4] == batch[4:8] == batch[8:]
-    # Other epochs show other samples, so that all come in time.
+    # Other epochs use other samples, so that all samples come after some epochs.
     assert set().union(*(sample for epoch in range(12) for sample in ids(loader, epoch))) == set(range(60))
 
 
@@ -47,7 +47,7 @@ def test_each_repeat_is_augmented_by_itself(dataset: Path) -> None:
 
 
 def test_repeats_go_to_different_ranks_as_torchvisions_do(dataset: Path) -> None:
-    """What torchvision's references give to a rank: every world_size-th of a shuffled list with repeats."""
+    """The share of a rank in torchvision's references: every world_size-th of a shuffled list with repeats."""
     whole = ids(load(dataset))
     for world in (2, 3):
         ranks = [
@@ -60,7 +60,7 @@ def test_repeats_go_to_different_ranks_as_torchvisions_do(dataset: Path) -> None
             theirs = [Counter(in_a_row[rank::world].tolist()) for rank in range(world)]
             if world == 3:
                 assert [Counter(part) for part in parts] == theirs
-            # However they are dealt, nobody has more of a sample than needed.
+            # However they are assigned, no rank gets more repeats of a sample than necessary.
             assert max(max(Counter(part).values()) for part in parts) <= -(-3 // world)
 
 
@@ -72,7 +72,7 @@ def test_nobody_is_mixed_with_himself(dataset: Path) -> None:
             assert (own != np.roll(own, 1, axis=1)).all(), (batch_size, repeats)
     with pytest.raises(ConfigError, match=r"batch_size: is 8, .* with repeats=3 needs at least 12"):
         next(iter(load(dataset, batch_size=8, repeats=3, mix=mix)))
-    # Two ranks have enough.
+    # With two ranks there are enough.
     next(iter(load(dataset, batch_size=8, repeats=3, mix=mix, rank=1, world_size=2)))
 
 

@@ -40,7 +40,7 @@ def pixels(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def drawn(
     folder: Path, steps: list[T.Transform], decode: str = "exact"
 ) -> Iterator[tuple[np.ndarray, np.ndarray, dict[str, Any]]]:
-    """Return for each image what the pass made of it, its pixels, and its view."""
+    """Yield for each image the result of the pass, the source pixels, and the view."""
     loader = foreload.ImageLoader(
         folder,
         batch_size=len(SIZES),
@@ -72,7 +72,7 @@ def test_exact_is_pillow(pixels: Path, filter_name: str) -> None:
             pixels, [T.RandomResizedCrop(target, scale=(0.2, 1), interpolation=filter_name)]
         ):
             crop = cropped(source, view)
-            # Columns are resized first, then rows: with two calls all versions do the same.
+            # Columns are resized first, then rows: with two calls, all versions of Pillow do the same.
             wide = Image.fromarray(crop).resize((target[1], crop.shape[0]), of_pillow)
             expected = np.asarray(wide.resize((target[1], target[0]), of_pillow))
             difference = np.abs(image.astype(int) - expected)
@@ -86,7 +86,7 @@ def test_exact_is_pillow(pixels: Path, filter_name: str) -> None:
 
 @pytest.mark.parametrize("filter_name", ["bilinear", "bicubic", "lanczos"])
 def test_fast_stays_close(pixels: Path, filter_name: str) -> None:
-    # A PNG has no colours to convert: the only differences are the roundings that `exact` has between its passes.
+    # A PNG has no colours to convert: the only differences are the roundings between the passes of `exact`.
     differences = []
     for target in TARGETS:
         steps = [T.RandomResizedCrop(target, scale=(0.2, 1), interpolation=filter_name)]
@@ -106,7 +106,7 @@ def test_nearest_pixels_are_those_of_torch(pixels: Path, filter_name: str, decod
     for target in TARGETS:
         steps = [T.RandomResizedCrop(target, scale=(0.2, 1), interpolation=filter_name)]
         for image, source, view in drawn(pixels, steps, decode):
-            # The crop goes by DLPack: the torch of a distribution may know another NumPy than this one.
+            # The crop goes through DLPack: a distribution's torch may be built for another NumPy version.
             crop = torch.from_dlpack(cropped(source, view).transpose(2, 0, 1).copy())[None]
             expected = torch.nn.functional.interpolate(crop, size=target, mode=filter_name)
             assert np.array_equal(image, np.from_dlpack(expected[0].permute(1, 2, 0))), (target, view)
@@ -115,7 +115,7 @@ def test_nearest_pixels_are_those_of_torch(pixels: Path, filter_name: str, decod
 @pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "symmetric"])
 @pytest.mark.parametrize("filter_name", ["nearest", "bilinear", "bicubic", "lanczos"])
 def test_what_is_padded_is_what_was_resized(pixels: Path, filter_name: str, mode: str) -> None:
-    # The pads are as wide as the image less one, which is the most that torchvision reflects.
+    # The padding is as wide as the image minus one pixel, which is the most that torchvision reflects.
     for size, pad in itertools.product([(20, 17), (60, 40)], [(3, 5), (16, 11)]):
         fill = (10, 20, 30) if mode == "constant" else 0
         padded = T.Pad((*pad, *reversed(pad)), fill, mode)

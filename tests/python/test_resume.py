@@ -1,4 +1,4 @@
-"""state_dict and load_state_dict: a run that dies resumes as if nothing had happened."""
+"""state_dict and load_state_dict: a run that dies resumes as if it had not died."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_resumed_at_every_step_the_rest_is_the_same(dataset: Path, last_batch: s
             assert resumed.epoch == 3
             assert epoch(resumed) == whole[step:]
         assert resumed.state_dict() == states[-1]
-        # The next epoch is whole, and so is this one when it is run again.
+        # The next epoch is complete, and so is this epoch if it is run again.
         assert resumed.epoch == 4
         assert epoch(resumed) == next_epoch
         resumed.set_epoch(3)
@@ -76,7 +76,7 @@ def test_a_state_is_small_and_says_what_it_is_of(dataset: Path) -> None:
         "errors": 0,
     }
     assert len(json.dumps(state)) < 440
-    # States of before blocks could be shuffled say nothing of them.
+    # States from before blocks could be shuffled do not mention blocks.
     old = {name: value for name, value in state.items() if name not in ("blocks", "shuffle_ranks")}
     loader.load_state_dict(old)
     assert loader.state_dict() == state
@@ -92,7 +92,7 @@ def test_what_is_read_ahead_does_not_count(dataset: Path) -> None:
     for step in (5, 100):
         with pytest.raises(foreload.ConfigError, match=r"config: at_step: is \d+, must be .* 0 to 4"):
             loader.state_dict(at_step=step)
-    # The iteration is gone; how far it came is still known.
+    # The iteration was dropped; its position is still known.
     expected = [digest(batch) for batch in (*kept[2:], *batches)]
     del batches
     assert loader.state_dict()["position"] == 60
@@ -114,7 +114,7 @@ def test_the_chosen_epoch_decides_whether_a_state_counts(dataset: Path) -> None:
 
 
 def all_epochs(dataset: Path, number: int) -> list[list[str]]:
-    """Each epoch equals the one that is asked for by its number."""
+    """Check that each epoch equals the epoch that is requested by its number; return the epochs."""
     loader = foreload.ImageLoader(dataset, **SETTINGS)
     return [[digest(batch) for batch in loader.batches(epoch)] for epoch in range(number)]
 
@@ -153,7 +153,7 @@ def test_the_epoch_is_under_way_until_nothing_is_left_of_it(dataset: Path) -> No
     assert loader.epoch == 1
     loader.set_epoch(5)
     assert loader.epoch == 5
-    # The property says nothing of an iteration by `batches`.
+    # The property does not count an iteration by `batches`.
     assert len(list(batches)) == 9
     assert loader.epoch == 5
     assert loader.state_dict()["epoch"] == 5
@@ -269,7 +269,7 @@ def test_another_order_is_refused(dataset: Path, own_dataset: Path) -> None:
     for broken in ({}, {**state, "version": 2}, {**state, "position": 61}, "state", [1]):
         with pytest.raises(foreload.ConfigError, match="config: state: "):
             loader.load_state_dict(broken)
-    # Nothing of the refused state was taken over.
+    # No part of the refused state was used.
     assert loader.state_dict() == state
 
 
@@ -290,7 +290,7 @@ def test_errors_spent_stay_spent(own_dataset: Path) -> None:
         resumed.load_state_dict(state)
         with pytest.raises(foreload.TooManyErrorsError, match=too_many):
             epoch(resumed)
-    # Errors of steps that are still to come do not count.
+    # Errors of later steps do not count.
     assert [loader.state_dict(at_step=step + 1) for step in range(len(states))] == states
 
 

@@ -1,4 +1,4 @@
-"""Subsets, weights and mixtures from Python: what is drawn, with its labels, and that it resumes."""
+"""Subsets, weights and mixtures from Python: the draws, their labels, and resuming."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def epoch(loader: foreload.Loader, number: int = 0) -> list[int]:
 
 @pytest.fixture
 def mixed(tmp_path: Path) -> list[Path]:
-    """Make two datasets with the same classes, the second of four samples a class."""
+    """Make two datasets with the same classes; the second one has four samples per class."""
     large, small = make_dataset(tmp_path / "large"), make_dataset(tmp_path / "small")
     for number, path in enumerate(paths(small)):
         if number % 20 >= 4:
@@ -59,7 +59,7 @@ def test_a_list_of_files(dataset: Path, tmp_path: Path) -> None:
 
 
 def test_a_list_of_files_as_editors_write_it(tmp_path: Path) -> None:
-    """A byte order mark is no part of a name, and white space is where it is written."""
+    """A byte order mark is not part of a name, and white space is kept as written."""
     for name in (" a.jpg", "a.jpg", "b .jpg"):
         (tmp_path / "data" / "k").mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (8, 8)).save(tmp_path / "data" / "k" / name, "JPEG")

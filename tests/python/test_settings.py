@@ -1,4 +1,4 @@
-"""Settings are the same in signature, stub and help; wrong values are a ConfigError by their name."""
+"""Settings are the same in signature, stub and help; a wrong value is a ConfigError that names the setting."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ STUBS = [Path(foreload.__file__).with_name(f"_{part}.pyi") for part in ("loaders
 
 
 def parameters(of: type) -> dict[str, Any]:
-    """Return defaults by name; `inspect.Parameter.empty` where there is none."""
+    """Return defaults by name; `inspect.Parameter.empty` if there is none."""
     return {name: parameter.default for name, parameter in inspect.signature(of).parameters.items()}
 
 
 def in_stub(of: type) -> dict[str, Any]:
-    """Return defaults as the stub has them."""
+    """Return the defaults in the stub."""
     nodes = [node for stub in STUBS for node in ast.parse(stub.read_text()).body]
     classes = {node.name: node for node in nodes if isinstance(node, ast.ClassDef)}
     methods = {node.name: node for node in classes[of.__name__].body if isinstance(node, ast.FunctionDef)}
@@ -55,14 +55,14 @@ def test_signature_stub_and_help_agree(of: type) -> None:
 
 
 class Odd:
-    """An object that no setting can be."""
+    """An object that is valid for no setting."""
 
     def __repr__(self) -> str:
         return "Odd()"
 
 
 class Endless:
-    """An object whose conversions give itself, without an end."""
+    """An object whose conversions return itself, endlessly."""
 
     def tolist(self) -> Endless:
         """Return itself, unlike an array."""
@@ -73,7 +73,7 @@ class Endless:
 
 
 class Rude:
-    """An object that cannot even be shown."""
+    """An object that raises an error even in `repr`."""
 
     def __repr__(self) -> str:
         raise RuntimeError("no")
@@ -129,7 +129,7 @@ def attempt(of: type, dataset: Path, name: str, value: Any) -> None:
         assert name in str(error), f"{name}={value!r}"  # noqa: PT017
         assert len(str(error)) < 5000, name  # noqa: PT017
     except foreload.IoError:
-        # It is a path, and nothing is there.
+        # The value is a path that does not exist.
         assert name in PATHS
 
 

@@ -1,4 +1,4 @@
-"""Loaders that share their batches get what each would get alone, whoever is slow, stopped, killed or hostile."""
+"""Loaders that share their batches get the same as alone, even if others are slow, stopped, killed or hostile."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from shared_consumer import digest
 from waiting import settled
 
 STEPS = 15
-"""The steps of an epoch of the dataset, in batches of four."""
+"""The steps of an epoch of the dataset with batches of four."""
 
 
 def alone(dataset: Path, epochs: int = 1, first: int = 0, **settings: Any) -> list[str]:
-    """Return the digests of the batches of epochs as a loader gives them that shares nothing."""
+    """Return the digests of the batches of epochs from a loader that does not share."""
     settings = {"batch_size": 4, "image_size": 32, "device": "cpu"} | settings
     loader = foreload.ImageLoader(dataset, **settings)
     loader.set_epoch(first)
@@ -164,7 +164,7 @@ def test_a_killed_producer_is_replaced(dataset: Path, runtime: Path) -> None:
     killed = 0
     while killed < 3:
         together[0].next()
-        # The one before may not have its successor yet.
+        # The previous producer may not have its successor yet.
         killed += kill_producers(runtime)
     expected = alone(dataset, 4)
     for consumer in together:
@@ -206,7 +206,7 @@ def test_a_producer_that_can_open_nothing_more_sleeps_and_newcomers_have_another
     first.next()
     (full,) = producers(runtime)
     before = resource.prlimit(full, resource.RLIMIT_NOFILE)
-    # Each batch that is made ahead has some.
+    # Each batch that is made ahead has some descriptors.
     taken = settled("the producer opens nothing", lambda: opened(full), 0.5)
     first_free = next(number for number in itertools.count() if number not in taken)
     resource.prlimit(full, resource.RLIMIT_NOFILE, (0 if even_less else first_free, before[1]))
@@ -314,7 +314,7 @@ def test_strangers_reach_nothing(dataset: Path, runtime: Path) -> None:
             json.dumps(hello).encode(),
             json.dumps({"Ask": {"at": {"epoch": 2**64 - 1, "step": 2**64 - 1}}}).encode(),
         ],
-        # It never reads what it is sent.
+        # This client never reads its messages.
         [json.dumps(hello).encode(), *[b'"Ping"'] * 3000],
     ):
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as stranger:

@@ -1,4 +1,4 @@
-"""Files change while a producer lives: a loader that comes later, or begins again later, gets what they hold then."""
+"""Files change while a producer runs: a loader that starts (again) later gets the contents of that time."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from shared_consumer import digest
 from test_shared import alone
 
 EVALUATION = {"train": False, "batch_size": 16, "shared": "kept"}
-"""An epoch of four batches, all of which the producer keeps."""
+"""An epoch of four batches, all of which the producer stores."""
 
 
 def overwrite(dataset: Path, within: Callable[[Path, bytes], None]) -> None:
-    """Make every file hold the image of the next one, with as many bytes as before where there is room."""
+    """Write the image of the next file into every file, padded to the old size if it is shorter."""
     files = paths(dataset)
     contents = [file.read_bytes() for file in files]
     for number, file in enumerate(files):
@@ -41,14 +41,14 @@ def in_place(file: Path, content: bytes) -> None:
 
 
 def renamed(file: Path, content: bytes) -> None:
-    """Put another file in its place."""
+    """Replace the file by another one."""
     other = file.with_suffix(".new")
     other.write_bytes(content)
     other.rename(file)
 
 
 def serve(dataset: Path, *words: str) -> int:
-    """Serve batches of a dataset until the test ends, and return the process's number."""
+    """Serve batches of a dataset until the test ends, and return the process id."""
     flags = ["--train=false", "--batch-size=16", "--image-size=32", "--shared=kept", *words]
     command = [sys.executable, "-m", "foreload", "serve", dataset, *flags]
     server = kills.begin(*command, stdout=subprocess.PIPE, text=True)
@@ -61,7 +61,7 @@ def serve(dataset: Path, *words: str) -> int:
 def test_who_comes_later_gets_what_files_hold_by_then(
     own_dataset: Path, runtime: Path, within: Callable[[Path, bytes], None], cached: bool
 ) -> None:
-    # The cache is the producer's alone: it takes nothing of what its consumers say of the machine.
+    # The cache belongs to the producer only: the consumers' settings of the machine do not affect it.
     words = ["--cache-ram=10MB"] if cached else []
     before = alone(own_dataset, train=False, batch_size=16)
     server = serve(own_dataset, *words)
@@ -100,7 +100,7 @@ def test_who_begins_again_gets_what_files_hold_by_then(own_dataset: Path, runtim
     loader = foreload.ImageLoader(own_dataset, device="cpu", image_size=32, **EVALUATION)
     before = [digest(batch) for batch in loader]
     overwrite(own_dataset, in_place)
-    # What was read up to a second before may have been read for others that have begun already.
+    # Data that was read up to a second ago may have been read for other consumers that have already started.
     time.sleep(1.1)
     loader.set_epoch(0)
     after = [digest(batch) for batch in loader]
@@ -170,5 +170,5 @@ def test_labels_are_those_of_the_table_when_the_loader_was_made(
 
     earlier = load(1)
     assert set(np.asarray(next(iter(earlier))["value"]).tolist()) == {1}
-    # The producer of the earlier loader is there and has the earlier table.
+    # The producer of the earlier loader still runs and has the earlier table.
     assert set(np.asarray(next(iter(load(2)))["value"]).tolist()) == {2}

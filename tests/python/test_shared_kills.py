@@ -1,4 +1,5 @@
-"""Producers and consumers die by SIGKILL at any instant: each training gets each batch once, and nothing is left."""
+"""Producers and consumers die by SIGKILL at any moment: each training gets each batch once, and nothing is left over.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +17,14 @@ from waiting import until
 
 KILLS = int(os.environ.get("FORELOAD_SHARED_KILLS", "320" if THOROUGH else "12"))
 RECIPES: list[dict[str, Any]] = [{}, {}, {"image_size": 48, "flip": 0.0, "dtype": "float16"}]
-"""What each of the trainings has of its own."""
+"""The individual settings of each of the trainings."""
 PAUSE = 0.01
 LONGEST_PAUSE = 0.6
-"""Seconds from one kill to the next at most."""
+"""The longest time between two kills, in seconds."""
 
 
 def shared_memory() -> int:
-    """Return the bytes of shared memory of this machine, files without names among it."""
+    """Return the bytes of shared memory of this machine, including files without names."""
     lines = Path("/proc/meminfo").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Shmem:"))
 
@@ -33,7 +34,7 @@ def test_each_training_gets_each_batch_once(dataset: Path, tmp_path: Path) -> No
     rng = random.Random(kills.seed())
     runtime = tmp_path / "runtime"
     runtime.mkdir(mode=0o700)
-    # Longer than the kills take; who comes to the end takes part in no more of them.
+    # Longer than the kills take; a consumer that reaches the end is not killed any more.
     epochs = 4 + KILLS * 2
     before = shared_memory()
     settings = [{"shared_window": 3} | recipe for recipe in RECIPES]
@@ -54,7 +55,7 @@ def test_each_training_gets_each_batch_once(dataset: Path, tmp_path: Path) -> No
     victims = {"producers": lambda: kill_producers(runtime), "consumers": kill_a_consumer}
     killed = kills.again_and_again(rng, KILLS, (0, LONGEST_PAUSE), victims)
     assert min(killed.values()) > 0
-    # All go on after the last kill.
+    # All of them continue after the last kill.
     for consumer in running:
         have = len(consumer.batches())
         while len(consumer.batches()) < have + 2 * STEPS:
@@ -68,6 +69,6 @@ def test_each_training_gets_each_batch_once(dataset: Path, tmp_path: Path) -> No
         assert shas(batches) == expected[: len(batches)], f"training {number}"
     none_are_left(runtime)
     assert producers(runtime) == []
-    # Other processes of the machine have shared memory, too; a lost buffer of each producer would be much more.
+    # Other processes of the machine use shared memory, too; a lost buffer per producer would be much more.
     limit = before + 64 * 2**20
     until(f"shared memory falls to {limit} bytes", shared_memory, lambda taken: taken <= limit, seconds=20)

@@ -1,4 +1,4 @@
-"""Loaders with recipes of their own share one read and one decode, and each gets what it would get alone."""
+"""Loaders with different recipes share one read and one decode, and each gets the same as alone."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ RECIPES: dict[str, dict[str, Any]] = {
 
 
 class Outcome:
-    """What a loader gave and said in some epochs."""
+    """The batches and warnings of a loader in some epochs."""
 
     def __init__(self, loader: foreload.ImageLoader) -> None:
         self.loader = loader
@@ -75,21 +75,21 @@ class Outcome:
         return going_on
 
     def kinds_heard(self) -> set[str]:
-        """Return what was heard, without the image that the notice of damage names as the first."""
+        """Return the warnings, without the image that a warning of damage names as the first one."""
         return {FIRST_DAMAGED.sub("", text) for text in self.heard}
 
     def concealed(self) -> set[tuple[int, str]]:
-        """Return the images of all epochs that the loader names as damaged, each with what is the matter with it."""
+        """Return the images of all epochs that the loader names as damaged, each with its problem."""
         return {(image["sample_id"], image["message"]) for told in self.told for image in told[1]}
 
     def first_damaged(self) -> set[tuple[int, str]]:
-        """Return the images that notices name as the first damaged one, each with what is the matter with it."""
+        """Return the images that warnings name as the first damaged one, each with its problem."""
         found = filter(None, map(FIRST_DAMAGED.search, self.heard))
         return {(int(match["sample"]), match["message"]) for match in found}
 
 
 def run(dataset: Path, recipes: list[dict[str, Any]], epochs: int = 1, **settings: Any) -> list[Outcome]:
-    """Run loaders with these recipes side by side."""
+    """Run loaders with these recipes in parallel."""
     outcomes = [Outcome(foreload.ImageLoader(dataset, **(USUAL | settings | recipe))) for recipe in recipes]
     for _ in range(epochs):
         for outcome in outcomes:
@@ -101,7 +101,7 @@ def run(dataset: Path, recipes: list[dict[str, Any]], epochs: int = 1, **setting
 
 
 def check(dataset: Path, recipes: list[dict[str, Any]], epochs: int = 1, **settings: Any) -> list[Outcome]:
-    """Check that loaders which share get what each gets alone, and return the outcomes."""
+    """Check that loaders that share get the same as each gets alone, and return the outcomes."""
     sharing = {"shared": True, "shared_consumers": len(recipes)}
     together = run(dataset, recipes, epochs, **(settings | sharing))
     for outcome, recipe in zip(together, recipes, strict=True):
@@ -109,14 +109,14 @@ def check(dataset: Path, recipes: list[dict[str, Any]], epochs: int = 1, **setti
         assert outcome.got == alone.got, recipe
         assert outcome.failed == alone.failed, recipe
         assert outcome.told == alone.told, recipe
-        # Notices of a producer come to all of its consumers. Which damaged image is met first is up to the threads.
+        # Warnings of a producer go to all of its consumers. Which damaged image is found first depends on the threads.
         assert outcome.kinds_heard() >= alone.kinds_heard(), recipe
         if outcome.got:
             assert outcome.shared["recipes"] == len(recipes), outcome.shared
         assert alone.failed or alone.first_damaged() <= alone.concealed(), recipe
     assert len({outcome.shared["producer_pid"] for outcome in together if outcome.shared}) <= 1
     if not any(outcome.failed for outcome in together):
-        # What was made ahead for nobody, because an epoch had failed, is in no list.
+        # Batches that were made ahead but not used, because an epoch had failed, are in no list.
         all_concealed = set().union(*(outcome.concealed() for outcome in together))
         assert all(outcome.first_damaged() <= all_concealed for outcome in together)
     return together
@@ -156,7 +156,7 @@ def test_files_that_are_damaged(own_dataset: Path, runtime: Path, on_error: str)
     for number, file in enumerate(files):
         data = bytearray(file.read_bytes())
         if number % 5 == 0:
-            # In the lower half of the coded data: some crops do not come that far, and others do.
+            # Damage in the second half of the coded data: only some crops extend that far.
             place = rng.randrange(len(data) // 2, len(data) - 2)
             data[place] = 0xFF if number % 2 else rng.randrange(256)
         elif number == 7:
@@ -233,7 +233,7 @@ def test_recipes_come_and_go(dataset: Path, runtime: Path) -> None:
     first.batches = iter(first.loader)
     assert first.step()
     assert first.shared["recipes"] == 1
-    # The next one comes when batches have been made without it.
+    # The second loader joins after batches have been made without it.
     second = Outcome(foreload.ImageLoader(dataset, **(settings | RECIPES["other size"])))
     second.batches = iter(second.loader)
     for _ in range(5):
@@ -241,7 +241,7 @@ def test_recipes_come_and_go(dataset: Path, runtime: Path) -> None:
         assert second.step()
     assert first.shared["producer_pid"] == second.shared["producer_pid"]
     assert (first.shared["recipes"], first.shared["producers"], second.shared["producers"]) == (2, 1, 1)
-    # The one that leads leaves, with images in its hands; the other goes on.
+    # The primary consumer leaves while it holds images; the other one continues.
     assert first.got == expected["crop"][:6]
     kept = np.from_dlpack(next(first.batches).images)
     as_it_was = kept.copy()
@@ -250,7 +250,7 @@ def test_recipes_come_and_go(dataset: Path, runtime: Path) -> None:
         assert second.step()
     assert (second.shared["recipes"], second.shared["consumers"]) == (1, 1)
     np.testing.assert_array_equal(kept, as_it_was)
-    # One that is elsewhere has a producer of its own.
+    # A loader with a different order of samples has its own producer.
     third = Outcome(foreload.ImageLoader(dataset, **(settings | RECIPES["whole"])))
     third.batches = iter(third.loader)
     assert third.step()
@@ -263,19 +263,19 @@ def test_recipes_come_and_go(dataset: Path, runtime: Path) -> None:
 
 
 def mapped(name: str = "memfd:foreload batch") -> int:
-    """Return how many buffers of producers this process has mapped."""
+    """Return the number of producers' buffers that this process has mapped."""
     return sum(name in line for line in Path("/proc/self/maps").read_text().splitlines())
 
 
 def test_who_leads_changes_again_and_again(dataset: Path, runtime: Path) -> None:
-    # Longer than what is made ahead, so that the reading thread sleeps and is woken.
+    # The epoch is longer than the read-ahead, so that the reading thread sleeps and is woken.
     long = {"epoch_size": 2000, "seed": 5}
     recipes = [RECIPES["crop"], RECIPES["other size"]]
     expected = [run(dataset, [recipe], **long)[0].got for recipe in recipes]
     settings = USUAL | long | {"shared": True}
     stays = Outcome(foreload.ImageLoader(dataset, **(settings | recipes[1])))
     comes = Outcome(foreload.ImageLoader(dataset, **(settings | recipes[0])))
-    # The first to come is the producer's own recipe; the other one leads whenever that is gone.
+    # The first loader's recipe is the primary one; the other one becomes primary while the first is gone.
     comes.batches, stays.batches = iter(comes.loader), iter(stays.loader)
     buffers, rounds = [], 8
     for _ in range(rounds):
@@ -290,7 +290,7 @@ def test_who_leads_changes_again_and_again(dataset: Path, runtime: Path) -> None
             assert stays.step()
         assert (stays.shared["recipes"], stays.shared["consumers"]) == (1, 1)
         buffers.append(mapped())
-        # It goes on where the other is, as one that has caught up does.
+        # It continues at the position of the other loader, as a loader that has caught up does.
         state["position"] = stays.batches.state_dict()["position"]
         comes.loader = foreload.ImageLoader(dataset, **(settings | recipes[0]))
         comes.loader.load_state_dict(state)
@@ -298,7 +298,7 @@ def test_who_leads_changes_again_and_again(dataset: Path, runtime: Path) -> None
         comes.batches = iter(comes.loader)
     assert stays.got == expected[1][: len(stays.got)]
     assert stays.shared["producers_lost"] == 0
-    # In the first rounds there are not as many as there may be.
+    # In the first rounds, fewer buffers than the maximum exist.
     assert buffers[-1] <= buffers[rounds // 2 - 1] + 2, f"memory of batches that are gone is kept: {buffers}"
 
 

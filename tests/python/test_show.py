@@ -1,4 +1,4 @@
-"""`foreload show --recipe` and `loader.show()`: what a network sees, as a picture."""
+"""`foreload show --recipe` and `loader.show()`: the input of a network, as a picture."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_recipe_is_shown_by_name(dataset: Path, tmp_path: Path) -> None:
         sheets.append(out.read_bytes())
     assert sheets[0].startswith(PNG)
     assert sheets[0] == sheets[1] != sheets[2]
-    # DeiT's images are mixed, as in a loader of its settings.
+    # DeiT's images are mixed, as in a loader with its settings.
     deit = {**recipes.deit(num_classes=3), "batch_size": 64, "device": "cpu"}
     assert foreload.ImageLoader(dataset, **deit).show(rows=2).png == sheets[3]
 
@@ -53,7 +53,7 @@ def test_a_loader_shows_what_it_draws(dataset: Path, tmp_path: Path) -> None:
     assert sheet._repr_png_() == sheet.png
     assert sheet.png.startswith(PNG)
     assert sheet.save(tmp_path / "sheet.png").read_bytes() == sheet.png
-    # It disturbs no iteration, and follows the epoch.
+    # It does not affect an iteration, and uses the loader's epoch.
     batches = iter(loader)
     first = next(batches)
     assert (
@@ -70,12 +70,12 @@ def levels(images: Any) -> np.ndarray:
 
 
 def page_of(sheet: Any) -> np.ndarray:
-    """Return the levels of a sheet."""
+    """Return the grey levels of a sheet."""
     return np.asarray(Image.open(io.BytesIO(sheet.png))).astype(np.int16)
 
 
 def is_on(page: np.ndarray, image: np.ndarray) -> bool:
-    """Whether a page shows this image somewhere, but for rounding."""
+    """Whether a page shows this image somewhere, up to rounding."""
     image = image.astype(np.int16)
     height, width = image.shape[:2]
     last = page[height - 1 :, width - 1 :]
@@ -107,7 +107,7 @@ def test_mixed_images_are_shown_mixed(dataset: Path, repeats: int) -> None:
             assert not is_on(unmixed, image)
             changed += 1
     assert changed >= 2
-    # A sample that is asked for is mixed with the partner that it has in the epoch.
+    # A selected sample is mixed with its partner of the epoch.
     ids = np.from_dlpack(batch.sample_ids).tolist()
     assert is_on(page_of(mixed.show([ids[2]], epoch=1)), levels(batch.images)[2])
 

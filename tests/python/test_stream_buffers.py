@@ -1,4 +1,4 @@
-"""Rehearsal buffers in a directory: states that name what lies there, withdrawal, and what the world does between."""
+"""Rehearsal buffers in a directory: states that name its contents, withdrawal, and changes between runs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ def test_batches_do_not_depend_on_where_samples_are_kept(dataset: Path, tmp_path
 
 
 def test_a_training_goes_on_with_the_buffer_that_it_had(dataset: Path, tmp_path: Path) -> None:
-    """What comes after a state is the same whether the run goes on or another takes over, also in the journal."""
+    """After a state, the samples are the same whether the run continues or another run resumes; so is the journal. @@t
+    61 Samples after the state are taken back.
+    """
     settings = {"rehearsal": rehearsal(tmp_path / "kept", by="class"), "journal": tmp_path / "journal"}
     whole = with_keys(Seekable(dataset, 500), rehearsal=rehearsal(tmp_path / "whole", by="class"))
     expected = [content(batch) for batch in whole]
@@ -97,7 +99,7 @@ def test_states_wait_for_their_acknowledgement(dataset: Path, tmp_path: Path) ->
     del batches, loader
     gc.collect()
     assert len(files) >= 2
-    # A state that was acknowledged is still one to go on from; older ones are gone.
+    # A run can resume from an acknowledged state; older states cannot be used.
     resumed = with_keys(Seekable(dataset, 2000), rehearsal=rehearsal(tmp_path / "kept"))
     resumed.load_state_dict(states[0])
     with pytest.raises(UnavailableError, match=r"snapshot 0 .* does not exist"):
@@ -124,7 +126,7 @@ def test_a_directory_with_states_is_not_overwritten(dataset: Path, tmp_path: Pat
 
 
 def test_withdrawn_samples_are_in_no_file(tmp_path: Path) -> None:
-    """Every image has a mark of its own behind its end, where no decoder looks."""
+    """Every image has a unique mark after its end, which decoders ignore."""
     files = [path.read_bytes() for path in paths(make_dataset(tmp_path / "images"))]
 
     class Marked(Seekable):
@@ -161,7 +163,7 @@ def test_withdrawn_samples_are_in_no_file(tmp_path: Path) -> None:
     balanced(loader)
     del batches, loader
     gc.collect()
-    # A state that names them goes on without them, and says so.
+    # A state that names them resumes without them, and reports that.
     resumed = with_keys(Marked(tmp_path, 300), **settings)
     resumed.load_state_dict(older)
     with pytest.warns(foreload.Warning, match=r"\d+ of the \d+ samples in the state's rehearsal buffer"):
@@ -240,7 +242,7 @@ from foreload import Rehearsal
 from test_streams import Seekable, with_keys
 dataset, home = Path(sys.argv[1]), Path(sys.argv[2])
 saved = home / "state"
-if not saved.exists():  # Nothing was ever saved, and so the run begins anew.
+if not saved.exists():  # Nothing was saved, so the run starts from the beginning.
     shutil.rmtree(home / "kept", ignore_errors=True)
     (home / "journal").unlink(missing_ok=True)
 kept = Rehearsal(60, share=0.5, directory=home / "kept", directory_size="8MB", memory="20KB")
@@ -265,7 +267,7 @@ state = loader.state_dict()
 
 @pytest.mark.skipif(sys.platform != "linux", reason="SIGKILL")
 def test_a_run_that_is_killed_again_and_again_is_the_run_that_is_not(dataset: Path, tmp_path: Path) -> None:
-    """The journal of the one is that of the other, to the byte."""
+    """The journal of the killed run equals the journal of the other run, byte for byte."""
     rounds = 60 if THOROUGH else 6
     rng = random.Random(kills.seed())
     plain = with_keys(

@@ -1,4 +1,4 @@
-"""A stream that goes on with more ranks, or with fewer. Ranks are processes."""
+"""A stream that continues with more or fewer ranks. Ranks are processes."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ COUNT = 240
 
 
 def content(dataset: Path, number: int) -> bytes:
-    """An image that is unlike all others by what stands behind its end."""
+    """An image that differs from all others in the bytes after its end."""
     return paths(dataset)[number % 60].read_bytes() + b"<number %05d>" % number
 
 
 def fill(dataset: Path, home: Path, server: Server | None) -> list[str]:
-    """Put all samples where the source is, and return their keys."""
+    """Put all samples into the source, and return their keys."""
     if server is None:
         (home / "in").mkdir()
         for number in range(COUNT):
             (home / "in" / f".{number}").write_bytes(content(dataset, number))
             (home / "in" / f".{number}").rename(home / "in" / f"{number:05}.jpg")
         return [f"{number:05}.jpg" for number in range(COUNT)]
-    # Nobody kills this server, and every entry would wait for the drive.
+    # This server is not killed, so it need not wait for the drive after every entry.
     server.call("CONFIG", "SET", "appendfsync", "no")
     for number in range(COUNT):
         entry = ("jpg", content(dataset, number), "cls", number % 5)
@@ -57,7 +57,9 @@ def number_of(key: str) -> int:
 
 
 def one_rank(place: dict[str, Any], home: Path, kind: str, **settings: Any) -> foreload.StreamLoader:
-    """Return a rank's loader of a directory, of Redis in order or in a group; behind a dash is what it keeps by."""
+    """Return a rank's loader of a directory, of Redis in order, or of Redis in a group; the part of `kind` after a dash
+    is the rehearsal's `by`.
+    """
     kind, _, by = kind.partition("-")
     if kind == "folder":
         source: streams.Source = streams.Folder(home / "in", name="images")
@@ -67,7 +69,7 @@ def one_rank(place: dict[str, Any], home: Path, kind: str, **settings: Any) -> f
     room = {"directory": home / "kept", "directory_size": "16MB", "memory": "20KB"}
     likely = {"half_life": 50} if by == "recency" else {}
     kept = Rehearsal(30, share=1 / 3, by=by or "uniform", **room, **likely)
-    # In a group nobody is to take everything at once.
+    # In a group, no rank may take all entries at once.
     usual = {
         "fields": [fields.Bytes("jpg"), "__key__"],
         "batch_size": 6,
@@ -94,7 +96,7 @@ def take(
     dataset: Path,
     acknowledge: bool = True,
 ) -> dict[str, Any]:
-    """Take so many steps from these states on, save a state, and acknowledge it unless that is not to be."""
+    """Take this many steps from these states on and save a state; acknowledge it if that is asked for."""
     loader = one_rank(place, home, kind)
     new, again = [], []
     with warnings.catch_warnings(record=True) as told:
@@ -107,7 +109,7 @@ def take(
             (fresh,) = new_keys(iter([batch]))
             new += fresh
             again += [key for key in batch["__key__"] if key not in fresh]
-            # Others' entries in a group are free after a second.
+            # Entries of other consumers in a group are free after a second.
             time.sleep(0.05 if kind == "group" else 0)
         state = loader.state_dict()
         meet(place, home, f"saved {state['step']} {len(states)}")
@@ -158,7 +160,7 @@ def test_each_sample_comes_once_however_many_ranks_go_on(
 
 
 def test_a_run_that_is_killed_goes_on_from_the_same_states_again(dataset: Path, tmp_path: Path) -> None:
-    """Before the first state of the new ranks is safe, what the former ones saved is all there is."""
+    """Until the first state of the new ranks is saved, only the states of the earlier ranks exist."""
     keys = fill(dataset, tmp_path, None)
     rng = random.Random(kills.seed())
     begun = together(3, tmp_path, take, tmp_path, "folder", [], 6, dataset)
@@ -178,7 +180,7 @@ def test_a_run_that_is_killed_goes_on_from_the_same_states_again(dataset: Path, 
 
 
 def save_and_go_on(place: dict[str, Any], home: Path, states: list[Any]) -> None:
-    """Save states that nobody acknowledges, until too many are there, and go on."""
+    """Save states without acknowledging them, until there are too many, and continue."""
     loader = one_rank(place, home, "folder")
     loader.load_state_dict(states)
     for step, _ in enumerate(loader):
@@ -190,7 +192,9 @@ def save_and_go_on(place: dict[str, Any], home: Path, states: list[Any]) -> None
 def test_directories_go_although_nobody_acknowledged_before_a_kill(
     dataset: Path, tmp_path: Path, between: int
 ) -> None:
-    """A run of other ranks saves states and ends. It goes on, or as many ranks as at first do without it."""
+    """A run with other ranks saves states and ends. Then it continues, or the original number of ranks continues
+    without its states.
+    """
     keys = fill(dataset, tmp_path, None)
     begun = together(3, tmp_path, take, tmp_path, "folder", [], 6, dataset)
     states = [result["state"] for result in begun]
@@ -246,7 +250,7 @@ def test_ranks_that_begin_at_other_steps_are_told(dataset: Path, tmp_path: Path)
 def without_keys(
     place: dict[str, Any], home: Path, dataset: Path, run: int, states: list[Any]
 ) -> tuple[list[tuple[str, int]], Any]:
-    """Take what an iterator gives without keys."""
+    """Take the samples of an iterator without keys."""
     number = 10 * run + place.get("rank", 0)
     given = ({"jpg": content(dataset, 1000 * number + at), "cls": number % 7} for at in itertools.count())
     kept = Rehearsal(20, share=0.5, directory=home / "kept", directory_size="16MB")
@@ -271,7 +275,7 @@ def without_keys(
 
 @pytest.mark.parametrize("plan", [(2, 3), (1, 1, 2), (2, 2, 1, 1, 2, 2)], ids=str)
 def test_samples_without_keys_stay_apart(dataset: Path, tmp_path: Path, plan: tuple[int, ...]) -> None:
-    """Each rank numbers its own, and no number has two meanings, also when another rank rehearses it."""
+    """Each rank numbers its own samples, and no number is ambiguous, even if another rank rehearses the sample."""
     states: list[Any] = []
     meaning: dict[str, int] = {}
     for run, world_size in enumerate(plan):
@@ -329,7 +333,7 @@ def test_a_journal_begins_anew(dataset: Path, tmp_path: Path) -> None:
 
 
 def withdraw_some(place: dict[str, Any], home: Path, states: list[Any], keys: list[str]) -> list[str]:
-    """Withdraw samples, and return which files still have some of their bytes."""
+    """Withdraw samples, and return the files that still have some of their bytes."""
     loader = one_rank(place, home, "folder")
     loader.load_state_dict(states)
     batches = iter(loader)

@@ -1,4 +1,4 @@
-"""The examples of streams with the real thing: a broker of Kafka's client, and an EPICS server on this machine."""
+"""The examples of streams with real servers: a broker of Kafka's client, and an EPICS server on this machine."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from conftest import paths
 pytestmark = pytest.mark.timeout(180)
 
 PARTITIONS = 4
-"""As many as the broker makes of a topic by itself."""
+"""The broker's default number of partitions of a topic."""
 MESSAGES = 30
-"""The messages of each partition: 15 batches of all together."""
+"""The messages per partition: 15 batches for all partitions together."""
 
 BROKER = """
 import sys
@@ -38,7 +38,7 @@ assert broker.flush(30) == 0
 print(f"{only.host}:{only.port}", flush=True)
 sys.stdin.read()
 """
-"""A broker, in which each of so many partitions has so many images. It ends with its input."""
+"""A broker whose partitions each have this many images. It ends when its input ends."""
 
 DETECTOR = """
 import itertools, json, sys, time
@@ -58,7 +58,7 @@ with Server(providers=[{"foreload:image": frames}], isolate=True) as server:
 
 
 class Running:
-    """A program in the environment, which is killed in the end."""
+    """A program in the environment, which is killed at the end."""
 
     def __init__(self, *command: object, **variables: str) -> None:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
@@ -70,7 +70,7 @@ class Running:
         return map(str.strip, self._process.stdout)
 
     def __enter__(self) -> Running:
-        """Return itself, and see to it that it ends even if it says nothing."""
+        """Return itself, and ensure that the program ends even if it prints nothing."""
         self._timer = threading.Timer(120, self._process.kill)
         self._timer.start()
         return self
@@ -83,7 +83,7 @@ class Running:
 
 
 def trained(running: Running, batches: int) -> list[list[str]]:
-    """Return the keys of so many batches."""
+    """Return the keys of this many batches."""
     found = [line.split()[2:] for line in itertools.islice(running.lines(), batches)]
     assert len(found) == batches, "the example ended, or said nothing for two minutes"
     return found
@@ -97,18 +97,18 @@ def test_kafka(dataset: Path, tmp_path: Path, killed_after: int) -> None:
         with Running(*command) as first:
             batches = trained(first, killed_after)
             batches += [line.split()[2:] for line in _rest(first)]
-        # What the last checkpoint does not have comes again.
+        # Samples that are not in the last checkpoint come again.
         saved = json.loads(checkpoint.read_text())["step"] if checkpoint.exists() else 0
         assert killed_after - 1 <= saved <= len(batches)
         with Running(*command) as second:
             batches = batches[:saved] + trained(second, PARTITIONS * MESSAGES // 8 - saved)
     used = Counter(key for batch in batches for key in batch)
-    # Each partition has a message of each number.
+    # Each partition has a message with each number.
     assert used == Counter({str(offset): PARTITIONS for offset in range(MESSAGES)})
 
 
 def _rest(running: Running) -> Iterator[str]:
-    """Kill a program, and yield what it had printed until then."""
+    """Kill a program, and yield the lines that it had printed until then."""
     running._process.kill()
     return running.lines()
 
@@ -120,12 +120,12 @@ def test_epics() -> None:
         with Running(example, "foreload:image", **where) as training:
             batches = trained(training, 40)
     used = Counter(key for *keys, _ in batches for key in keys)
-    # The first batch is all new, each later one has four new frames and four of before.
+    # All samples of the first batch are new; each later batch has four new frames and four earlier ones.
     assert sum(used.values()) == 8 * 40
     assert len(used) == 8 + 4 * 39
     for *keys, mean in batches:
         assert len(set(keys)) == 8
         levels = np.array([(int(key.split(".")[0]) - 1000) % 256 for key in keys])
-        # The loader normalises: by the mean over the colours of what ImageNet's images have.
+        # The loader normalises with the mean and deviation of ImageNet; here the mean over the colours is compared.
         expected = (levels.mean() / 255 - np.array([0.485, 0.456, 0.406])) / [0.229, 0.224, 0.225]
         assert float(mean) == pytest.approx(expected.mean(), abs=0.02)

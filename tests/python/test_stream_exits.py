@@ -26,7 +26,7 @@ for step, batch in enumerate(loader):
     if step == 2:
         break
 """
-"""A training that leaves its loop early. The loader is there until the interpreter takes its module apart."""
+"""A training that leaves its loop early. The loader exists until the interpreter clears its module."""
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`foreload.streams.Folder`: a directory that grows while training runs, and what happens to directories meanwhile."""
+"""`foreload.streams.Folder`: a directory that grows during training, and changes of directories meanwhile."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WATCHES = ("inotify", "poll")
 
 
 def publish(source: Path, target: Path) -> None:
-    """Give a file its name when it is complete."""
+    """Rename a file to its final name when it is complete."""
     target.parent.mkdir(parents=True, exist_ok=True)
     hidden = target.with_name(f".{target.name}")
     shutil.copyfile(source, hidden)
@@ -33,7 +33,7 @@ def publish(source: Path, target: Path) -> None:
 
 
 def watching(root: Path, **settings: Any) -> foreload.StreamLoader:
-    """Return a loader that takes single samples as they come."""
+    """Return a loader that takes single samples in the order of their arrival."""
     options = {key: settings.pop(key) for key in [*settings] if key in FOLDER}
     usual = {"fields": ["image", fields.Text("__key__")], "batch_size": 1, "image_size": 16}
     return load(streams.Folder(root, **{"poll": 0.05, **options}), **{**usual, **settings})
@@ -56,7 +56,7 @@ def test_files_come_as_they_appear(dataset: Path, tmp_path: Path, watch: str) ->
 
     def feed() -> None:
         for number in range(3, 40):
-            # Directories come and go, and some are deep.
+            # Directories are created and removed, and some are deep.
             publish(files[number], tmp_path / ("deep/" * (number % 3)) / f"{number:03}.jpg")
             time.sleep(0.004)
 
@@ -190,7 +190,7 @@ def test_what_is_acknowledged_may_go_and_a_training_goes_on(
     assert {f"d/{path.name}" for path in moved.rglob("*.jpg")} == (set(seen) if after == "move" else set())
     assert len(loader.state_dict()["sources"][0]["position"]["settled"]) == (15 if after == "keep" else 5)
     del loader
-    # The run ends here, and goes on from the state; what came meanwhile comes, too.
+    # The run ends here, and resumes from the state; samples that arrived in between come, too.
     for number in range(30, 35):
         publish(files[number], root / f"{number:03}.jpg")
     resumed = watching(root, **rules)
@@ -215,7 +215,7 @@ def test_what_vanishes_or_is_too_large_is_counted(dataset: Path, tmp_path: Path,
         warnings.simplefilter("always")
         seen = keys(loader, 1)
         iter(loader)
-    # Of those that were read one is no image, whose place another takes.
+    # One of the files that were read is no image; another one takes its place.
     assert set(seen) == {"zy.jpg", "zz.jpg"}
     messages = " ".join(str(each.message) for each in caught)
     assert "large.jpg has 60000 bytes, but max_bytes is 50000" in messages or "broken.jpg" in messages
@@ -253,7 +253,7 @@ def test_a_journal_replays_a_directory(dataset: Path, tmp_path: Path) -> None:
     first = list(content(watching(root, journal=tmp_path / "journal", **settings)))
     feeder.join()
     assert list(content(watching(root, replay=tmp_path / "journal", threads=1, **settings))) == first
-    # A file that has gone is named.
+    # A file that was removed is named.
     (root / f"{order[0]:03}.jpg").unlink()
     with pytest.raises(foreload.UnavailableError, match=rf"{order[0]:03}.jpg.* cannot be read again"):
         list(content(watching(root, replay=tmp_path / "journal", **settings)))
@@ -276,7 +276,7 @@ def test_a_directory_that_is_made_again_is_looked_into(dataset: Path, tmp_path: 
     batches = iter(watching(root, watch="inotify"))
     next(batches)
     publish(paths(dataset)[1], tmp_path / "new" / "001.jpg")
-    # One takes the other's place at once.
+    # A new file replaces it at once.
     (tmp_path / "new" / "000.jpg").hardlink_to(root / "000.jpg")
     exchange(tmp_path / "new", root)
     shutil.rmtree(tmp_path / "new")
@@ -284,14 +284,14 @@ def test_a_directory_that_is_made_again_is_looked_into(dataset: Path, tmp_path: 
 
 
 def exchange(first: Path, second: Path) -> None:
-    """Give each the other's name, by renameat2(2)."""
+    """Exchange the names of two files with renameat2(2)."""
     at_here, exchanged = -100, 2
     renamed = ctypes.CDLL(None).renameat2(at_here, bytes(first), at_here, bytes(second), exchanged)
     assert renamed == 0
 
 
 def test_thousands_of_files_at_once_are_all_found(dataset: Path, tmp_path: Path) -> None:
-    """More than the kernel's queue of events may hold is listed instead."""
+    """If there are more events than fit into the kernel's queue, the directory is listed instead."""
     publish(paths(dataset)[0], tmp_path / "seed.jpg")
     image = paths(dataset)[0].read_bytes()
     loader = watching(tmp_path, watch="inotify", batch_size=50)

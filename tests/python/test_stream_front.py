@@ -27,7 +27,7 @@ USUAL = {"batch_size": 10, "image_size": 24, "seed": 3, "device": "cpu", "thread
 
 
 def found(name: str, variable: str) -> ModuleType:
-    """Import a module; skip the test where it is missing, unless the environment requires it."""
+    """Import a module; skip the test if it is missing, unless the environment requires it."""
     if os.environ.get(variable) == "1":
         return importlib.import_module(name)
     return pytest.importorskip(
@@ -68,7 +68,7 @@ def expected(source: Any, **settings: Any) -> list[foreload.Batch]:
 
 
 def array(tensor: Any) -> np.ndarray:
-    """Return a tensor as an array, also of a torch that was built for another NumPy."""
+    """Return a tensor as an array, even if torch was built for another NumPy version."""
     return np.from_dlpack(tensor)
 
 
@@ -82,7 +82,7 @@ def pipeline(source: Any, **settings: Any) -> Any:
 
 
 def run(pipe: Any) -> Iterator[list[Any]]:
-    """Yield what a pipeline gives until the end, which must stay the end."""
+    """Yield the outputs of a pipeline until the end, which must stay the end."""
     while True:
         try:
             yield [np.array(output.as_tensor()) for output in pipe.run()]
@@ -139,7 +139,7 @@ def test_torch_gets_fields_as_of_a_dataset(torch: ModuleType, dataset: Path) -> 
         assert batch["txt"] == [f"text {number}" for number in numbers]
         assert batch["label"].tolist() == [number % 7 for number in numbers]
         assert not batch["more.present"].any()
-    # It is there once, too, where it was asked for.
+    # The field is there only once, even if it was requested, too.
     own = stream(samples(dataset, 20), fields=["jpg", fields.Text("__key__")], with_keys=True)
     assert list(next(iter(own))) == ["jpg", "__key__"]
     with pytest.raises(ConfigError, match=r"with_mask.*'mask'.*rename"):
@@ -228,7 +228,7 @@ def test_what_torch_withdraws_never_comes_again(torch: ModuleType, dataset: Path
 
 
 def test_a_call_gives_the_next_batch(dataset: Path) -> None:
-    """DALI itself is not needed for that."""
+    """This does not need DALI."""
     source = dali_source(samples(dataset, 95), with_mask=True)
     for own in expected(samples(dataset, 95)):
         images, labels, mask = source()
@@ -245,7 +245,7 @@ def test_a_call_gives_the_next_batch(dataset: Path) -> None:
 
 
 def test_what_dali_looks_at_stays_as_it_was(dataset: Path) -> None:
-    """Batches are noted by address, so that nothing here keeps the memory."""
+    """Batches are recorded by address, so that the test does not keep their memory."""
     source = dali_source(samples(dataset, 300), prefetch_queue_depth=3)
     seen: list[tuple[int, int, bytes]] = []
     for _ in range(30):
@@ -305,7 +305,9 @@ def test_dali_gets_images_alone_and_fields(dali: ModuleType, dataset: Path) -> N
 def test_a_training_in_dali_goes_on_where_it_was_saved(
     dali: ModuleType, dataset: Path, tmp_path: Path, depth: int
 ) -> None:
-    """States are of the step that training has done, whatever DALI has read ahead."""
+    """States belong to the training's step, whatever DALI has read ahead. @@t 340 A pipeline refers to itself, and
+    holds the directory.
+    """
 
     def made(name: str) -> Any:
         kept = Rehearsal(50, share=0.5, directory=tmp_path / name, directory_size="8MB")
@@ -350,7 +352,7 @@ def test_a_training_in_dali_goes_on_where_it_was_saved(
 
 
 def test_an_empty_batch_is_refused_for_dali() -> None:
-    """A rank gets these when its stream has ended, and that of others has not."""
+    """A rank gets empty batches if its stream has ended, but the streams of other ranks have not."""
     source = dali_source([])
     source._pass = iter([[]])
     with pytest.raises(UnavailableError, match=r'step 0 has no sample for this rank.*when_dry="rehearse"'):

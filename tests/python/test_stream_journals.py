@@ -14,7 +14,7 @@ from test_streams import Seekable, balanced, content, samples, with_keys
 
 
 def test_a_journal_replays_a_run_byte_for_byte(dataset: Path, tmp_path: Path) -> None:
-    """The second run has other threads, another queue, and gets its samples one by one from the journal."""
+    """The second run has other threads and another queue, and gets its samples one by one from the journal."""
 
     def run(source: Any, **settings: Any) -> list[tuple[Any, ...]]:
         rehearsal = Rehearsal(50, share=(0.1, 0.6), by="class")

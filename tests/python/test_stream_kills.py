@@ -1,6 +1,6 @@
-"""A trainer, a producer and the broker between them, each of which is killed at random instants.
+"""A trainer, a producer and the broker between them. Each is killed at random times.
 
-As a program this file is the producer or the trainer.
+If run as a program, this file is the producer or the trainer.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def produce(home: Path, dataset: Path) -> None:
         try:
             add(server, dataset, range(last, last + 1))
         except AssertionError as error:
-            # The server had taken the entry before it was killed and could not say so.
+            # The server had stored the entry, but was killed before it could confirm that.
             if "equal or smaller" not in str(error):
                 raise
         time.sleep(0.002)
@@ -50,7 +50,7 @@ def last_entry(server: Server) -> int:
 
 
 def train(home: Path, dataset: Path, group: str) -> None:
-    """Go on from the last state, and write down what is new in each step, until the last entry was used."""
+    """Resume from the last state, and record the new samples of each step, until the last entry was used."""
     saved, server = home / "state", Server(home)
     kept = Rehearsal(60, share=0.2, directory=home / "kept", directory_size=str(QUOTA), memory="20KB")
     consumer = {"group": group, "consumer": "one"} if group else {}
@@ -85,14 +85,16 @@ def delivered(loader: Any) -> int:
 
 
 def trained_on(home: Path) -> Iterator[str]:
-    """Yield the keys of all samples that were new in a step which no later run has undone."""
+    """Yield the keys of all samples that were new in a step that no later run has undone. @@t 92 It was killed before
+    it saved anything.
+    """
     steps: dict[int, list[str]] = {}
     for run in sorted(home.glob("used-*")):
         if not (text := run.read_text()):
             continue  # It was killed before it had saved anything.
         first, *lines = text.splitlines()
         steps = {step: keys for step, keys in steps.items() if step < int(first)}
-        # The last line may be cut off.
+        # The last line may be incomplete.
         steps.update(json.loads(line) for line in lines if line.endswith("]]"))
     for keys in steps.values():
         yield from keys

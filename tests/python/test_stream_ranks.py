@@ -1,4 +1,6 @@
-"""A stream that several ranks divide: each sample once, and equally many steps for all. Ranks are processes."""
+"""A stream that several ranks divide: each sample comes once, and all ranks make the same number of steps. Ranks are
+processes.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ from test_streams import Seekable, balanced, load, samples
 from waiting import settled, until
 
 SLURM = {"SLURM_JOB_ID": "1", "SLURM_STEP_ID": "0"}
-"""What tells jobs in one directory apart."""
+"""Variables that distinguish jobs in one directory."""
 KEYED = {"fields": ["jpg", "label", fields.Text("__key__")]}
 
 
@@ -33,7 +35,7 @@ def ranks_of(world_size: int, home: Path, run: Callable[..., Any], *arguments: A
 
 
 def together(*job: Any) -> list[Any]:
-    """Run the ranks of a job, as `ranks_of` has them; return what each returns. None may fail."""
+    """Run the ranks of a job, as in `ranks_of`; return their results. None may fail."""
     results = [rank.result(180) for rank in ranks_of(*job)]
     assert not any(isinstance(result, Failure) for result in results), results
     return results
@@ -122,7 +124,7 @@ def test_a_rank_that_is_dry_holds_up_the_others(dataset: Path, tmp_path: Path) -
 
 
 def read_by_turns(place: dict[str, Any], dataset: Path, home: Path) -> list[int]:
-    """Take a batch when all other ranks have taken the one before: as ranks do that add up their gradients."""
+    """Take a batch after all other ranks have taken the one before, like ranks that add up their gradients."""
     rank, world_size = place["rank"], place["world_size"]
     source = streams.Iterator(samples(dataset, 1000 * rank + COUNTS[rank], 1000 * rank), name="s")
     batches = iter(load(source, rehearsal=Rehearsal(30, share=0.5), threads=1, **KEYED, **place))
@@ -133,7 +135,7 @@ def read_by_turns(place: dict[str, Any], dataset: Path, home: Path) -> list[int]
         for other in range(world_size):
             until(f"rank {other} takes step {step}", (home / f"turn-{step}-{other}").exists)
         if batch is None:
-            # An iteration that is begun anew has no more either, and asks nobody.
+            # A new iteration has no more batches either, and does not contact other ranks.
             return [*sizes, *[len(batch) for batch in batches]]
         sizes.append(len(batch))
 
@@ -148,7 +150,7 @@ def break_and_go_on(place: dict[str, Any], dataset: Path) -> list[list[str]]:
     source = streams.Iterator(samples(dataset, 1000 * rank + COUNTS[rank], 1000 * rank), name="s")
     loader = load(source, **KEYED, **place)
     some = list(itertools.islice(new_keys(iter(loader)), 2 + rank % 2))
-    # The others have planned further than they took.
+    # The other ranks have planned further than they took.
     time.sleep(0.2 * rank)
     return some + list(new_keys(iter(loader)))
 

@@ -1,4 +1,4 @@
-"""What a stream refuses: states that were changed, and settings that make no sense."""
+"""States and settings that a stream refuses: states that were changed, and settings that make no sense."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from test_streams import Seekable, load, with_keys
 
 
 def damage(state: Any, path: str, value: Any) -> Any:
-    """Return a copy of a state in which one value is another."""
+    """Return a copy of a state with one changed value."""
     state = json.loads(json.dumps(state))
     *where, last = path.split(".")
     inner = state

@@ -1,4 +1,4 @@
-"""Streams from Redis and ZeroMQ, as Python has them; what only Rust can do to them is tested there."""
+"""Streams from Redis and ZeroMQ in Python. Faults that only Rust can simulate are tested in Rust."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SECRET = "f3c7" * 10
 
 
 class Server:
-    """A Redis server of the test's own, whose entries survive it."""
+    """A Redis server for a test. Its entries survive a kill."""
 
     def __init__(self, home: Path) -> None:
         self.home, self.path = home, home / "redis.sock"
@@ -40,7 +40,7 @@ class Server:
         return f"unix://{self.path}"
 
     def start(self) -> None:
-        """Start it, or again after a kill."""
+        """Start it, perhaps again after a kill."""
         command = ["redis-server", "--port", "0", "--unixsocket", str(self.path), "--dir", str(self.home)]
         command += ["--appendonly", "yes", "--appendfsync", "always", "--save", "", "--requirepass", SECRET]
         self._process = kills.begin(*command, stdout=subprocess.DEVNULL)
@@ -53,7 +53,7 @@ class Server:
         self.path.unlink(missing_ok=True)
 
     def call(self, *words: bytes | str | int) -> bytes:
-        """Send a command and return the beginning of its answer."""
+        """Send a command and return the beginning of the response."""
         encoded = [word if isinstance(word, bytes) else str(word).encode() for word in words]
 
         def ask() -> bytes:
@@ -141,20 +141,22 @@ def test_what_redis_trimmed_is_counted_as_missing(dataset: Path, redis: Server) 
     loader = reading(redis, queue_size="1KB")
     batches = iter(loader)
     seen = list(next(batches)["__key__"])
-    # Batches that are made ahead, and those that wait, have some; the server has the rest.
+    # Batches that are made ahead and waiting samples hold some entries; the server has the rest.
     add(redis, dataset, range(20, 320))
     redis.call("XTRIM", "images", "MINID", "1-301")
     done, added = threading.Event(), 320
 
     def add_more() -> None:
-        """Add entries now and then: what is missing is looked for in between, and told with what comes next."""
+        """Add entries from time to time: the loader looks for missing entries in between, and reports them with the
+        next ones.
+        """
         nonlocal added
         while not done.wait(0.5):
             add(redis, dataset, range(added, added + 5))
             added += 5
 
     def accounted() -> int:
-        """Return how many of the first 300 were seen, or counted as missing."""
+        """Return how many of the first 300 entries were seen, or counted as missing."""
         return sum(int(key[2:]) <= 300 for key in seen) + balanced(loader)["missing"]
 
     def read_on() -> None:
@@ -172,7 +174,7 @@ def test_what_redis_trimmed_is_counted_as_missing(dataset: Path, redis: Server) 
     missing = balanced(loader)["missing"]
     assert missing > 0
     assert accounted() == 300
-    # So many more fill the last batch. All that was added is there then, but for what was trimmed.
+    # This many more fill the last batch. After that, all added entries were seen, except trimmed ones.
     rest = -(added - missing) % 5
     add(redis, dataset, range(added, added + rest))
     while len(seen) + missing < added + rest:
@@ -184,7 +186,9 @@ def test_what_redis_trimmed_is_counted_as_missing(dataset: Path, redis: Server) 
 
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_stream_that_is_made_anew_is_told_of(dataset: Path, redis: Server, restarted: bool) -> None:
-    """Its new entries have later ids, and those that were not read are gone."""
+    """Its new entries have later ids, and entries that were not read are lost. @@t 205 The loader checks this if
+    nothing arrives for a moment. @@t 236 A number that is never sent.
+    """
     add(redis, dataset, range(100))
     loader = reading(redis, queue_size="1KB")
     batches = iter(loader)
@@ -247,7 +251,7 @@ def test_messages_of_zeromq_are_samples(dataset: Path, kind: str) -> None:
     thread.start()
     try:
         seen = []
-        # Who publishes numbers all messages for all; those who pull share them out, so that holes say nothing.
+        # A publisher numbers all messages for all subscribers. Pullers divide them, so gaps do not mean losses.
         lossy = kind == "sub"
         told = pytest.warns(foreload.Warning, match="messages after number .* were lost")
         with told if lossy else contextlib.nullcontext():

@@ -1,4 +1,4 @@
-"""`policy="spill"`: samples that memory has no room for wait in a directory."""
+"""`policy="spill"`: samples that do not fit into memory wait in a directory."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from test_streams import Seekable, balanced, load
 from waiting import settled, until
 
 LARGE = 2_500_000
-"""More bytes than a directory of 4 MB takes, which keeps as many free to write a segment anew."""
+"""More bytes than fit into a directory of 4 MB, which reserves the same number of bytes to rewrite a segment."""
 
 
 class Marked(Seekable):
-    """Samples that are unlike all others by what stands behind the end of the image; one may be large."""
+    """Samples that differ from all others in the bytes after the image's end; one may be large."""
 
     large: int | None = None
 
@@ -41,7 +41,8 @@ def spilling(source: Marked, home: Path, **settings: Any) -> foreload.StreamLoad
 
 
 def keys(batches: Any) -> list[str]:
-    """Return the keys of all samples, those of a batch by their numbers: its order is drawn."""
+    """Return the keys of all samples, sorted by number within each batch, because the order within a batch is random.
+    """
     return [key for batch in batches for key in sorted(batch["__key__"], key=lambda key: int(key[1:]))]
 
 
@@ -56,7 +57,7 @@ def test_all_that_spilled_comes_back_in_its_order(dataset: Path, tmp_path: Path,
     assert settled("nothing arrives", lambda: balanced(loader)["received"], 0.3) < 400
     stats = balanced(loader)
     assert stats["spilled"] > 50 or large in (0, 37)
-    # A source that is held up hears what is asked of it.
+    # A source that waits for space still handles requests.
     began = time.monotonic()
     state = loader.state_dict()
     loader.acknowledge(state)
@@ -82,16 +83,16 @@ def test_what_is_withdrawn_leaves_the_directory_wherever_it_waits(dataset: Path,
     batches = iter(loader)
     seen = keys(itertools.islice(batches, 4))
     until("samples spill", lambda: balanced(loader)["spilled"], lambda spilled: spilled > 40)
-    # Some are used, some were brought back to memory, some lie there, and some may not have arrived.
+    # Some are used, some were read back into memory, some are in the directory, and some may not have arrived.
     gone = list(range(0, 400, 3))
     loader.withdraw([f"k{number}" for number in gone])
     files = []
     for path in (tmp_path / "spill").iterdir():
-        # Segments go while samples come back.
+        # Segments are removed while samples are read back.
         with contextlib.suppress(FileNotFoundError):
             files.append(path.read_bytes())
     assert not [number for number in gone if any(mark(number) in content for content in files)]
-    # What is made ahead was begun before.
+    # Batches that are made ahead were started before.
     later = keys(batches)
     assert not {f"k{number}" for number in gone}.intersection(later[150:])
     assert len(set(seen + later)) == len(seen + later) == 400 - balanced(loader)["withdrawn"]
@@ -108,7 +109,7 @@ def begin_to_spill(dataset: Path, home: Path) -> tuple[list[str], Any]:
 @pytest.mark.filterwarnings("ignore:the spill directory is full")
 def test_a_run_that_goes_on_begins_with_an_empty_directory(dataset: Path, tmp_path: Path) -> None:
     seen, state = begin_to_spill(dataset, tmp_path)
-    # What ranks of a former run left goes, too, and what is somebody else's stays.
+    # Files that ranks of an earlier run left are removed, too, and foreign files stay.
     (tmp_path / "spill").rename(tmp_path / "spill.3")
     (tmp_path / "spill.4").mkdir()
     (tmp_path / "spill.4" / "lock").write_text("another program's")

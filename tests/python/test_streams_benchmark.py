@@ -1,4 +1,4 @@
-"""benches/streams: what it asks of streams, the report, and the whole of it at its smallest."""
+"""benches/streams: its aims for streams, the report, and the smallest run of the whole benchmark."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SETTINGS = {
 
 
 def standing(cpu_seconds: float, rate: float, **more: float) -> Standing:
-    """A run of 1 000 images that took so much CPU time, at so many images a second."""
+    """A run of 1 000 images that took this much CPU time, at this many images per second."""
     run = {
         "images": 1000,
         "seconds": 1000 / rate,
@@ -44,7 +44,7 @@ def standing(cpu_seconds: float, rate: float, **more: float) -> Standing:
 
 
 def summary(**changed: Standing) -> dict:
-    """What is made of all entrants, some of which are `changed`."""
+    """The summary of all entrants, some of which are `changed`."""
     server = {"producer_cpu_seconds": 0.05, "server_cpu_seconds": 0.1}
     held = dict(
         zip(
@@ -134,7 +134,7 @@ def test_what_rehearsal_brings_is_judged_over_the_classes_of_earlier_tasks() -> 
 
 @ONLY_THOROUGH
 def test_all_of_it_at_its_smallest(dataset: Path, tmp_path: Path) -> None:
-    """With a server if there is one; the usual way and torch are left out."""
+    """With a server if there is one; the usual way and torch are skipped."""
     data = shutil.copytree(dataset, tmp_path / "images")
     entrants = ["epochs", "folder", "folder-rehearsal"]
     server = wire.RedisServer(tmp_path / "server")

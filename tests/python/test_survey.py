@@ -1,6 +1,7 @@
-"""Random trees with what is found in datasets in practice: samples and labels are a simple reference's, or it is said.
+"""Random trees like datasets in practice: samples and labels equal those of a simple reference, or Foreload reports why
+not.
 
-Tree N is made from the seed N. `FORELOAD_SURVEY_SEED=N` tries that one alone, `FORELOAD_SURVEY_TREES` more of them.
+Tree N is made from the seed N. `FORELOAD_SURVEY_SEED=N` tries only that one, `FORELOAD_SURVEY_TREES` sets their number.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ HIDDEN = [".ipynb_checkpoints", ".cache", ".git"]
 UNFINISHED = [".a.tar", "a.tar~", "a.tar.bak", "b.tar.tmp", "c.tar.part", "x.tfrecord.gstmp", ".a.tar.AbC123"]
 
 Samples = collections.Counter[tuple[int, int | None]]
-"""Samples by the numbers of their images and their labels."""
+"""Samples, as the numbers of their images and their labels."""
 
 
 def suffix(name: str) -> str:
@@ -46,12 +47,12 @@ def suffix(name: str) -> str:
     return os.path.splitext(name)[1].lower()
 
 
-# The reference: what is right.
+# The reference: the right result.
 
 
 @dataclasses.dataclass
 class Part:
-    """What could be the dataset: its samples, and its files or those that stand for it."""
+    """A possible dataset: its samples, and its files or those that represent it."""
 
     samples: Samples
     files: set[str]
@@ -61,13 +62,13 @@ class Part:
 
 @dataclasses.dataclass
 class Right:
-    """The right results for a root: one part is read and warnings name the others, or an error names all parts."""
+    """The right result for a root: one part is read and warnings name the others, or an error names all parts."""
 
     parts: list[Part]
     told: list[set[str]]
-    """Sets of names, of each of which a warning must have at least one if the root is read."""
+    """Sets of names. If the root is read, a warning must contain at least one name of each set."""
     refused: list[str] | None = None
-    """What an error must name; None where there need not be one."""
+    """The names that an error must contain; None if there may be no error."""
 
 
 def is_left_out(name: str) -> bool:
@@ -75,13 +76,13 @@ def is_left_out(name: str) -> bool:
 
 
 def visible(directory: Path, above: tuple[Path, ...]) -> list[Path]:
-    """Return what is in a directory but names that are left out, broken links and links to directories above."""
+    """Return the entries of a directory without skipped names, broken links and links to directories above."""
     paths = [path for path in sorted(directory.iterdir()) if path.exists() and not is_left_out(path.name)]
     return [path for path in paths if not (path.is_dir() and path.resolve() in above)]
 
 
 def files(directory: Path, above: tuple[Path, ...]) -> Iterator[Path]:
-    """Go over all files below a directory, links followed, in which names that are left out are none."""
+    """Yield all files below a directory, with links followed and without skipped names."""
     above = (*above, directory.resolve())
     for path in visible(directory, above):
         if path.is_dir():
@@ -103,7 +104,7 @@ def images(paths: list[Path], label: int | None) -> Samples:
 
 
 def shards(paths: list[Path], *, below: bool) -> list[Part]:
-    """Return the parts that shards are: those of a layout in the root, or in directories."""
+    """Return the parts made of shards: shards of a layout in the root, or in directories."""
     found = []
     for ending in (".tar", ".parquet"):
         if own := [path for path in paths if suffix(path.name) == ending]:
@@ -148,12 +149,12 @@ def reference(root: Path, split: str | None) -> Right:
     return Right(parts or [loose] * bool(loose.samples), [names for names in told if names])
 
 
-# What Foreload makes of a tree, and whether that is right.
+# Foreload's result for a tree, and whether it is right.
 
 
 @dataclasses.dataclass
 class Got:
-    """What Foreload read, or its error."""
+    """The samples that Foreload read, or its error."""
 
     samples: Samples
     classes: list[str]
@@ -191,7 +192,7 @@ def read(root: Path, split: str | None) -> Got:
 
 
 def wrong(right: Right, got: Got) -> str | None:
-    """Return what is wrong with what Foreload made of a root."""
+    """Return the error in Foreload's result for a root."""
     if got.error is not None:
         if not isinstance(got.error, (foreload.DatasetError, foreload.ConfigError)):
             return "an error while it is read"
@@ -216,7 +217,7 @@ def wrong(right: Right, got: Got) -> str | None:
 
 
 class Tree:
-    """A root whose content is drawn."""
+    """A root with random content."""
 
     def __init__(self, root: Path, seed: int) -> None:
         self.root, self.rng, self.images, self.shards = root, random.Random(seed), 0, 0
@@ -224,11 +225,11 @@ class Tree:
         root.mkdir()
 
     def chance(self, probability: float) -> bool:
-        """Say yes with this probability."""
+        """Return True with this probability."""
         return self.rng.random() < probability
 
     def image(self, directory: Path, name: str | None = None) -> Path:
-        """Put an image with a number of its own into a directory."""
+        """Put an image with a unique number into a directory."""
         self.images += 1
         ending = self.rng.choice([*FORMATS])
         name = name or self.rng.choice(["", "-", "é ", "img."]) + f"{self.images:03}" + self.rng.choice(
@@ -267,7 +268,7 @@ class Tree:
             self.rng.choice(MESSES)(self, directory)
 
     def hidden(self, directory: Path) -> None:
-        """Make a directory that nothing is read from."""
+        """Make a directory that is skipped."""
         inner = directory / self.rng.choice(HIDDEN + SYSTEM)
         inner.mkdir(exist_ok=True)
         self.image(inner)
@@ -278,17 +279,17 @@ class Tree:
             self.shard(inner)
 
     def hidden_file(self, directory: Path) -> None:
-        """Put a file that systems make."""
+        """Put a file that operating systems make."""
         (directory / self.rng.choice([".DS_Store", "._x.jpg", "Thumbs.db", ".x.png"])).write_bytes(
             b"\0\5\26\7"
         )
 
     def unfinished(self, directory: Path) -> None:
-        """Put a backup of a shard, or what a copy of one has left."""
+        """Put a backup of a shard, or the leftover of an interrupted copy."""
         (directory / self.rng.choice(UNFINISHED)).write_bytes(b"half")
 
     def foreign(self, directory: Path) -> None:
-        """Put an image in a format that is not read."""
+        """Put an image in an unsupported format."""
         ending = self.rng.choice(FOREIGN)
         (directory / f"f{self.images}{self.rng.choice([ending, ending.upper()])}").write_bytes(b"GIF89a")
 
@@ -352,7 +353,7 @@ def make(root: Path, seed: int) -> Tree:
 
 
 def encoded(number: int, kind: str) -> bytes:
-    """Return an image of one colour, from which any decoder finds the number again."""
+    """Return an image of one colour, from which any decoder can recover the number."""
     file = io.BytesIO()
     colour = tuple(16 + 32 * (number >> shift & 7) for shift in (0, 3, 6))
     how = (
@@ -363,7 +364,7 @@ def encoded(number: int, kind: str) -> bytes:
 
 
 def number_in(pixels: np.ndarray) -> int:
-    """Return the number of an image, channels first."""
+    """Return the number of an image with channels first."""
     return sum(int(level) // 32 << shift for level, shift in zip(pixels[:, 4, 4], (0, 3, 6), strict=True))
 
 
@@ -397,7 +398,7 @@ def parquet_samples() -> Samples:
 
 
 def listing(root: Path) -> str:
-    """Return the paths of a tree, links with where they lead."""
+    """Return the paths of a tree, with the targets of links."""
     lines = []
     for path in sorted(root.rglob("*")):
         leads = f" -> {os.readlink(path)}" if path.is_symlink() else "/" if path.is_dir() else ""
@@ -423,5 +424,5 @@ def test_no_tree_is_read_otherwise_in_silence(tmp_path: Path) -> None:
         shutil.rmtree(root)
     print(dict(counts))
     assert not failures, f"{len(failures)} of {counts.total()}:\n" + "\n\n".join(failures[:SHOWN])
-    # A survey in which no tree is read, warned of or refused would show nothing.
+    # A survey without a tree that is read, one with warnings, and one that is refused would prove nothing.
     assert ONE or len(counts) == 3

@@ -1,4 +1,4 @@
-"""What `foreload synth` makes is like the photographs that its profiles imitate: sizes, bits per pixel, codes."""
+"""The files of `foreload synth` resemble the photographs that its profiles imitate: sizes, bits per pixel, codes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from conftest import ONLY_ALL
 from PIL import ExifTags, Image
 
 RANKS = (5, 25, 50, 75, 95)
-"""The per cent at which the tables below and the summary of the program have their values."""
+"""The percentiles of the values in the tables below and in the summary of the program."""
 REAL = {
     "yuv444": (
         0.761,
@@ -44,7 +44,7 @@ def test_imagenet_is_like_real_files(tmp_path: Path) -> None:
     for coding, (share, sizes, rates) in REAL.items():
         of = made["codings"][coding]
         assert of["images"] == pytest.approx(400 * share, abs=3)
-        # At the ends of 81 files of 4:2:0 the draw itself varies by a quarter.
+        # For the extreme percentiles of 81 files with 4:2:0, the draw itself varies by a quarter.
         ranks = range(5) if coding == "yuv444" else range(1, 4)
         for at in ranks:
             assert of["bits_per_pixel"][at] == pytest.approx(rates[at], rel=0.2), (coding, RANKS[at])

@@ -1,4 +1,6 @@
-"""`labels=`: the types of columns, and the errors of what has no type, no sample, or is no table."""
+"""`labels=`: the types of columns, and errors for columns without a type, rows without a sample, and files that are no
+tables.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,7 @@ def table(tmp_path: Path, write: Any, values: list[Any]) -> Path:
 
 @TABLES
 def test_whole_numbers_stay_what_they_are(dataset: Path, tmp_path: Path, write: Any) -> None:
-    """No number silently becomes another: neither above int64 nor beside fractions."""
+    """No integer is silently changed: neither above int64 nor in a column with fractions."""
     ids = [2**63 - 1 - number for number in range(SAMPLES)]
     path = table(tmp_path, write, ids)
     assert by_sample(of(dataset, path, "x"), "x") == ids
@@ -133,7 +135,7 @@ def test_the_datasets_own_label_is_an_integer(dataset: Path) -> None:
 
 
 def test_rows_of_no_sample_say_nothing_of_the_others(dataset: Path, tmp_path: Path) -> None:
-    """A table may have rows of more than the dataset; only its owner knows whether that is meant."""
+    """A table may have rows for more than the dataset; only the user knows whether that is intended."""
     names = [path.relative_to(dataset) for path in paths(dataset)]
     good = "file_name,x\n" + "".join(f"{name},{number}\n" for number, name in enumerate(names))
     path = tmp_path / "t.csv"

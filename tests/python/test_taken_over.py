@@ -1,7 +1,7 @@
 """Datasets of WebDataset and Streaming that `ImageDataset` takes over, with the real libraries.
 
-What is taken over gives the samples that the other library gives, and what cannot be is refused by its name. A test
-runs where the library that it needs is installed: `make test-frameworks` has all but Streaming.
+They give the same samples as in the other library. If a dataset cannot be taken over, the error names the cause. A test
+runs if its library is installed: `make test-frameworks` installs all except Streaming.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ pytestmark = LENIENT
 
 @pytest.fixture(scope="module")
 def shards(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Three shards, by a name with braces."""
+    """Three shards, named with braces."""
     webdataset = required("webdataset")
     required("torchvision")
     root = tmp_path_factory.mktemp("shards")
@@ -75,7 +75,7 @@ def test_webdataset_batches_are_theirs(shards: str) -> None:
     ours = ImageDataset.from_webdataset(theirs, decode="exact")
     for (images, labels), (own, numbers) in zip(theirs, ours, strict=True):
         assert labels.tolist() == numbers.tolist()
-        # torchvision resizes PIL images by Pillow, whose rounding `exact` has.
+        # torchvision resizes PIL images with Pillow, whose rounding `exact` imitates.
         assert float((torch.as_tensor(np.asarray(images)) - own).abs().max()) < 1e-5
 
 

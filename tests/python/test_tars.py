@@ -18,14 +18,14 @@ import pytest
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 IMAGES = {"jpg", "png", "webp"}
 DATASETS = ["parquet/datasets", "parquet/nulls", "arrow/saved", "mds/all"]
-"""Tables of all kinds of values, each with what its own library reads of it beside it."""
+"""Tables of all kinds of values. Each has a file with the values that its own library reads."""
 
 
 @pytest.fixture(scope="module", params=DATASETS)
 def tars(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, Path, dict[str, Any]]:
-    """A table, the tar shards that were made of it, and what it holds."""
+    """A table, the tar shards that were made from it, and its expected content."""
     folder = FIXTURES / request.param
     into = tmp_path_factory.mktemp("tars") / "made"
     command = [sys.executable, "-m", "foreload", "pack", str(folder / "files"), str(into)]

@@ -1,4 +1,4 @@
-"""`foreload top`: it sees the loaders of other processes, whatever becomes of these, and gives the terminal back."""
+"""`foreload top`: it shows the loaders of other processes, even if these die, and restores the terminal."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ LOOP = """
 
 
 def environment(place: Path) -> dict[str, str]:
-    """Return an environment whose processes find each other in `place`, and nobody else."""
+    """Return an environment whose processes find each other only in `place`."""
     unset = ("FORELOAD_TOP", "VIRTUAL_ENV", "XDG_RUNTIME_DIR")
     return {name: value for name, value in os.environ.items() if name not in unset} | {
         "FORELOAD_RUNTIME_DIR": str(place)
@@ -59,7 +59,7 @@ def training(
 
 
 def run(place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run `foreload top` where its output is no terminal."""
+    """Run `foreload top` with an output that is not a terminal."""
     command = [*TOP, *arguments]
     return subprocess.run(
         command, capture_output=True, text=True, env=environment(place), check=False, timeout=60
@@ -67,25 +67,25 @@ def run(place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def seen(place: Path) -> list[dict]:
-    """Return the processes that `foreload top --once --json` sees."""
+    """Return the processes that `foreload top --once --json` shows."""
     shown = run(place, "--once", "--json")
     assert shown.returncode == 0, shown.stderr
     return json.loads(shown.stdout)["processes"]
 
 
 def seen_when(place: Path, enough: Callable[[list[dict]], bool]) -> list[dict]:
-    """Return what is seen once it is enough; the time that this takes depends on the machine."""
+    """Return the shown processes when they satisfy `enough`; the time that this takes depends on the machine."""
     return until("`foreload top` shows what is enough", lambda: seen(place), enough)
 
 
 def loading(processes: list[dict], number: int = 1) -> bool:
-    """Return whether so many processes have delivered batches between two looks."""
+    """Return whether this many processes have delivered batches between two queries."""
     loaders = [loader for process in processes for loader in process["loaders"]]
     return len(loaders) == number and all(loader["rates"]["samples_per_second"] > 0 for loader in loaders)
 
 
 def sockets(place: Path) -> list[Path]:
-    """Return the names of the sockets there are."""
+    """Return the paths of the existing sockets."""
     return sorted((place / "foreload" / "top").glob("*-*"))
 
 
@@ -103,10 +103,10 @@ def test_a_loader_in_a_loop_is_seen_with_plausible_numbers(tmp_path: Path, datas
         assert 0 <= loader["step"] <= 6
         assert loader["stages"]["threads"] == 1
         mean = sum(path.stat().st_size for path in dataset.glob("*/*.jpg")) / 60
-        # Reads run ahead of what is delivered, by no more than the pools hold.
+        # Reads are ahead of the delivered samples, at most by the size of the pools.
         assert loader["samples"] <= loader["bytes"] / mean * 1.2 + 10
         rates = loader["rates"]
-        # A batch of ten takes the consumer 10 ms.
+        # The consumer takes 10 ms for a batch of ten.
         assert 0 < rates["samples_per_second"] <= 1100
         assert rates["limit"] in ("consumer", "read source", "decode", "augment", None)
         assert rates["tiers"] in ({"source": 1.0}, {})
@@ -114,12 +114,12 @@ def test_a_loader_in_a_loop_is_seen_with_plausible_numbers(tmp_path: Path, datas
         assert 0 <= loader["stalls"]["p50"] <= loader["stalls"]["p99"] <= loader["stalls"]["max"]
         (later,) = seen(tmp_path)
         assert later["loaders"][0]["samples"] > loader["samples"]
-        # What is printed for people says the same.
+        # The table for people shows the same.
         table = run(tmp_path)
         assert table.stdout.splitlines()[0].split()[:3] == ["PID", "PROGRAM", "DATASET"]
         pid, program, place = table.stdout.splitlines()[1].split()[:3]
         assert (pid, program) == (str(process.pid), shown["program"])
-        # The beginning of a long path is left out.
+        # The beginning of a long path is omitted.
         assert str(dataset).endswith(place.lstrip("…"))
         assert [path.stat().st_mode & 0o777 for path in sockets(tmp_path)] == [0o600]
         kills.end(process)
@@ -143,7 +143,7 @@ def test_several_processes_and_one_that_is_stopped_or_killed(tmp_path: Path, dat
         first.send_signal(signal.SIGCONT)
         seen_when(tmp_path, lambda all: loading(all, 2))
         kills.end(first)
-        # The next loader removes what it left, whether anybody looks or not.
+        # The next loader removes the leftover socket, even without `foreload top`.
         left = sockets(tmp_path)
         assert len(left) == 2
         with training(tmp_path, dataset, seed=2) as third:
@@ -242,7 +242,7 @@ def test_a_forked_child_is_not_its_parent(tmp_path: Path, dataset: Path) -> None
         processes = seen_when(tmp_path, lambda all: len(all) == 2)
         (child,) = {process["pid"] for process in processes} - {parent.pid}
         assert all(process["state"] == "answers" and len(process["loaders"]) == 1 for process in processes)
-        # The child goes on to have its parent's socket open, and would never answer.
+        # The child still has its parent's socket open, and would never answer.
         kills.end(parent)
         assert [process["pid"] for process in seen(tmp_path)] == [child]
         assert [path.name.split("-")[0] for path in sockets(tmp_path)] == [str(child)]
@@ -311,7 +311,7 @@ def test_without_a_place_to_meet_loaders_run_unseen_and_top_says_what_to_do(
 
 
 class Terminal:
-    """`foreload top` on a terminal of its own."""
+    """`foreload top` on its own terminal."""
 
     def __init__(self, place: Path) -> None:
         """Start it on a terminal of 100 columns and 24 lines."""
@@ -327,16 +327,16 @@ class Terminal:
 
     @staticmethod
     def _take_terminal() -> None:
-        # Who runs these tests by nohup has hangups ignored, also by what they start.
+        # If these tests run under nohup, hangups are ignored, also in child processes.
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
     def resize(self, columns: int, lines: int) -> None:
-        """Make the terminal another size, of which the kernel tells the program."""
+        """Resize the terminal; the kernel notifies the program."""
         fcntl.ioctl(self.ours, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
 
     def until(self, *texts: bytes) -> bytes:
-        """Return what was drawn since the last time, up to where all of `texts` are there."""
+        """Return the output since the last call, up to the point where it contains all of `texts`."""
         deadline = time.monotonic() + 60
         while not all(text in self.drawn for text in texts):
             assert time.monotonic() < deadline, f"never drawn: {texts} in {self.drawn!r}"
@@ -355,7 +355,7 @@ class Terminal:
         return termios.tcgetattr(self.theirs) == self.before
 
     def close(self) -> None:
-        """End the program, whatever it does."""
+        """End the program in any state."""
         kills.end(self.process)
         os.close(self.ours)
         os.close(self.theirs)
@@ -363,7 +363,7 @@ class Terminal:
 
 @pytest.fixture
 def terminal(tmp_path: Path) -> Iterator[Terminal]:
-    """`foreload top` on a terminal, which sees what meets in `tmp_path`."""
+    """`foreload top` on a terminal, which shows the loaders of `tmp_path`."""
     terminal = Terminal(tmp_path)
     yield terminal
     terminal.close()
@@ -414,7 +414,7 @@ def test_it_can_be_suspended(terminal: Terminal) -> None:
     terminal.until(ENTERED, b"q quits")
     terminal.process.send_signal(signal.SIGTSTP)
     terminal.until(LEFT)
-    # Nobody who could continue it is in a session of its own, so that it may not stop at all.
+    # No process of its session could continue it, so it must not stop at all.
     terminal.process.send_signal(signal.SIGCONT)
     terminal.until(ENTERED, b"q quits")
     terminal.press(b"q")

@@ -52,7 +52,7 @@ def test_all_images_of_a_sample_come_and_what_is_done_to_each_is_shown(tmp_path:
     settings = {"batch_size": 8, "transforms": each, "device": "cpu"}
     settings["fields"] = [*list(each)[:4], foreload.fields.Image("seg.png")]
     dataset = ImageDataset(root, **settings)
-    # Nothing of it is cut short.
+    # The text is not truncated.
     assert f"transforms={each!r}" in repr(dataset)
     for batch, expected in zip(dataset, foreload.ImageLoader(root, **settings), strict=True):
         assert batch.keys() == each.keys()
@@ -144,7 +144,7 @@ def test_batches_of_batches_are_refused(dataset: Path, batch_size: int) -> None:
         foreload.ConfigError, match=r"config: batch_size: .* batch_size=None and num_workers=0"
     ):
         next(iter(DataLoader(batches, batch_size=batch_size)))
-    # A user who collates batches on purpose knows what comes.
+    # A user who passes `collate_fn` knows the result.
     pairs = DataLoader(batches, batch_size=batch_size, collate_fn=list)
     assert [images.shape for images, _ in next(iter(pairs))] == [(12, 3, 32, 32)] * batch_size
 
@@ -173,7 +173,7 @@ def test_the_counters_of_the_latest_iteration(dataset: Path, tmp_path: Path) -> 
         assert stats["cache"]["source_reads"] + stats["cache"]["tiers"]["nvme"]["hits"] == 60, epoch
     for _ in batches:
         break
-    # An iteration that was left is over, and its counters stay.
+    # A loop that was left early is over, and its counters stay.
     assert batches.epoch == 3
     assert 12 <= batches.stats()["decoded_region"] <= 60
 
@@ -223,7 +223,7 @@ def test_images_alone_where_there_are_no_labels(dataset: Path, tmp_path: Path) -
     assert images.shape == (12, 3, 32, 32)
     assert mask.all()
     assert ids.dtype == torch.int64
-    # Labels may be left out of a dataset that has some, too.
+    # Labels can be omitted even if a dataset has some.
     assert next(iter(ImageDataset(dataset, with_labels=False, **settings))).shape == (12, 3, 32, 32)
 
 

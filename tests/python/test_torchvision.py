@@ -1,4 +1,4 @@
-"""`ImageDataset.from_torchvision` with a real torchvision: what is taken over, what is refused, the same pixels."""
+"""`ImageDataset.from_torchvision` with a real torchvision: accepted and refused transforms, and equal pixels."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from torchvision.transforms import transforms as v1
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 FLOAT = v2.ToDtype(torch.float32, scale=True)
 
-# The limit in 8-bit levels over a batch; `make fidelity` finds 0.033 over 500 photographs.
+# The limit in 8-bit levels over a batch; `make fidelity` measures 0.033 over 500 photographs.
 EXACT_MEAN = 0.25
 LEVELS = 255 * torch.tensor(STD).reshape(3, 1, 1)
 
@@ -99,7 +99,7 @@ def test_the_crops_have_the_distribution_that_was_asked_for(dataset: Path) -> No
     )
     views = [made.loader.view(sample, epoch) for epoch in range(50) for sample in range(60)]
     sizes = [v2.functional.get_size(image) for image, _ in ImageFolder(str(dataset))]
-    # Areas are so small that each crop fits at the first try. Rounding to pixels moves an edge by half of one.
+    # The areas are so small that each crop fits at the first try. Rounding to pixels moves an edge by half a pixel.
     for at, view in enumerate(views):
         height, width = sizes[at % 60]
         slack = 1 / view["width"] + 1 / view["height"]
@@ -271,7 +271,7 @@ def test_ssds_recipe_is_understood(dataset: Path) -> None:
     assert shown["transforms"] == [
         *(T.RandomZoomOut((123, 117, 104)), T.Resize((30, 30)), T.ToDtype("float32")),
     ]
-    # An ImageFolder has no boxes, without which torchvision refuses to crop, too.
+    # An ImageFolder has no boxes. torchvision refuses this crop without boxes, too.
     by_boxes = v2.RandomIoUCrop(0.2, 0.9, 0.6, 1.5, [0.1, 1.0], 9)
     with pytest.raises(ConfigError, match=r"has no boxes that follow .image., but RandomIoUCrop"):
         taken_over(dataset, v2.RandomZoomOut(), by_boxes, *end)

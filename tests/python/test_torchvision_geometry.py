@@ -1,4 +1,6 @@
-"""A real torchvision moves an image, its mask and its boxes to where they are in the batch, given what was drawn."""
+"""A real torchvision, given the draws of a sample, moves an image, its mask and its boxes to the same places as the
+batch.
+"""
 
 from __future__ import annotations
 
@@ -34,16 +36,16 @@ SAMPLES = 40
 NAMES = ("png", "seg.png", "boxes.npy")
 MOVING = ("horizontal_flip", "vertical_flip", "rotate", "affine")
 
-# What images are padded with; masks are padded with 0.
+# The fill of images; masks are padded with 0.
 FILL = [9, 99, 199]
 
-# The largest mean difference of images, in 8-bit levels; masks may differ where two pixels are equally near.
+# The largest mean difference of images, in 8-bit levels; masks may differ if two pixels are equally near.
 IMAGE_MEAN = 0.25
 MASK_SHARE = 1e-4
 
 
 def sample(number: int) -> shards.Members:
-    """Return a picture, a mask of noise in which each pixel is told from its neighbours, and boxes."""
+    """Return a picture, a mask of noise in which neighbouring pixels differ, and boxes."""
     rng = np.random.default_rng(number)
     width, height = (int(side) for side in rng.integers(40, 120, size=2))
     coarse = Image.fromarray(rng.integers(0, 256, (5, 7, 3), dtype=np.uint8))
@@ -61,7 +63,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def inputs(number: int) -> list[Any]:
-    """Return what torchvision transforms together."""
+    """Return the values that torchvision transforms together."""
     members = sample(number)
     picture, mask = (Image.open(io.BytesIO(members[name])) for name in NAMES[:2])
     boxes = torch.from_numpy(np.load(io.BytesIO(members["boxes.npy"])))
@@ -74,7 +76,7 @@ def inputs(number: int) -> list[Any]:
 
 
 def as_drawn(what: Any, view: dict[str, Any], flips_first: bool = False) -> Any:
-    """Return what torchvision's functions make of it, its flips before the resize with `flips_first`."""
+    """Return the result of torchvision's functions; with `flips_first`, flips come before the resize."""
     fill = FILL if isinstance(what, tv_tensors.Image) else 0
     what = replay.placed(what, view, flips_first=flips_first, fill=fill)
     for op in view["ops"]:
@@ -83,18 +85,18 @@ def as_drawn(what: Any, view: dict[str, Any], flips_first: bool = False) -> Any:
 
 
 def moved(what: Any, op: str, **how: Any) -> Any:
-    """Return what an operation makes of it that moves pixels."""
+    """Return the result of an operation that moves pixels."""
     if op not in MOVING:
         return what
     if "interpolation" in how:
         how["interpolation"] = InterpolationMode(how["interpolation"])
-        # A mask shows 0 outside of it; boxes take no fill.
+        # A mask is 0 outside of the image; boxes have no fill.
         how["fill"] = how["fill"] if isinstance(what, tv_tensors.Image) else 0
     return getattr(F, op)(what, **how)
 
 
 def kept(boxes: Any, view: dict[str, Any]) -> Any:
-    """Return whether the centre of each box is inside of what is resized."""
+    """Return whether the centre of each box is inside of the part that is resized."""
     left, top, right, bottom = view["padding"]
     x, y = view["x"] - left, view["y"] - top
     width, height = left + view["width"] + right, top + view["height"] + bottom
@@ -146,13 +148,13 @@ LISTS: dict[str, list[T.Transform]] = {
     "jitter": [T.ScaleJitter((64, 64), (0.4, 2)), T.RandomCrop(64, pad_if_needed=True, fill=FILL)],
 }
 
-# What these do to colours has tests of its own.
+# Other tests compare the colours of these.
 COLOURED = ("policy",)
 
-# These mirror before they resize, and are the same seen from both sides behind that.
+# These mirror before they resize; the later transforms are symmetric.
 FLIPPED_FIRST = ("padded, cut, resized, padded", "SSD", "cut by boxes")
 
-# These drop boxes whose centre they have cut off.
+# These drop boxes whose centre is outside of the crop.
 CUT_BY_BOXES = ("SSD", "cut by boxes")
 
 
@@ -196,14 +198,14 @@ def test_image_mask_and_boxes_are_where_torchvision_has_them(root: Path, name: s
 
 
 def test_jpegs_are_padded_before_they_are_resized(tmp_path: Path) -> None:
-    """No colour of the fill runs into a JPEG's own: its chroma has half as many samples as it has pixels."""
+    """The fill's colour does not bleed into a JPEG's own, although its chroma has half as many samples as pixels."""
 
     def photograph(number: int) -> shards.Members:
         rng = np.random.default_rng(number)
         return {"jpg": shards.jpeg(rng, *(int(side) for side in rng.integers(60, 140, size=2)))}
 
     root = shards.make(tmp_path / "photographs", SAMPLES, 1, photograph)
-    # Colours far from the pictures' own.
+    # Colours that are far from the pictures' own.
     transforms = [T.RandomZoomOut(FILL, p=0.9), T.RandomResizedCrop((90, 80), (0.5, 1))]
     how = {"transforms": transforms, "decode": "exact", "device": "cpu", "seed": 3, "batch_size": 1}
     loader = ImageLoader(root, fields=["jpg"], **how)

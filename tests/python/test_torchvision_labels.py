@@ -1,4 +1,4 @@
-"""`ImageDataset.from_torchvision` with an `ImageFolder` whose samples were given labels of the program's own."""
+"""`ImageDataset.from_torchvision` with an `ImageFolder` whose labels were changed by the program."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EVALUATION = v2.Compose([v2.Resize(70), v2.CenterCrop(64), v2.PILToTensor()])
 
 
 def relabelled(root: Path, label: Callable[[int], Any], samples: slice = slice(None)) -> ImageFolder:
-    """Return the dataset, where some samples have what `label` makes of their labels."""
+    """Return the dataset, in which `label` has changed the labels of some samples."""
     theirs = ImageFolder(str(root), EVALUATION)
     theirs.samples[samples] = [(path, label(number)) for path, number in theirs.samples[samples]]
     return theirs

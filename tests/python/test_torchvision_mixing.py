@@ -1,6 +1,6 @@
 """A real torchvision, given the numbers that were drawn for a batch, mixes images and labels to the same bits.
 
-Its own numbers have the distribution of those that are drawn here.
+Its own random numbers have the same distribution as Foreload's.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ import replay
 
 CLASSES = 3
 
-# The probability of a larger distance between samples of one distribution is 10⁻⁴.
+# The distance that samples of the same distribution exceed with a probability of 10⁻⁴.
 KOLMOGOROV = 2.23
 
 
@@ -60,7 +60,7 @@ def test_torchvision_mixes_a_ring_to_the_same_bits(dataset: Path) -> None:
 def shares_of(
     dataset: Path, mix: Any, size: tuple[int, int], seed: int, batches: int
 ) -> list[dict[str, Any]]:
-    """Return what is drawn for so many batches."""
+    """Return the draws of this many batches."""
     loader = ImageLoader(dataset, batch_size=20, image_size=size, seed=seed, mix=mix, device="cpu")
     return [loader.mix(20 * batch, 0) for batch in range(batches)]
 
@@ -83,7 +83,7 @@ def test_shares_have_torchs_distribution(dataset: Path, alpha: float) -> None:
     drawn = shares_of(dataset, T.MixUp(alpha=alpha), (32, 32), seed, 100_000)
     ours = np.array([mix["lam"] for mix in drawn])
     theirs = torch.distributions.Beta(alpha, alpha).sample((100_000,)).double().numpy()
-    # What float32 rounds to 0 and 1, torch draws as the numbers beside them.
+    # Numbers that float32 rounds to 0 and 1 are drawn by torch as the nearest numbers inside.
     ours, theirs = (np.clip(shares, 1e-6, 1 - 1e-6) for shares in (ours, theirs))
     assert distance(ours, theirs) < KOLMOGOROV, f"alpha {alpha}, seed {seed}"
 
@@ -102,7 +102,7 @@ def test_rectangles_have_torchvisions_distribution(dataset: Path) -> None:
     for side in range(4):
         counts = np.array([np.bincount(box[:, side], minlength=41) for box in boxes])
         counts = counts[:, counts.sum(0) >= 20]
-        # Two samples of one distribution: chi-squared with a degree of freedom less than there are values.
+        # Two samples of one distribution: chi-squared with one degree of freedom less than the number of values.
         chi = ((counts[0] - counts[1]) ** 2 / counts.sum(0)).sum()
         freedom = counts.shape[1] - 1
         assert chi < freedom + 4.5 * np.sqrt(2 * freedom), f"side {side}, seed {seed}: {chi} of {freedom}"

@@ -1,7 +1,6 @@
 """A real torchvision, given the operations that were drawn for a sample, makes the pixels of the batch.
 
-What is compared, and how far apart it may be, is in `benches/transforms`: `make compare-ops` does the same for many
-photographs.
+`benches/transforms` defines what is compared, with which limits: `make compare-ops` does the same for many photographs.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ import cases
 import ops
 
 SEED = 6
-# Height and width; of the last two, neither is a multiple of a vector.
+# Height and width; the last two sizes are not multiples of a vector.
 SIZES = [(224, 224), (96, 131), (45, 33)]
 
 
@@ -45,7 +44,7 @@ def few(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", cases.PIXELS)
 def test_each_operation_gives_torchvisions_levels(few: Path, name: str) -> None:
-    """Of the same levels; all of them, one after the other, are the image of the batch."""
+    """From the same levels; all operations in sequence give the image of the batch."""
     for size in SIZES:
         (entry,) = ops.pixels(few, size, SEED, [name])
         assert entry["whole"]["images"] == 12
@@ -56,7 +55,7 @@ def test_each_operation_gives_torchvisions_levels(few: Path, name: str) -> None:
 def test_crops_resizes_and_padding_give_torchvisions_levels(few: Path) -> None:
     for entry in ops.geometry(few, 56, SEED):
         assert entry["steps"][0]["images"] == 12
-        # Small images have few values: one of them may be two levels off.
+        # Small images have few values, and one of them may be two levels off.
         (step,) = entry["steps"]
         assert step["largest"] <= step["allowed"]["largest"], entry
         assert step["share"] <= step["allowed"]["share"], entry
@@ -71,7 +70,7 @@ def test_finished_values_are_torchvisions(few: Path) -> None:
 def test_every_transform_is_compared() -> None:
     shown = repr([*cases.PIXELS.values(), *cases.placements(56).values()])
     missing = {name for name in T.__all__ if f"{name}(" not in shown}
-    # A crop that is chosen by boxes is compared in test_torchvision_geometry.py.
+    # test_torchvision_geometry.py compares crops that depend on boxes.
     assert missing == {"CutMix", "MixUp", "Normalize", "RandomIoUCrop", "ToDtype", "Transform", "Views"}
 
 

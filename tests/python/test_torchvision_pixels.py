@@ -30,7 +30,7 @@ from torchvision.transforms import InterpolationMode, v2
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benches" / "transforms"))
 import replay
 
-# The largest mean difference, in 8-bit levels, over all images; `make fidelity` finds 0.033 over 500 photographs.
+# The largest mean difference, in 8-bit levels, over all images; `make fidelity` measures 0.033 over 500 photographs.
 EXACT_MEAN = 0.25
 
 
@@ -64,10 +64,10 @@ def test_what_is_drawn_gives_torchvisions_pixels(dataset: Path, how: str, mode: 
 
 
 def test_two_images_and_a_mask_are_what_one_call_of_torchvision_gives(tmp_path: Path) -> None:
-    """v2 does the same to all images of a call; here a follower is drawn with the first image."""
+    """v2 applies the same draws to all images of a call; here a secondary image gets the draws of the first image."""
 
     class Drawn(v2.RandomResizedCrop):
-        """Crop with the numbers that were drawn here, instead of torchvision's own."""
+        """Crop with the numbers that Foreload drew, instead of torchvision's own."""
 
         def make_params(self, flat_inputs: list[Any]) -> dict[str, Any]:
             return {"top": view["y"], "left": view["x"], "height": view["height"], "width": view["width"]}

@@ -1,4 +1,4 @@
-"""`ImageDataset.from_torchvision` with what changes pixels, lists within lists among it; and timm's transforms."""
+"""`ImageDataset.from_torchvision` with transforms that change pixels, including nested lists, and timm's transforms."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def taken_over(dataset: Path, *steps: Any, **settings: Any) -> tuple[ImageDatase
 
 
 def of_tensors(dataset: Path, *steps: Any) -> list[T.Transform]:
-    """Return what is made of steps on tensors, between a crop and the conversion to floats."""
+    """Return the list for steps on tensors, between a crop and the conversion to floats."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         _, shown = taken_over(dataset, v2.ToImage(), CROP, *steps, FLOAT)
@@ -216,12 +216,12 @@ def test_a_transform_with_fixed_parameters_gives_torchvisions_pixels(dataset: Pa
     )
     images, _ = next(iter(ours))
     for image, (expected, _) in zip(images, theirs, strict=True):
-        # The resize differs by a level here and there, of which the operations make more.
+        # The resize differs by a level in some places, and the operations amplify that.
         assert (image - expected).abs().mean() < 1.5 / 255
 
 
 def timm_transform(**settings: Any) -> list[T.Transform]:
-    """Return the list that is made of timm's `create_transform`."""
+    """Return the list for timm's `create_transform`."""
     data = of_timm("timm.data")
     from foreload import _transform_reader
 

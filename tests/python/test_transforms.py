@@ -1,4 +1,4 @@
-"""`transforms=` without torchvision: what the list takes, what it refuses, and the equivalent flat settings."""
+"""`transforms=` without torchvision: accepted and refused values, and the equivalent flat settings."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def test_a_parameter_of_another_type_is_named(make: Any, message: str) -> None:
 
 
 def nested(levels: int) -> T.Transform:
-    """Return a transform that holds one that holds one, and so on."""
+    """Return transforms that are nested this many levels deep."""
     step: T.Transform = T.Grayscale()
     for _ in range(levels):
         step = T.RandomApply([step])
@@ -250,7 +250,7 @@ def test_transforms_are_dataclasses_that_keep_their_values() -> None:
     made = T.RandomResizedCrop(9)
     assert pickle.loads(pickle.dumps(made)) == made == dataclasses.replace(made, size=(9, 9))
     assert hash(made) == hash(T.RandomResizedCrop((9, 9)))
-    # As earlier versions wrote it.
+    # The format of earlier versions.
     assert pickle.loads(b"cforeload.transforms._geometry\nRandomResizedCrop\n.") is T.RandomResizedCrop
     with pytest.raises(dataclasses.FrozenInstanceError):
         made.size = (8, 8)  # type: ignore[misc]
@@ -301,7 +301,7 @@ def test_defaults_are_the_same_in_python_and_in_the_core() -> None:
     for name in OF_IMAGES:
         required = REQUIRED.get(name, {})
         document = getattr(T, name)(**required)._as_json()
-        # Parameters that are given go as the dataclass writes them, so that the defaults alone are compared.
+        # Given parameters are written in the dataclass's format, so that only the defaults are compared.
         left_out = {name: {given: document[name][given] for given in required}}
         assert same_transforms(json.dumps([left_out]), json.dumps([document])), name
     assert not same_transforms('[{"RandomHorizontalFlip": {}}]', '[{"RandomHorizontalFlip": {"p": 0.4}}]')
@@ -316,7 +316,7 @@ def test_the_manual_gives_the_parameters_and_their_defaults() -> None:
     rows = dict(re.findall(r"^\| `(\w+)` \| (?:`([^`]*)`|none) \|", manual, re.MULTILINE))
     assert set(rows) == OF_IMAGES
     for name, said in rows.items():
-        # Each is a name, or a name and its default, which may have commas of its own.
+        # Each is a name, or a name with a default, which may contain commas.
         shown = [
             parameter.partition("=") for parameter in re.split(r", (?=[a-z_]+(?:=|,|$))", said) if parameter
         ]

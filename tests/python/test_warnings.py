@@ -1,4 +1,4 @@
-"""What a user is warned of though nothing failed: once, at a line of their own, and never at the cost of a batch."""
+"""Warnings without a failure: once, at a line of the user's code, and without losing a batch."""
 
 from __future__ import annotations
 
@@ -246,7 +246,9 @@ def test_the_program_warns_on_stderr_and_in_json(own_dataset: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_warning_that_is_raised_is_not_lost_to_another(own_dataset: Path) -> None:
-    """Two come with the last batch: one is raised where more is asked for, which drops the iterator with the other."""
+    """Two warnings come with the last batch. The first is raised by the request for more, which drops the iterator with
+    the second.
+    """
     paths(own_dataset)[3].write_bytes(b"no image")
     loader = foreload.ImageLoader(own_dataset, batch_size=60, image_size=32, train=False, on_error="zero")
     with warnings.catch_warnings():

@@ -1,6 +1,6 @@
 """Shards that the real webdataset writes, with an image, its mask, caption and JSON, train a network in torch.
 
-The masks must be what torchvision v2 makes of them as `tv_tensors.Mask` with the parameters that were drawn.
+The masks must equal the result of torchvision v2 for `tv_tensors.Mask` with the parameters that were drawn.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with webdataset.ShardWriter(str(root / "%03d.tar"), maxcount=SAMPLES // 3, verbose=0) as writer:
         for number in range(SAMPLES):
             members = shards.sample(number)
-            # Members are as its own encoders write them, except for the images, which must not lose anything more.
+            # Members are written by its own encoders, except images, which must not lose precision.
             writer.write(
                 {
                     "__key__": f"{number:06}",
@@ -65,7 +65,7 @@ def values(number: int) -> np.ndarray:
 
 
 def torchvisions(number: int, view: dict[str, Any]) -> np.ndarray:
-    """Return what torchvision makes of a sample's mask by the crop, the resize and the mirroring that were drawn."""
+    """Return torchvision's result for a sample's mask with the crop, resize and flip that were drawn."""
     mask = tv_tensors.Mask(torch.from_numpy(values(number).copy()))
     size = [view["resized_height"], view["resized_width"]]
     mask = F.resized_crop(mask, view["y"], view["x"], view["height"], view["width"], size, NEAREST)
@@ -97,7 +97,7 @@ def test_masks_are_torchvisions(root: Path, recipe: str) -> None:
             assert batch["txt"] == [shards.sample(number)["txt"].decode() for number in ids]
             assert [of["id"] for of in batch["json"]] == ids
             for number, found in zip(ids, np.from_dlpack(batch["seg.png"]), strict=True):
-                # There is never a value that is not in the source, but for the padding's.
+                # All values are in the source, except the padding's.
                 assert set(found.ravel()) <= set(values(number).ravel()) | {0}
                 other += int((found != torchvisions(number, loader.view(number, epoch))).sum())
                 pixels += found.size
@@ -143,7 +143,7 @@ def test_two_views_have_their_masks(root: Path) -> None:
 
 
 def test_a_segmentation_learns(root: Path) -> None:
-    """A toy learns which pixels are of an even class; it must find them far better than by chance."""
+    """A toy model learns which pixels have an even class; it must be far better than chance."""
 
     def painted(number: int) -> shards.Members:
         rng = np.random.default_rng(number)

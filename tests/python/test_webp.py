@@ -16,7 +16,7 @@ WIDTH, HEIGHT = 61, 47
 
 
 def picture(seed: int, mode: str) -> Image.Image:
-    """Return smooth colours with edges and some noise; alpha runs from nothing to all."""
+    """Return smooth colours with edges and some noise; alpha goes from transparent to opaque."""
     rng = np.random.default_rng(seed)
     coarse = rng.integers(0, 256, size=(5, 7, 4), dtype=np.uint8)
     image = np.asarray(
@@ -66,7 +66,7 @@ def write(root: Path, kinds: dict[str, tuple[str, dict[str, object]]]) -> list[P
 
 
 def loaded(root: Path) -> np.ndarray:
-    """Return all images as they are decoded, uint8 [n, height, width, 3]."""
+    """Return all images as decoded, uint8 [n, height, width, 3]."""
     size = {"image_size": (HEIGHT, WIDTH), "resize": min(HEIGHT, WIDTH)}
     loader = foreload.ImageLoader(
         root,

@@ -1,4 +1,4 @@
-"""What torchvision's and timm's transforms draw, recorded as the calls that they make, beside what Foreload draws."""
+"""The draws of torchvision's and timm's transforms, recorded as the calls that they make, and Foreload's draws."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ Call = tuple[str, dict[str, Any]]
 """A function's name and its numeric parameters."""
 
 LEAST = 2e-8
-"""The least p-value that passes: one statistic in 50 million has a smaller one by chance."""
+"""The smallest p-value that passes: by chance, one statistic in 50 million is smaller."""
 
 
 def of_timm(module: str) -> Any:
-    """Return a module of timm's; a test without timm is skipped, or fails where frameworks are required."""
+    """Return a module of timm; without timm the test is skipped, or fails if frameworks are required."""
     if os.environ.get("FORELOAD_REQUIRE_FRAMEWORKS") == "1":
         return importlib.import_module(module)
     return pytest.importorskip(module, reason="timm is not installed; make test-frameworks has it")
@@ -47,13 +47,13 @@ def _call(parameters: dict[str, Any]) -> Call:
 
 @contextmanager
 def recording(calls: list[Call]) -> Iterator[None]:
-    """Record what torchvision's v2 transforms would do, instead of doing it."""
+    """Record the calls of torchvision's v2 transforms instead of executing them."""
     import torch
     from torchvision.transforms import v2
     from torchvision.transforms.v2 import _auto_augment, functional
 
     class Recorder:
-        """The functions of torchvision's policies."""
+        """Replaces the functions of torchvision's policies."""
 
         def __getattr__(self, name: str) -> Any:
             def record(image: Any, **parameters: Any) -> Any:
@@ -102,8 +102,8 @@ def check_same_distribution(
 ) -> None:
     """Check that two samples of calls come from one distribution, by their sequence and by each parameter.
 
-    Only parameters that both have, or those in `names`, are compared: two samples of Kolmogorov and Smirnov where
-    values are many, chi-squared where they are few.
+    Only parameters that both have, or those in `names`, are compared: with the two-sample Kolmogorov-Smirnov test if
+    there are many values, with chi-squared if there are few.
     """
     check_shares(
         [tuple(name for name, _ in calls) for calls in one],
@@ -142,7 +142,7 @@ def check_values(one: list[float], other: list[float], what: str) -> None:
 
 
 def check_shares(one: list[Any], other: list[Any], what: str = "calls") -> None:
-    """Check by chi-squared that two samples have each kind as often; rare kinds count together."""
+    """Check with chi-squared that two samples have each kind equally often; rare kinds are counted together."""
     counts = Counter(one), Counter(other)
     kinds = sorted(counts[0].keys() | counts[1].keys(), key=str)
     table = np.array([[count[kind] for kind in kinds] for count in counts], float)
@@ -153,7 +153,7 @@ def check_shares(one: list[Any], other: list[Any], what: str = "calls") -> None:
     statistic, freedom = ((table - expected) ** 2 / expected).sum(), table.shape[1] - 1
     if freedom == 0:
         return
-    # Wilson and Hilferty's approximation by a normal number.
+    # Wilson and Hilferty's normal approximation.
     spread = 2 / (9 * freedom)
     sigmas = ((statistic / freedom) ** (1 / 3) - (1 - spread)) / math.sqrt(spread)
     p = math.erfc(sigmas / math.sqrt(2)) / 2
@@ -161,6 +161,6 @@ def check_shares(one: list[Any], other: list[Any], what: str = "calls") -> None:
 
 
 def check_p(p: float, what: str) -> None:
-    """Check that something as far off is not too unlikely; print it for who wants to see (`pytest -s`)."""
+    """Check that a p-value is not too small; print it (visible with `pytest -s`)."""
     print(f"p = {p:.2g}, {what}")
     assert p >= LEAST, f"p = {p:.2g}, {what}"

@@ -1,4 +1,4 @@
-"""Waits of tests for something that happens by itself. Each wait has a deadline, and names what did not happen."""
+"""Waits of tests for events. Each wait has a deadline, and its error names the missing event."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ T = TypeVar("T")
 
 
 def until(what: str, look: Callable[[], T], enough: Callable[[T], Any] = bool, seconds: float = 60) -> T:
-    """Call `look` until `enough` accepts what it returns, and return that.
+    """Call `look` until `enough` accepts its result, and return the result.
 
     Raises:
-        TimeoutError: That took longer. The error says `what` was waited for, and what `look` returned last.
+        TimeoutError: It took too long. The error has `what` was waited for, and the last result of `look`.
     """
     deadline = time.monotonic() + seconds
     while not enough(seen := look()):
@@ -24,7 +24,7 @@ def until(what: str, look: Callable[[], T], enough: Callable[[T], Any] = bool, s
 
 
 def settled(what: str, look: Callable[[], T], seconds: float) -> T:
-    """Wait until `look` returns the same as so many seconds before, and return that."""
+    """Wait until the result of `look` has not changed for this many seconds, and return it."""
 
     def looks() -> tuple[T, T]:
         before = look()

@@ -1,9 +1,9 @@
-"""Runs a program and notes each batch that Foreload gives it, until the moment at which it is to be killed.
+"""Runs a program and records each batch that Foreload delivers to it, until the moment at which it is killed.
 
     python watched.py NOTES RANK:COUNT PROGRAM ARGUMENTS...
 
-NOTES is a folder with one file for each rank: a line of JSON for each batch. That rank dies by SIGKILL when it has got
-COUNT batches; with `-` none dies.
+NOTES is a folder with one file per rank, with a line of JSON for each batch. Rank RANK dies by SIGKILL when it has got
+COUNT batches; with `-` no rank dies.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ImageLoader = foreload.ImageLoader
 
 
 class Watched:
-    """An `ImageLoader` whose batches are noted."""
+    """An `ImageLoader` whose batches are recorded."""
 
     got = 0
 
@@ -46,12 +46,12 @@ class Watched:
         return WatchedBatches(self._loader.epoch, iter(self._loader))
 
     def batches(self, epoch: int, first_step: int) -> WatchedBatches:
-        """Return the state of the loader."""
+        """Return a watched iteration over an epoch, from a step on."""
         return WatchedBatches(epoch, self._loader.batches(epoch, first_step))
 
 
 class WatchedBatches:
-    """Return the watched batches of an epoch."""
+    """The watched batches of an epoch."""
 
     def __init__(self, epoch: int, batches: foreload._core.Batches) -> None:
         self._epoch, self._batches = epoch, batches
@@ -66,7 +66,7 @@ class WatchedBatches:
         return self
 
     def __next__(self) -> foreload.Batch:
-        """Return the next batch, which is noted; it may be the last that this process gets."""
+        """Return the next batch after recording it; it may be the last one that this process gets."""
         batch = next(self._batches)
         ids = np.from_dlpack(batch.sample_ids).tolist()
         note = {"epoch": self._epoch, "step": batch.step, "ids": ids, "sha": digest(batch)}
@@ -90,11 +90,11 @@ def digest(batch: foreload.Batch) -> str:
     return sha.hexdigest()
 
 
-# The class is replaced before foreload.torch or foreload.dali import it.
+# The class must be replaced before foreload.torch or foreload.dali import it.
 foreload.ImageLoader = foreload._core.ImageLoader = Watched
 sys.argv = sys.argv[3:]
 runpy.run_path(PROGRAM, run_name="__main__")
 if "TORCHELASTIC_RUN_ID" in os.environ:
-    # Python's own end could abort one rank, as killed_training.py says: a thread of gloo may still release a tensor.
+    # Python's own exit could abort one rank (see killed_training.py): a thread of gloo may still be releasing a tensor.
     sys.stdout.flush()
     os._exit(0)

@@ -1,4 +1,4 @@
-"""A dataset, its index and its cache, and runs over them in processes of their own."""
+"""A dataset, its index and its cache, and runs over them in separate processes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CLASSES = ("ant", "bee", "cat")
 
 
 def jpeg(number: int, size: int = 3000) -> bytes:
-    """Return a JPEG file of exactly `size` bytes: it is filled up after the image's end."""
+    """Return a JPEG file of exactly `size` bytes; it is padded after the image's end."""
     out = io.BytesIO()
     level = 37 * number % 256
     Image.new("RGB", (16 + number % 8, 16), (level, 255 - level, 99)).save(out, "JPEG")
@@ -107,11 +107,11 @@ class World:
     def run(
         self, root: Path | None = None, between: Callable[[], None] | None = None, **settings: Any
     ) -> Run:
-        """Run one epoch in a process of its own; with `between` two, and that in this process between them."""
+        """Run one epoch in another process; with `between`, run two epochs and call it in this process between them."""
         told, tell = os.pipe()
         go, gone = os.pipe()
         with warnings.catch_warnings():
-            # The warning is about a fork beside threads: the child calls nothing that they may hold.
+            # The warning is about a fork in a process with threads: the child does not need any of their locks.
             warnings.simplefilter("ignore", DeprecationWarning)
             child = os.fork()
         if child == 0:
@@ -141,7 +141,7 @@ class World:
 
 
 def iterate(world: World, root: Path, settings: dict, epochs: int, out: Any, wait: Any) -> None:
-    """Iterate and report what came; this runs in the child."""
+    """Iterate and report the samples; runs in the child."""
     import foreload
 
     kind = foreload.ImageLoader if world.layout in ("images", "tar") else foreload.FileLoader
@@ -175,7 +175,7 @@ def iterate(world: World, root: Path, settings: dict, epochs: int, out: Any, wai
                 report["error"] = f"{type(error).__name__}: {error}"
         report["warnings"] = [str(warning.message) for warning in said]
         if epoch + 1 == epochs:
-            # What was read is kept when the loader ends.
+            # Samples that were read are stored when the loader ends.
             del loader
         out.write(json.dumps(report) + "\n")
         out.flush()
@@ -185,13 +185,13 @@ def iterate(world: World, root: Path, settings: dict, epochs: int, out: Any, wai
 
 @dataclass
 class Run:
-    """What a run delivered and reported."""
+    """The samples and the report of a run."""
 
     world: World
     report: dict[str, Any]
 
     def wrong(self, truth: Callable[[str, int, int], tuple[str, int] | None] | None = None) -> list[str]:
-        """Return the samples that differ from what is on the drive now."""
+        """Return the samples that differ from the current contents of the drive."""
         truth = truth or Truth(self.world)
         wrong = []
         for path, offset, length, digest, label in self.report["samples"]:
@@ -212,14 +212,14 @@ class Run:
 
 
 class Truth:
-    """Return what is on the drive, as other programs read it: the digest of a sample's bytes, and its class."""
+    """The current contents of the drive, read by other programs: the digest of a sample's bytes, and its class."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.shards: dict[str, dict[int, tuple[str, int]]] = {}
 
     def __call__(self, path: str, offset: int, length: int) -> tuple[str, int] | None:
-        """Return the digest and class of one sample; None where there is no sample."""
+        """Return the digest and class of one sample; None if there is no sample."""
         if self.world.layout == "tar":
             return self.members(path).get(offset)
         data = Path(path).read_bytes()

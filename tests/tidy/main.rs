@@ -1,5 +1,5 @@
-//! The house rules that the compiler cannot keep: what every file must have, names, dependencies and items that nobody
-//! uses. Who may know whom is said by the manifests of the crates.
+//! The house rules that the compiler cannot check: what every file must have, names, dependencies and unused items. The
+//! manifests of the crates say which crate may depend on which.
 
 mod prose;
 mod texts;
@@ -8,15 +8,15 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The modules and crates without `unsafe`, whose logic gains nothing by it.
+/// The modules and crates that must not have `unsafe`, because it would not improve their logic.
 const SAFE: &[&str] = &["config", "error", "pipeline", "rng", "schedule", "simulate", "state", "trace"];
 
-/// The exception: here a kernel is launched, and only the lane can vouch for its memory.
+/// The exception: this file launches a kernel, and only the lane can guarantee that its memory is valid.
 const LAUNCHES: &str = "src/engine/pipeline/cuda/lane.rs";
 
 const LONGEST: usize = 500;
 
-/// The files that a command of the Makefile writes; of a folder, all in it.
+/// The files, or folders of files, that a command of the Makefile writes.
 const GENERATED: &[&str] =
     &["cuda/nvjpeg-sys/src/sys.rs", "benches/results/", "python/foreload/transforms/_made.pyi"];
 
@@ -108,7 +108,7 @@ fn a_crate_depends_on_what_it_uses() {
     report(broken);
 }
 
-/// The words of a line, each with what follows it.
+/// The words of a line, each with the text that follows it.
 fn words(line: &str) -> impl Iterator<Item = (&str, &str)> {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     let mut left = line;
@@ -135,8 +135,8 @@ fn public_item(line: &str) -> Option<&str> {
     matches!(keyword, "fn" | "struct" | "enum" | "trait" | "type" | "static").then(|| words.next()).flatten()
 }
 
-/// The compiler says so within a crate; what a crate shows to others it takes for used. Here a name counts as used that
-/// stands somewhere else, but for where it is only shown again: common names pass unseen.
+/// Within a crate, the compiler reports unused items. But it takes public items of a crate for used. Here a name counts
+/// as used if it appears anywhere else except in a `pub use`. So unused items with common names are not found.
 #[test]
 fn what_is_public_is_used() {
     let sources = sources();
@@ -187,7 +187,7 @@ fn every_file_says_what_it_is_and_is_short() {
     report(broken);
 }
 
-/// The type that a line defines. An associated type, whose trait names it, is indented.
+/// The type that a line defines. A line that defines an associated type is indented, and does not count.
 fn defined_type(line: &str) -> Option<&str> {
     let item = line.trim_start();
     let item = match item.strip_prefix("pub").map(str::trim_start) {
@@ -242,7 +242,7 @@ fn unsafe_has_a_reason_and_few_homes() {
             {
                 broken.push(format!("{}:{}: {own} does without unsafe", path.display(), index + 1));
             }
-            // The reason stands above the statement; the statement may begin a few lines above the block.
+            // The reason is above the statement, and the statement may begin a few lines above the block.
             let above = || lines[index.saturating_sub(8)..=index].iter().any(|line| line.contains("SAFETY:"));
             if block && !above() {
                 broken.push(format!("{}:{}: unsafe without a SAFETY comment", path.display(), index + 1));

@@ -1,4 +1,4 @@
-//! The house rules for texts: what people read, in code and beside it.
+//! The house rules for prose, in code and in documents.
 
 use super::{GENERATED, files, place, report, root};
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,8 +12,8 @@ const WIDEST: usize = 120;
 /// The extensions of files whose lines are measured: those that people read and write.
 const READ: &[&str] = &[".md", ".rs", ".py", ".pyi", ".toml", ".cu", ".cuh", ".c", ".sh", "Makefile"];
 
-/// The numbers of the lines that end a doc comment in the middle of a sentence: with a colon behind which nothing
-/// comes, or with a comma.
+/// The numbers of the lines that end a doc comment in the middle of a sentence: with a comma, or with a colon that
+/// nothing follows.
 fn unfinished_docs(text: &str) -> Vec<usize> {
     let is_doc = |line: &str| line.starts_with("///") || line.starts_with("//!");
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
@@ -46,7 +46,7 @@ fn examples(text: &str) -> Vec<usize> {
     opening.filter(|(_, line)| !line.ends_with("```text")).map(|(number, _)| number).collect()
 }
 
-/// Only those of the crate `foreload` are compiled and run: rustdoc takes minutes for all crates.
+/// Only the examples of the crate `foreload` are compiled and run: rustdoc takes minutes for all crates.
 #[test]
 fn examples_are_where_they_run() {
     let mut broken = Vec::new();
@@ -84,8 +84,7 @@ fn no_line_is_wider_than_it_can_be_read() {
     report(broken);
 }
 
-/// What git answers to `git ls-files`, one entry for each file of the repository; `None` without git or outside of a
-/// checkout.
+/// The output of `git ls-files`, one entry per file of the repository; `None` without git or outside of a checkout.
 fn tracked(arguments: &[&str]) -> Option<Vec<String>> {
     let output = Command::new("git").arg("-C").arg(root()).args(["ls-files", "-z"]).args(arguments).output();
     let output = output.ok().filter(|output| output.status.success())?;
@@ -95,7 +94,7 @@ fn tracked(arguments: &[&str]) -> Option<Vec<String>> {
     entries.iter().any(|entry| entry.ends_with("Cargo.toml")).then_some(entries)
 }
 
-/// All texts of the repository: those that git tracks, or all that lie here where there is no git.
+/// All text files of the repository: those that git tracks, or all files of the folder if there is no git.
 fn texts() -> BTreeMap<PathBuf, String> {
     let Some(tracked) = tracked(&[]) else {
         let places = [
@@ -117,7 +116,7 @@ fn texts() -> BTreeMap<PathBuf, String> {
         ];
         return files(&places, &[READ, &[".txt"]].concat());
     };
-    // Some files are no text, and some may be removed without a commit.
+    // Some files are not text, and some may have been removed without a commit.
     let read = |name: String| Some((PathBuf::from(&name), fs::read_to_string(root().join(&name)).ok()?));
     tracked.into_iter().filter_map(read).collect()
 }
@@ -141,7 +140,7 @@ fn no_file_knows_a_machine() {
         for (number, line) in text.lines().enumerate() {
             for home in &homes {
                 let begins = |at: usize| {
-                    // The path must stand by itself, and not be the middle of another path or of an address.
+                    // The path must be a word of its own, not the middle of another path or of a URL.
                     line[..at].chars().next_back().is_none_or(|c| " \"'`(=<>[:,".contains(c))
                 };
                 if line.match_indices(home.as_str()).any(|(at, _)| begins(at)) {

@@ -1,4 +1,6 @@
-"""FFCV with its own file format, which is written once: JPEGs of quality 90, or raw pixels resized when written."""
+"""FFCV with its own file format, which is written once: JPEGs of quality 90, or raw pixels that are resized when
+written.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,7 @@ def prepare(options: Options) -> Epoch:
     size = (options.image_size, options.image_size)
     mean = np.array([255 * value for value in MEAN])
     deviation = np.array([255 * value for value in STD])
-    # NormalizeImage stands before ToTensor: after it, it never ends on the CPU.
+    # NormalizeImage must come before ToTensor: in the other order, it never ends on the CPU.
     pipelines = {
         "image": [
             RandomResizedCropRGBImageDecoder(size, SCALE, RATIO),
@@ -82,7 +84,7 @@ def prepare(options: Options) -> Epoch:
     )
 
     def epoch(_number: int, _batches: int | None) -> Batches:
-        # If the loader is cut short its threads keep reading, so the warm-up is a whole epoch.
+        # If the loader is stopped early its threads keep reading, so the warm-up is a whole epoch.
         for images, labels in loader:
             yield images.numpy(), labels.numpy().reshape(-1)
 

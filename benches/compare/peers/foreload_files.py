@@ -1,4 +1,4 @@
-"""Foreload's batches of encoded files: read as they are, or rebuilt from packed shards. Nothing is decoded."""
+"""Foreload's batches of encoded files: read unchanged, or rebuilt from packed shards. Nothing is decoded."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from harness import measure
 
 FIRST = b"\xff\xd8\xff"
-"""What a JPEG begins with."""
+"""The first bytes of a JPEG."""
 PAGE = 4096
 
 

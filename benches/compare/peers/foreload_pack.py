@@ -1,4 +1,5 @@
-"""`foreload pack` on the whole dataset, into a folder that is removed again: what packing costs, checks included."""
+"""`foreload pack` on the whole dataset, into a folder that is removed again: the cost of packing, including its checks.
+"""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from harness.torch_peers import Files, epochs_of, normalise
 
 
 def prepare(options: Options) -> Epoch:
-    """Use one OpenCV thread a worker: the workers are the parallelism."""
+    """Use one OpenCV thread per worker: the workers are the parallelism."""
     cv2.setNumThreads(0)
     size = (options.image_size, options.image_size)
     crop = albumentations.RandomResizedCrop(size, scale=measure.SCALE, ratio=measure.RATIO)

@@ -1,4 +1,4 @@
-"""torchcodec, which torchvision's own decoders are deprecated for: its JPEG decoder, v2 transforms on uint8."""
+"""torchcodec, the successor of torchvision's own decoders: its JPEG decoder, with v2 transforms on uint8."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def prepare(options: Options) -> Epoch:
     )
 
     def epoch(_number: int, _batches: int | None) -> measure.Batches:
-        # If it is cut short the workers keep reading into the timed epoch, so the warm-up is a whole one.
+        # If it is stopped early the workers keep reading into the timed epoch, so the warm-up is a whole epoch.
         for images, labels in loader:
             yield normalised(images).numpy(), labels.numpy()
 

@@ -1,7 +1,7 @@
 """NVIDIA DALI: mixed decoding of the random crop on the device, antialiased resize, fused normalisation.
 
-How much of each batch goes to the hardware engine is tuned. Where parts of images cannot be decoded, whole images are
-decoded and cropped afterwards: nvImageCodec 0.9 fails at parts or crashes (its issue 55).
+The share of each batch that goes to the hardware engine is tuned. If parts of images cannot be decoded, whole images
+are decoded and cropped afterwards: nvImageCodec 0.9 fails at parts or crashes (its issue 55).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from serve import Batch, Feed, Options
 
 DEPTH = 3
 HINT = 1024
-"""A size larger than nearly all images: buffers of this size are made at the start."""
+"""A size larger than nearly all images: buffers of this size are allocated at the start."""
 
 
 @pipeline_def
@@ -56,7 +56,7 @@ class DaliFeed(Feed):
     """One pipeline, which keeps prefetching between epochs."""
 
     whole = False
-    """Whether parts of images cannot be decoded here; found out once."""
+    """Whether parts of images cannot be decoded here; tested once."""
 
     def __init__(self, options: Options, load: float) -> None:
         self.ready = 2 * DEPTH
@@ -73,7 +73,7 @@ class DaliFeed(Feed):
         self.note = "whole images, then the crop" if self.whole else ""
 
     def open(self, options: Options, load: float) -> None:
-        """Build the pipeline, and let it make a batch: only then does it fail."""
+        """Build the pipeline, and make it produce a batch, because it fails only then."""
         paths, labels = list_images(options.data)
         self.pipeline = training_pipeline(
             options,
@@ -100,14 +100,14 @@ class DaliFeed(Feed):
             )
 
     def close(self) -> None:
-        """End the threads; those of older versions end with the pipeline."""
+        """End the threads; in older versions they end with the pipeline."""
         if hasattr(self.pipeline, "shutdown"):
             self.pipeline.shutdown()
         del self.pipeline
 
 
 def is_broken() -> bool:
-    """Whether this is the nvImageCodec that may end the process when it decodes a part of an image."""
+    """Whether this is the nvImageCodec version that may end the process when it decodes a part of an image."""
     names = (f"nvidia-nvimgcodec-cu{major}" for major in (13, 12))
     for name in names:
         try:

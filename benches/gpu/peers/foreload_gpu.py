@@ -1,6 +1,6 @@
-"""Foreload itself. Variant "cuda": all on the device. Variant "packed": the same of a packed copy of the files, without
-nvJPEG. Variant "indexed": the same of the files' indexed copies in memory. Variant "cpu": decoded and augmented on the
-CPU, then copied.
+"""Foreload itself. Variant "cuda": everything on the device. Variant "packed": the same with a packed copy of the
+files, without nvJPEG. Variant "indexed": the same with indexed copies of the files in memory. Variant "cpu": decoded
+and augmented on the CPU, then copied.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from harness.measure import list_images
 from serve import Batch, Feed, Options
 
 CACHE = "16 GB"
-"""The room for indexed copies: more than any files of this comparison take."""
+"""The size of the cache for indexed copies, larger than all files of this comparison."""
 STILL = 2.0
-"""The seconds without another indexed copy after which the cache has indexed what it can."""
+"""If no other copy is indexed within this many seconds, indexing has finished."""
 PATIENCE = 40.0
-"""The seconds that indexing may take."""
+"""The time limit of indexing in seconds."""
 
 
 class ForeloadFeed(Feed):
@@ -64,7 +64,9 @@ class ForeloadFeed(Feed):
             epoch += 1
 
     def index(self) -> int:
-        """Let the cache index the files: it does so beside an epoch, and wholly after it. Return the next epoch."""
+        """Wait until the cache has indexed the files, which it does during an epoch and after it. Return the next
+        epoch.
+        """
         for _ in self.loader:
             pass
         self.loader.set_epoch(1)
@@ -89,7 +91,7 @@ class ForeloadFeed(Feed):
         return counted
 
     def facts(self) -> dict[str, object]:
-        """Return what each of the GPU's decoders can do, as Foreload found out."""
+        """Return the abilities of each of the GPU's decoders, as Foreload has probed them."""
         on_gpu = (self.running.stats().get("gpu") if self.running else None) or {}
         return {"decoders": on_gpu["decoders"]} if "decoders" in on_gpu else {}
 

@@ -1,10 +1,10 @@
-"""A loader that gives answers recorded from another one, so that the comparison can be tested without a GPU.
+"""A loader that replays recorded answers of another one, so that the comparison can be tested without a GPU.
 
     recorded.py RECORDING NAME
 
     {"device": {"gpu": ...}, "peers": {NAME: {"tune": {...}, "feed": {...}, "train": {...}, "point": {...}}}}
 
-An answer that the recording lacks is a failure, as of a loader that cannot run.
+An answer that is not in the recording is a failure, as with a loader that cannot run.
 """
 
 from __future__ import annotations

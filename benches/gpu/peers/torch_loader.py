@@ -1,4 +1,4 @@
-"""torch's DataLoader at its best: uint8 images are cropped and flipped in workers, normalised on the device."""
+"""torch's DataLoader at its best: workers crop and flip uint8 images, which are normalised on the device."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ PREFETCH = 2
 
 
 def one_thread(_worker: int) -> None:
-    """Use one thread, since workers share the cores already."""
+    """Use one thread, because workers already share the cores."""
     torch.set_num_threads(1)
 
 
 class DataLoaderFeed(Feed):
-    """A loader whose workers live on between epochs; as uint8 a quarter of the bytes crosses the bus."""
+    """A loader whose workers stay alive between epochs; with uint8 only a quarter of the bytes crosses the bus."""
 
     def __init__(self, options: Options) -> None:
         torch.manual_seed(options.seed)

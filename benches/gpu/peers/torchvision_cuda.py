@@ -1,7 +1,6 @@
-"""torchvision on the device: files are read by threads, `decode_jpeg` decodes whole batches on CUDA, v2 crops and
-resizes.
+"""torchvision on the device: threads read files, `decode_jpeg` decodes whole batches on CUDA, v2 crops and resizes.
 
-Several threads each make a whole batch on a stream of their own; torchvision lets one of them decode at a time, while
+Several threads each make a whole batch on their own stream. torchvision lets only one of them decode at a time, while
 the others crop and resize. Flips and normalisation are done for a whole batch at once. The number of threads is tuned.
 """
 
@@ -33,7 +32,7 @@ class TorchvisionFeed(Feed):
         self.paths, self.labels = list_images(options.data)
         self.random = random.Random(options.seed)
         self.on_host: set[str] = set()
-        """The files that nvJPEG refuses (CMYK); found out once, and decoded on the CPU after that."""
+        """The files that nvJPEG refuses (CMYK). They are detected once, and decoded on the CPU afterwards."""
         self.ready = AHEAD + makers
         self.readers = ThreadPoolExecutor(options.threads, "read")
         self.makers = ThreadPoolExecutor(makers, "make")
@@ -43,7 +42,7 @@ class TorchvisionFeed(Feed):
         torch.cuda.synchronize()
 
     def batches(self) -> Iterator[Batch]:
-        """Yield epoch after epoch, in order, with `ready` batches in the making."""
+        """Yield epoch after epoch, in order, while `ready` batches are being made."""
         made: queue.SimpleQueue[Future] = queue.SimpleQueue()
         for chosen in self.choose():
             read = [self.readers.submit(read_file, self.paths[sample]) for sample in chosen]
@@ -60,7 +59,7 @@ class TorchvisionFeed(Feed):
                 yield order[start : start + size]
 
     def make(self, chosen: list[int], read: list[Future], seed: int) -> Batch:
-        """Make one finished batch: the stream is waited for, so that memory may pass from stream to stream."""
+        """Make one finished batch. It waits for the stream, so that memory can be used on another stream."""
         if not hasattr(self.local, "stream"):
             self.local.stream = torch.cuda.Stream()
         draws = random.Random(seed)

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 def unanswered(lines: list[dict]) -> list[dict]:
     """Return the questions that ended their process, or did not end. If a deliberately damaged file ended a process,
-    that is an answer, and the one that matters."""
+    that counts as an answer, and an important one.
+    """
     return [line for line in lines if "ended" in line and not _is_crash_on_damage(line)]
 
 

@@ -1,4 +1,4 @@
-"""One batch on one backend, into memory that is poisoned before and inspected afterwards."""
+"""One batch on one backend, into memory that is filled with a poison before and inspected afterwards."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from . import library
 from .pictures import CHROMA_TOLERANCE, LUMA_TOLERANCE, Picture, Region
 
 ROW, GUARD = 32, 8
-"""The number of bytes of which rows of planes are multiples; and the rows below a plane that must not change."""
+"""The alignment of the rows of planes in bytes; and the number of rows below a plane that must not change."""
 TIMED, BLOCKING = 0, 1 | 2
 """The flags of events: one with a time, and one to wait for without spinning."""
 
@@ -60,7 +60,7 @@ class Targets:
                 image.channel[index], image.pitch[index] = self.address.value + offset, pitch
 
     def poison(self, value: int, stream: int) -> None:
-        """Fill it, and wait: the engine does not wait for its stream."""
+        """Fill the memory and wait: the engine does not wait for its stream."""
         at, size = c_uint64(self.address.value), c_size_t(self.bytes)
         driver.call("cuMemsetD8Async", at, c_uint8(value), size, c_void_p(stream))
         driver.synchronize(stream)
@@ -86,12 +86,12 @@ class Findings:
         self.worst = [0, 0]
         """The largest difference in luma and in chroma of an image that was written as a whole."""
         self.beyond = 0
-        """The bytes beside and below planes that were written."""
+        """The number of bytes outside of planes (to the right and below) that were written."""
 
     def look(
         self, targets: Targets, raw: np.ndarray, index: int, expected: list[np.ndarray], poison: int
     ) -> None:
-        """Judge one image; planes without an expectation are not examined."""
+        """Evaluate one image; planes without an expectation are not examined."""
         kinds = set()
         for plane, wanted in enumerate(expected):
             offset, pitch, width, height = targets.places[index][plane]
@@ -123,7 +123,7 @@ class Findings:
 
 
 class Batch:
-    """Pictures, the parts of them that are wanted, and all that a call needs."""
+    """Pictures, their wanted parts, and all arguments of a call."""
 
     def __init__(
         self,
@@ -145,7 +145,7 @@ class Batch:
         self.targets = Targets(wanted)
         self.state = handle.state()
         if hint and handle.backend == "HARDWARE" and form == "YUV":
-            # Foreload calls this too; older libraries refuse it, which does no harm.
+            # Foreload calls this, too; older libraries refuse it, which is harmless.
             said = (c_int(count), c_int(1), c_int(1), c_int(0), c_int(library.FORMATS[form]))
             library.status_of("nvjpegDecodeBatchedPreAllocate", handle.raw, self.state.raw, *said)
 
@@ -197,7 +197,7 @@ class Batch:
         return found.told()
 
     def close(self) -> None:
-        """Free everything; the stream must be done."""
+        """Free everything; the stream must have completed."""
         self.state.close()
         for made in self.params:
             made.close()

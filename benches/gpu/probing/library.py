@@ -1,4 +1,4 @@
-"""nvJPEG by ctypes, as its header declares it (nvjpeg.h of 12.4 and 13.3), with its memory counted."""
+"""nvJPEG through ctypes, as its header declares it (nvjpeg.h of 12.4 and 13.3), with its allocations counted."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Image(ctypes.Structure):
 
 
 class Allocator(ctypes.Structure):
-    """`nvjpegDevAllocatorV2_t`, and `nvjpegPinnedAllocatorV2_t`, which is laid out alike."""
+    """`nvjpegDevAllocatorV2_t`, and `nvjpegPinnedAllocatorV2_t`, which has the same layout."""
 
     _fields_ = (("allocate", ALLOCATE), ("free", FREE), ("context", c_void_p))
 
@@ -97,11 +97,11 @@ def name_of(status: int) -> str:
 
 
 CHOSEN = "FORELOAD_PROBED_NVJPEG"
-"""The variable that tells the probe's processes which library to use."""
+"""The variable that sets the library for the probe's processes."""
 
 
 def candidates() -> list[str]:
-    """Return where nvJPEG may be, in the order in which Foreload looks: the loader's path, then Python's packages."""
+    """Return the possible paths of nvJPEG, in Foreload's order: the loader's path, then Python's packages."""
     if os.environ.get(CHOSEN):
         return [os.environ[CHOSEN]]
     names = [f"libnvjpeg.so.{major}" for major in MAJORS]
@@ -111,7 +111,7 @@ def candidates() -> list[str]:
 
 
 def others() -> dict[str, str]:
-    """Return copies that other packages bring, with versions: torchvision, for one, has loaded its own."""
+    """Return copies in other packages, with versions: torchvision, for example, has loaded its own."""
     places = [Path(entry) / "torchvision.libs" for entry in sys.path if entry]
     places += [Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "lib64"]
     found = {}
@@ -159,12 +159,12 @@ def version(loaded: ctypes.CDLL) -> str:
 
 
 class Memory:
-    """Memory for nvJPEG: blocks of the driver's, with a count of the calls."""
+    """Memory for nvJPEG: blocks from the driver, and a count of the calls."""
 
     def __init__(self) -> None:
         self.calls = {"device": 0, "host": 0}
         self.bytes = {"device": 0, "host": 0}
-        # The callbacks are kept as long as the library may call them.
+        # The callbacks must exist while the library may call them.
         self.of_device = Allocator(ALLOCATE(self._device), FREE(self._free_device), None)
         self.of_host = Allocator(ALLOCATE(self._host), FREE(self._free_host), None)
 
@@ -173,7 +173,7 @@ class Memory:
         self.bytes[kind] += size
         block = c_void_p()
         try:
-            # nvJPEG may ask from threads of its own.
+            # nvJPEG may ask from its own threads.
             with driver.context():
                 driver.call(name, byref(block), c_size_t(size), *more)
         except driver.DriverError:
@@ -214,7 +214,7 @@ class Made:
 
 
 def make(create: str, destroy: str, *arguments: object) -> Made:
-    """Create an object; the pointer to its handle comes last in all of these calls."""
+    """Create an object; the last argument of all these calls is the pointer to its handle."""
     raw = c_void_p()
     call(create, *arguments, byref(raw))
     return Made(raw, destroy)
@@ -238,9 +238,10 @@ class Handle:
         return engines.value, cores.value
 
     def supports(self, file: bytes, *asked: object) -> int | str:
-        """Return the library's own answer for a file: 0 means yes; else an error's name, or that it lacks the function.
+        """Return the library's answer for a file: 0 means yes; otherwise an error's name, or that it lacks the
+        function.
 
-        With a format and a region in `params`, `...SupportedEx` is asked.
+        With a format and a region in `params`, `...SupportedEx` is called.
         """
         answer = c_int(-1)
         params = self.params(*asked) if asked else None
@@ -279,5 +280,5 @@ def pointers(blocks: list[int]) -> ctypes.Array:
 
 
 def address_of(data: bytes) -> int:
-    """Return the address of an object's bytes, valid as long as that lives."""
+    """Return the address of an object's bytes, valid during the object's life."""
     return ctypes.cast(ctypes.c_char_p(data), c_void_p).value or 0

@@ -1,4 +1,4 @@
-"""Questions about the machine, and about calls of the driver on which Foreload's start, memory and threads depend."""
+"""Questions about the machine, and about the driver's calls that matter for Foreload's start, memory and threads."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ assert ctypes.sizeof(PoolProperties) == POOL_BYTES
 
 
 def said(name: str, *arguments: object) -> str:
-    """Return the driver's answer to a call: `ok`, or the error's name with its number."""
+    """Return the driver's result of a call: `ok`, or the error's name with its number."""
     try:
         driver.call(name, *arguments)
     except driver.DriverError as error:
@@ -62,7 +62,7 @@ def said(name: str, *arguments: object) -> str:
 
 
 def libraries(_context: Context) -> dict:
-    """Return which nvJPEG was found, and which functions it lacks of those that Foreload or this probe call."""
+    """Return which nvJPEG was found, and which functions of Foreload or this probe it lacks."""
     told: dict[str, object] = {"candidates": library.candidates()}
     loaded = library.library()
     told["nvjpeg"], told["version"] = loaded._name, library.version(loaded)
@@ -132,7 +132,7 @@ def page_locking(context: Context, size: int) -> dict:
 
 
 def pool(context: Context, most: float) -> dict:
-    """Make a pool of memory with this largest size, as a share of the device's, and a block of it."""
+    """Make a memory pool with this largest size, as a share of the device's memory, and a block in it."""
     total = memory()[1]
     wanted = PoolProperties(kind=1, location=1, most=min(int(most * total), (1 << 63) - 1))
     made, block = c_void_p(), c_uint64()
@@ -157,7 +157,7 @@ def load(_context: Context, image: bytes) -> dict:
 
 
 def images() -> Iterator[tuple[str, bytes]]:
-    """Load the kernels as they are shipped, and ones that are damaged or newer than the driver."""
+    """Load the kernels in their distributed form, and kernels that are damaged or newer than the driver."""
     files = {path.name: path.read_bytes() for path in sorted(KERNELS.iterdir())}
     for name, image in files.items():
         yield name, image + b"\0"
@@ -171,7 +171,7 @@ def images() -> Iterator[tuple[str, bytes]]:
 
 
 def others(context: Context) -> dict[str, Callable[[], object]]:
-    """Make the calls that threads of Foreload make while a training script may be capturing a graph."""
+    """Make the calls that Foreload's threads make while a training script may be capturing a graph."""
     stream, block, size = driver.stream(7), np.zeros(8192, np.uint8), c_size_t(4096)
     passed = Event(2).record(stream)
     driver.synchronize(stream)
@@ -206,7 +206,7 @@ def others(context: Context) -> dict[str, Callable[[], object]]:
 
 
 def beside_a_capture(context: Context, relaxed: bool) -> dict:
-    """While this thread captures in the mode that forbids the most to all threads, another one calls the driver."""
+    """While this thread captures in the strictest mode, another thread calls the driver."""
     told = {}
     for name, act in others(context).items():
         stream, graph, answer = c_void_p(context.stream), c_void_p(), ["ok"]

@@ -1,4 +1,4 @@
-"""Steps that ask which call takes what on which backend, and whether the pixels are right."""
+"""Steps that ask which call supports what on which backend, and whether the pixels are right."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from .steps import Cell, Context, Step
 CALLS = ("nvjpegDecodeBatched", "nvjpegDecodeBatchedEx")
 POISONS = (0xA5, 0x5A)
 MANY = 64
-"""The number of images, more than GPU_HYBRID wants to decode Huffman codes on the GPU ("bigger than 50", says the
-header)."""
+"""The number of images, more than GPU_HYBRID needs to decode Huffman codes on the GPU ("bigger than 50", says the
+header).
+"""
 OTHERS = {
     "progressive": {"progressive": True},
     "restart markers": {"restart_marker_rows": 1},
@@ -28,7 +29,7 @@ def forms_of(kind: str) -> tuple[str, ...]:
 
 
 def supported(context: Context, backend: str, kind: str) -> dict:
-    """Ask for the library's own answer by both questions; 0 means yes."""
+    """Ask the library itself with both functions; 0 means yes."""
     handle = context.handle(backend)
     files = {kind: drawn(kind, SIZES["odd"], 1).file}
     if kind == "420":
@@ -80,7 +81,7 @@ def cells_of(backend: str, count: int) -> Iterator[Cell]:
 
 
 def skips(context: Context, count: int, mixed: bool) -> dict:
-    """Decode batches on the engine into poisoned memory: does success mean that all was written?"""
+    """Decode batches on the engine into poisoned memory: does success mean that everything was written?"""
     if mixed:
         files = photographs(context.images, count, context.short)
     else:
@@ -101,7 +102,7 @@ def skips(context: Context, count: int, mixed: bool) -> dict:
 
 
 def with_damage(context: Context, backend: str, name: str, how: str, count: int) -> dict:
-    """Put one damaged file into the middle of a batch: what does the call answer, and what do the images become?"""
+    """Put one damaged file into the middle of a batch: what does the call return, and what happens to the images?"""
     good = [drawn("420", SIZES["odd"], seed) for seed in range(min(count, 8))]
     pictures = [good[index % len(good)] for index in range(count)]
     whole = pictures[count // 2]
@@ -117,7 +118,7 @@ def with_damage(context: Context, backend: str, name: str, how: str, count: int)
 
 
 def skip_cells(short: bool) -> Iterator[Cell]:
-    """The questions on the engine; the damaged files come last, each of which may end the process."""
+    """The questions about the engine. The damaged files come last, because each may end the process."""
     for count in (1, 3) if short else (1, 7, 8, 15, 64, 256):
         yield Cell(f"{count} alike in size", lambda c, n=count: skips(c, n, False), count=count)
     for count in (4,) if short else (8, 64, 256):
@@ -130,7 +131,7 @@ def damage_cells(backend: str, name: str, count: int) -> Iterator[Cell]:
 
 
 def first_steps(short: bool) -> Iterator[Step]:
-    """The questions on the two backends that Foreload calls in batches."""
+    """The questions about the two backends that Foreload calls with batches."""
     yield Step("pixels HARDWARE", list(cells_of("HARDWARE", 3 if short else 16)))
     yield Step("pixels GPU_HYBRID", list(cells_of("GPU_HYBRID", 3 if short else MANY)))
 
@@ -140,7 +141,9 @@ def steps(short: bool) -> Iterator[Step]:
 
 
 def late_steps(short: bool) -> Iterator[Step]:
-    """The questions on damage, which may cost processes, then on backends that Foreload does not call in batches."""
+    """The questions about damage, which may end processes, then about backends that Foreload does not call with
+    batches.
+    """
     yield Step("damage HARDWARE", list(damage_cells("HARDWARE", CALLS[1], 3 if short else 16)), most=30)
     yield Step("damage GPU_HYBRID", list(damage_cells("GPU_HYBRID", CALLS[0], 3 if short else MANY)), most=30)
     for backend in ("HYBRID", "DEFAULT"):

@@ -1,7 +1,7 @@
-"""JPEGs whose planes are known: drawn here for the tests of pixels, read from a folder for the tests of speed.
+"""JPEGs with known planes: drawn here for the tests of pixels, read from a folder for the tests of speed.
 
-The expected planes come from Pillow's libjpeg. It returns chroma scaled up, so drawn pictures have chroma that rises
-evenly, which is unchanged by scaling up and averaging down again.
+The expected planes come from Pillow's libjpeg, which returns upscaled chroma. So the chroma of drawn pictures rises
+evenly: upscaling and averaging do not change it.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import numpy as np
 from PIL import Image
 
 STEPS = {"444": (1, 1), "422": (2, 1), "420": (2, 2), "gray": None}
-"""The pixels for each sample of chroma, across and down; those of nvJPEG's samplings that Pillow can write."""
+"""The pixels per chroma sample, across and down; only those of nvJPEG's samplings that Pillow can write."""
 PILLOW = {"444": 0, "422": 1, "420": 2}
 SIZES = {"even": (200, 152), "odd": (203, 157)}
 LUMA_TOLERANCE, CHROMA_TOLERANCE = 2, 4
-"""The levels by which decoders may round differently; for chroma also the error of scaling up and down."""
+"""The levels by which decoders may differ in rounding; for chroma this includes the error of scaling up and down."""
 Region = tuple[int, int, int, int]
 """A rectangle: x, y, width, height."""
 
@@ -45,7 +45,7 @@ class Picture:
         return [(width, height), *[(-(-width // across), -(-height // down))] * 2]
 
     def expected(self, form: str, region: Region | None) -> list[np.ndarray]:
-        """Return the planes that must come out."""
+        """Return the expected planes."""
         x, y, _, _ = region or (0, 0, *self.size)
         parts = []
         for index, (width, height) in enumerate(self.shapes(form, region)[: len(self.planes)]):
@@ -56,7 +56,7 @@ class Picture:
 
 @cache
 def drawn(kind: str, size: tuple[int, int], seed: int, **options: object) -> Picture:
-    """Return a picture of smooth luma with noise in it; no two are alike."""
+    """Return a picture of smooth luma with noise; all pictures differ."""
     rng = np.random.default_rng(seed)
     width, height = size
     coarse = Image.fromarray(rng.integers(30, 226, size=(5, 7), dtype=np.uint8))
@@ -109,7 +109,7 @@ def regions(size: tuple[int, int]) -> list[Region]:
 
 @cache
 def photographs(folder: Path | None, count: int, short: bool) -> list[Picture]:
-    """Return pictures with their luma alone: files of the folder in turn, or drawn ones if there is none."""
+    """Return pictures with only their luma: files of the folder in turn, or drawn ones if there is no folder."""
     paths = sorted(folder.rglob("*.jpg"))[:count] if folder else []
     files = [path.read_bytes() for path in paths]
     found = [described(file, (2, 2), only_luma=True) for file in files if is_plain(file)]

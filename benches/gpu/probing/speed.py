@@ -28,7 +28,7 @@ def timed(act: Callable[[], object]) -> tuple[float, object]:
 
 
 def start(context: Context, backend: str) -> dict:
-    """Measure from nothing to a decoded batch and back: what a loader pays when it begins and when it ends."""
+    """Measure the time from nothing to a decoded batch and back: a loader's cost at its start and end."""
     told: dict[str, object] = {}
     told["create_ms"], handle = timed(lambda: library.Handle(backend))
     told["create_again_ms"], second = timed(lambda: library.Handle(backend))
@@ -67,7 +67,7 @@ def start(context: Context, backend: str) -> dict:
 
 
 def without_strict(context: Context, backend: str, name: str) -> str:
-    """Return the status of a batch when the library is not asked to be strict."""
+    """Return the status of a batch without the library's strict mode."""
     try:
         handle = library.Handle(backend, flags=0)
         batch = Batch(handle, photographs(context.images, 4 if context.short else 64, context.short), "YUV")
@@ -80,7 +80,7 @@ def without_strict(context: Context, backend: str, name: str) -> str:
 
 
 class Lane:
-    """A thread's own handle and stream, which serve one cell after another."""
+    """A thread's own handle and stream, used by one cell after another."""
 
     def __init__(self, backend: str, number: int) -> None:
         self.handle, self.stream = library.Handle(backend), driver.stream(number + 1)
@@ -104,14 +104,16 @@ def pinned(pictures: tuple[Picture, ...]) -> list[int]:
 
 
 def middle(picture: Picture) -> Region:
-    """Return a region of about two thirds of a picture each way, from a whole MCU on, like an average crop."""
+    """Return a region of about two thirds of a picture in each direction, starting at a whole MCU, like an average
+    crop.
+    """
     width, height = picture.size
     x, y = width // 6 // 16 * 16, height // 6 // 16 * 16
     return x, y, max(2 * width // 3, 1), max(2 * height // 3, 1)
 
 
 class Runner(threading.Thread):
-    """A thread that decodes its batch again and again."""
+    """A thread that decodes its batch repeatedly."""
 
     def __init__(
         self,
@@ -131,7 +133,7 @@ class Runner(threading.Thread):
         self.failure: str | None = None
 
     def run(self) -> None:
-        """Decode as a lane of a loader would: prepare, call, wait without spinning."""
+        """Decode like a lane of a loader: prepare, call, wait without spinning."""
         try:
             with driver.context():
                 self.turns()
@@ -140,7 +142,7 @@ class Runner(threading.Thread):
             self.gate.abort()
 
     def turns(self) -> None:
-        """Run until the time is up; the first turn is not counted."""
+        """Run until the time is up; the first repetition is not counted."""
         done = Event(BLOCKING)
         for turn in numbers():
             if turn == 1:
@@ -159,7 +161,7 @@ class Runner(threading.Thread):
                 self.call_seconds += called - clock
                 self.wait_seconds += time.perf_counter() - called
         self.ended, self.cpu_seconds = time.perf_counter(), time.thread_time() - cpu
-        # Decode once more into poisoned memory, all threads at the same time: is an image skipped in a crowd?
+        # Decode again into poisoned memory, in all threads at the same time: is an image skipped under load?
         self.batch.targets.poison(POISONS[1], self.stream)
         self.gate.wait(60)
         status = self.batch.initialise(self.helpers) or self.batch.decode(self.call, self.stream)
@@ -179,7 +181,7 @@ def rate(
     hint: bool = True,
     helpers: int = 1,
 ) -> dict:
-    """Return images a second by some threads, each with batches of photographs."""
+    """Return images per second of some threads, each with batches of photographs."""
     pictures = photographs(context.images, size, context.short)
     addresses = pinned(tuple(pictures)) if memory == "page-locked" else None
     regions = [middle(picture) for picture in pictures] if part == "regions" else None
@@ -209,7 +211,8 @@ def rate(
         "call_ms": 1e3 * sum(r.call_seconds for r in runners) / turns,
         "wait_ms": 1e3 * sum(r.wait_seconds for r in runners) / turns,
         "thread_cpu_us_per_image": 1e6 * sum(r.cpu_seconds for r in runners) / images,
-        # It contains the first and the last turn; with the threads' own time it shows that of the library's threads.
+        # It includes the first and the last repetition. Together with the threads' own time, it shows the library's
+        # threads.
         "process_cpu_us_per_image": 1e6 * process / (images + 2 * threads * size),
         "batches": turns,
     }
@@ -296,7 +299,7 @@ def phases(context: Context, backend: str, kind: str) -> dict:
 
 
 def rate_cell(backend: str, name: str, size: int, threads: int, **variant: object) -> Cell:
-    """Return one measurement; its line has all that makes it differ from others."""
+    """Return one measurement, whose line has all fields that distinguish it from others."""
     known = {
         "size": size,
         "threads": threads,
@@ -322,8 +325,9 @@ def rate_cells(backend: str, name: str, sizes: tuple[int, ...], threads: tuple[i
 
 
 def variant_cells(backend: str, name: str, size: int, threads: tuple[int, ...]) -> Iterator[Cell]:
-    """The cells of page-locked files and of helper threads of the library; for the engine also of parts of images, and
-    of a state without the call that prepares it."""
+    """The cells of page-locked files and of helper threads of the library; for the engine, also of parts of images, and
+    of a state without the call that prepares it.
+    """
     for number in threads:
         yield rate_cell(backend, name, size, number, memory="page-locked")
         yield rate_cell(backend, name, size, number, helpers=4)

@@ -1,4 +1,4 @@
-"""The structure of a step of the probe: a list of cells, each of which answers with the fields of one line."""
+"""The structure of a step of the probe: a list of cells, each of which returns the fields of one line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from . import library
 
 
 class Context:
-    """What cells of one process share: the device's context is current while they run."""
+    """The common state of the cells of one process: the device's context is current while they run."""
 
     def __init__(self, images: Path | None, short: bool) -> None:
         self.images, self.short = images, short
@@ -25,14 +25,14 @@ class Context:
         return driver.stream(0)
 
     def handle(self, backend: str) -> library.Handle:
-        """Return one of nvJPEG's handles, made once in a process."""
+        """Return one of nvJPEG's handles, made once per process."""
         if backend not in self.handles:
             self.handles[backend] = library.Handle(backend)
         return self.handles[backend]
 
 
 class Cell:
-    """One question: its name, the function that answers it, and the fields of its line that are known before."""
+    """One question: its name, the function that answers it, and the known fields of its line."""
 
     def __init__(self, label: str, answer: Callable[[Context], dict], **known: object) -> None:
         self.label, self.answer, self.known = label, answer, known
@@ -40,12 +40,14 @@ class Cell:
 
 @dataclass
 class Step:
-    """Cells that share a process. One that ends it loses only its own line; the rest begin in a new process."""
+    """Cells that share a process. A cell that ends the process loses only its own line; the next cells run in a new
+    process.
+    """
 
     name: str
     cells: list[Cell]
     limit: float = 10.0
-    """The seconds that a cell may take, beside imports and the start of CUDA."""
+    """The time limit of a cell in seconds, without imports and the start of CUDA."""
     on_device: bool = True
     most: float = 60.0
-    """The seconds for all cells: the steps that follow need some too."""
+    """The time limit of all cells in seconds, because later steps need time, too."""

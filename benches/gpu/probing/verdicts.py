@@ -1,4 +1,4 @@
-"""What the probe's lines mean for Foreload: a sentence for each open question, with the numbers."""
+"""The meaning of the probe's lines for Foreload: a sentence for each open question, with figures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ EX, PLAIN = "nvjpegDecodeBatchedEx", "nvjpegDecodeBatched"
 
 
 def of(lines: Lines, step: str, **known: object) -> Lines:
-    """Return lines of the steps whose names begin like this, with these fields."""
+    """Return lines of the steps whose names begin with `step`, with these fields."""
     return [
         line
         for line in lines
@@ -67,7 +67,7 @@ def calls(lines: Lines) -> str:
     parts = []
     for backend in ("HARDWARE", "GPU_HYBRID", "HYBRID", "DEFAULT"):
         for call in (PLAIN, EX):
-            # These are the formats that Foreload would ask for: planes of colour, luma of gray.
+            # The formats that Foreload uses: planes of colour, luma of gray.
             asked = [
                 line
                 for line in lines
@@ -83,7 +83,7 @@ def calls(lines: Lines) -> str:
 
 
 def decoded(group: Lines) -> str:
-    """Tell how the kinds of a shape came out; kinds with the same result are named together."""
+    """Report the results of the kinds of a shape; kinds with the same result are named together."""
     outcomes: dict[str, list[str]] = {}
     for line in group:
         outcomes.setdefault(outcome(line), []).append(line["kind"])
@@ -104,7 +104,7 @@ def outcome(line: dict) -> str:
 
 
 def promises(lines: Lines) -> str:
-    """Tell where the library says that it supports a kind and then does not decode it."""
+    """Report kinds that the library claims to support but does not decode."""
     broken = []
     for line in lines:
         for question, answer in line.get("answers", {}).items():
@@ -131,7 +131,7 @@ BAD = ("untouched", "partly untouched", "wrong")
 
 
 def skipping(lines: Lines) -> str:
-    """Tell whether the engine reports success for images that it did not write, alone or with other threads."""
+    """Report whether the engine returns success for images that it did not write, alone or with other threads."""
     found = of(lines, "skips")
     if not found:
         return ""
@@ -183,7 +183,7 @@ PLAINLY = {"memory": "pageable", "part": "whole", "hint": True, "helpers": 1}
 
 
 def variants(lines: Lines) -> str:
-    """Tell what page-locked files, regions, helper threads and the engine's preparation gain or cost."""
+    """Report the gain or cost of page-locked files, regions, helper threads and the engine's preparation."""
     parts = []
     for key, value in VARIANTS.items():
         for line in of(lines, "rates", **{key: value}):
@@ -200,7 +200,7 @@ def variants(lines: Lines) -> str:
 
 
 def few(lines: Lines) -> str:
-    """Tell whether GPU_HYBRID really decodes differently from 51 images on."""
+    """Report whether GPU_HYBRID really decodes differently from 51 images on."""
     rates = {
         line["size"]: line
         for line in of(lines, "rates GPU_HYBRID", threads=1, **PLAINLY)
@@ -224,7 +224,7 @@ def pools(lines: Lines) -> str:
 
 
 def modules(lines: Lines) -> str:
-    """Tell what the driver answers to modules that suit it and to others."""
+    """Report the driver's results for modules that suit it and for others."""
     return "; ".join(
         f"{line['cell']}: {line.get('answer') or failure(line)}" for line in of(lines, "modules")
     )

@@ -1,4 +1,4 @@
-//! Writes `sys.rs` from NVIDIA's headers: the part of nvJPEG that is used here, and no more.
+//! Writes `sys.rs` from NVIDIA's headers: only the part of nvJPEG that Foreload uses.
 //!
 //! `make bindings` runs it as `nvjpeg-bindings HEADER OUTPUT INCLUDE…`.
 

@@ -1,4 +1,4 @@
-//! Finds nvJPEG: loaded already, on the loader's path, in Python's packages, or in a CUDA toolkit.
+//! Finds nvJPEG: already loaded, on the loader's path, in Python's packages, or in a CUDA toolkit.
 
 use std::env;
 use std::ffi::{OsStr, c_int};
@@ -34,16 +34,16 @@ impl fmt::Display for Version {
     }
 }
 
-/// Where to look for nvJPEG, beside the usual places.
+/// Where to look for nvJPEG, in addition to the usual places.
 #[derive(Debug, Clone, Default)]
 pub struct Search {
     /// Directories of Python packages (`site-packages`).
     pub packages: Vec<PathBuf>,
-    /// The newest major version of CUDA that the driver serves; newer libraries are passed over.
+    /// The newest major version of CUDA that the driver supports; newer libraries are skipped.
     pub newest: Option<u32>,
 }
 
-/// nvJPEG, loaded. It stays loaded as long as this lives.
+/// A loaded nvJPEG. The library stays loaded until this value is dropped.
 pub struct Library {
     sys: sys::NvJpeg,
     version: Version,
@@ -56,10 +56,10 @@ impl fmt::Debug for Library {
     }
 }
 
-/// The error that there is no nvJPEG, and why.
+/// The error that no usable nvJPEG was found, with the reasons.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadError {
-    /// What was found but cannot serve, and why.
+    /// The libraries that were found but cannot be used, and why.
     pub rejected: Vec<String>,
     newest: Option<u32>,
 }
@@ -78,12 +78,12 @@ impl fmt::Display for LoadError {
 impl std::error::Error for LoadError {}
 
 impl Library {
-    /// Loads the first nvJPEG that can be used: one that is loaded already, one on the loader's path, those of Python
-    /// packages (the given ones, those beside this program, those of its virtual environment), that of `CUDA_HOME` or
-    /// `CUDA_PATH`.
+    /// Loads the first nvJPEG that can be used, in this order: an nvJPEG that is already loaded; one on the loader's
+    /// path; those of Python packages (the given directories, the directory of this program's package, its virtual
+    /// environment). The last one is that of `CUDA_HOME` or `CUDA_PATH`.
     ///
     /// # Errors
-    /// A sentence with what to install, and what was found but is too old, too new or cannot be loaded.
+    /// The message says what to install, and which libraries were found but are too old, too new or cannot be loaded.
     pub fn load(search: &Search) -> Result<Arc<Self>, LoadError> {
         let names: Vec<String> = MAJORS
             .iter()
@@ -120,13 +120,13 @@ impl Library {
         Err(LoadError { rejected, newest: search.newest })
     }
 
-    /// Loads the library at `path`. `Err(None)` means that nothing is there; any other error says why it cannot be
+    /// Loads the library at `path`. `Err(None)` means that no library is there; any other error says why it cannot be
     /// used.
     fn open(path: &Path, flags: c_int, newest: Option<u32>) -> Result<Self, Option<String>> {
         // SAFETY: loading runs the library's initialisers; nvJPEG's are meant to be run by `dlopen` at any time.
         let dynamic = unsafe { Dynamic::open(Some(path), flags) };
         let dynamic = dynamic.map_err(|error| {
-            // For a bare name the loader's complaint only says that it is not there.
+            // For a bare name, the loader's error only says that the library does not exist.
             path.is_absolute().then(|| in_full(&error))
         })?;
         let reject = |reason: String| Some(format!("{}: {reason}", path.display()));
@@ -169,7 +169,7 @@ impl Library {
         })
     }
 
-    /// The raw functions; each that this version lacks is `Err`.
+    /// The raw functions. A function that this version lacks is `Err`.
     pub fn sys(&self) -> &sys::NvJpeg {
         &self.sys
     }
@@ -191,15 +191,15 @@ pub fn has_video_driver() -> bool {
     unsafe { Dynamic::open(Some("libnvcuvid.so.1"), RTLD_NOW | RTLD_LOCAL) }.is_ok()
 }
 
-/// The text of an error with its causes.
+/// The message of an error's cause, or of the error itself.
 fn in_full(error: &dyn std::error::Error) -> String {
     error.source().map_or_else(|| error.to_string(), |cause| cause.to_string())
 }
 
-/// The directories that may hold nvJPEG, beside those that the loader knows.
+/// The directories that may hold nvJPEG, in addition to those of the loader.
 fn directories(search: &Search) -> Vec<PathBuf> {
     let mut packages = search.packages.clone();
-    // An extension module lies in its package's directory, beside the other packages.
+    // An extension module is in its package's directory, whose parent also holds the other packages.
     if let Some(own) = file_of(directories as *const ()) {
         packages.extend(own.parent().and_then(Path::parent).map(Path::to_owned));
     }

@@ -1,7 +1,8 @@
-//! nvJPEG, found and loaded at run time: nothing of NVIDIA's is needed to build this or to start a program with it.
+//! nvJPEG, found and loaded at run time: to build this crate or to start a program with it, nothing of NVIDIA's is
+//! needed.
 //!
-//! Three layers: [`sys`] is what the header declares; [`result`] makes a [`Result`] of every status, which names the
-//! call; [`safe`] has handles that free themselves in the right order. [`Library::load`] finds the library.
+//! Three layers: [`sys`] declares what the header declares; [`result`] turns each status into a [`Result`] whose error
+//! names the call; [`safe`] has handles that free themselves in the right order. [`Library::load`] finds the library.
 
 mod find;
 pub mod result;

@@ -1,4 +1,4 @@
-//! What a call answered: success, or an error that names the call and says what its status means.
+//! The result of a call: success, or an error that names the call and says what its status means.
 
 use std::fmt;
 
@@ -35,7 +35,7 @@ impl Error {
         }
     }
 
-    /// Whether the file is to blame, and not the library or the GPU.
+    /// Whether the cause is the file, and not the library or the GPU.
     pub fn is_of_the_file(&self) -> bool {
         matches!(
             self.status,
@@ -57,8 +57,8 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Calls a function of the library if it has it: `call!(library, nvjpegDestroy(handle))`. It is as unsafe as the
-/// function.
+/// Calls a function of the library: `call!(library, nvjpegDestroy(handle))`. If the library lacks the function, the
+/// result is an error. The call is as unsafe as the function.
 #[macro_export]
 macro_rules! call {
     ($library:expr, $function:ident ( $($argument:expr),* $(,)? )) => {
@@ -69,7 +69,7 @@ macro_rules! call {
     };
 }
 
-/// Makes a [`Result`] of the `status` that `call` returned; for [`call!`](crate::call).
+/// Turns the `status` that `call` returned into a [`Result`]; for [`call!`](crate::call).
 ///
 /// # Errors
 /// Any status but success.

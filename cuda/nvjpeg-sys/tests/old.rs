@@ -1,5 +1,5 @@
-//! Libraries that are too old or too new, made by the C compiler, are passed over with a reason, and never called
-//! blindly.
+//! Libraries that are too old or too new (made with the C compiler) are skipped with a reason, and their functions are
+//! not called.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,7 +7,7 @@ use std::process::Command;
 use nvjpeg_sys::safe::{Allocator, Backend, Handle};
 use nvjpeg_sys::{Library, Search};
 
-/// Makes a library with one function, which says that it is of this major version.
+/// Compiles a library with one function, which returns this major version.
 fn make(directory: &Path, name: &str, major: u32) -> Search {
     let lib = directory.join("nvidia/cu13/lib");
     std::fs::create_dir_all(&lib).unwrap();
@@ -22,7 +22,7 @@ fn make(directory: &Path, name: &str, major: u32) -> Search {
 
 struct Nothing;
 
-// SAFETY: it never hands out memory.
+// SAFETY: it never returns memory.
 unsafe impl Allocator for Nothing {
     fn allocate(&self, _bytes: usize, _stream: u64) -> Option<u64> {
         None

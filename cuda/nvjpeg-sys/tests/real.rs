@@ -1,4 +1,4 @@
-//! NVIDIA's own library, where `make bindings` or `make check` has fetched it, has every function that is used here.
+//! NVIDIA's library has every function that Foreload uses. Tested where `make bindings` or `make check` has fetched it.
 
 use std::path::Path;
 

@@ -114,10 +114,10 @@ impl From<SerializedError> for Error {
     }
 }
 
-/// The most setting names that are kept, many more than there are settings.
+/// Maximum number of setting names that are kept. There are far fewer settings.
 const MAX_NAMES: usize = 1000;
 
-/// Leaks the name of a setting, because [`Error::Config`] needs a static one. Each name is leaked once.
+/// Leaks the name of a setting, because [`Error::Config`] needs a `&'static str`. Each name is leaked only once.
 fn kept(name: String) -> &'static str {
     static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);

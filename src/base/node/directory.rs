@@ -22,19 +22,19 @@ pub struct RuntimeDirectory {
 }
 
 impl RuntimeDirectory {
-    /// Opens the directory `purpose` of this user, and creates it if it is missing: in `$FORELOAD_RUNTIME_DIR`, else in
-    /// `$XDG_RUNTIME_DIR`, else in `/run/user/UID` (so that processes with and without that variable meet), else in
-    /// `/tmp`.
+    /// Opens the directory `purpose` of this user, and creates it if it is missing. Its parent is in
+    /// `$FORELOAD_RUNTIME_DIR`, else in `$XDG_RUNTIME_DIR`, else in `/run/user/UID`, else in `/tmp`. `/run/user/UID` is
+    /// the usual value of `$XDG_RUNTIME_DIR`, so processes with and without that variable meet.
     ///
     /// # Errors
     /// [`Error::Unavailable`] if it cannot be created, or does not belong to this user alone.
     pub fn open(purpose: &str) -> Result<Self> {
         let user = rustix::process::geteuid().as_raw();
         let mut refused = None;
-        for (place, name, must_serve) in candidates(user) {
+        for (place, name, is_final) in candidates(user) {
             match Self::open_in(&place, &name, user).and_then(|ours| ours.inner(purpose, user)) {
                 Ok(directory) => return Ok(directory),
-                Err(error) if must_serve => return Err(error),
+                Err(error) if is_final => return Err(error),
                 Err(error) => refused = Some(error),
             }
         }
@@ -52,12 +52,12 @@ impl RuntimeDirectory {
         Self { directory: parent, path: place.to_owned() }.inner(name, user)
     }
 
-    /// Our directory in `place`, for tests.
+    /// Opens our directory in `place`, for tests.
     pub fn within(place: &Path) -> Result<Self> {
         Self::open_in(place, NAME, rustix::process::geteuid().as_raw())
     }
 
-    /// Opens or creates the directory `name` in this one. It must belong to the user alone.
+    /// Opens or creates the directory `name` in this directory. Fails if `name` does not belong to this user alone.
     fn inner(&self, name: &str, user: u32) -> Result<Self> {
         let path = self.path.join(name);
         match rustix::fs::mkdirat(&self.directory, name, Mode::RWXU) {
@@ -76,17 +76,18 @@ impl RuntimeDirectory {
         Ok(Self { directory, path })
     }
 
-    /// The path, for messages.
+    /// The path of this directory, for messages.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The path of `name` in it. It is short enough for a socket, and valid even if the directory was moved.
+    /// The path of the entry `name` of this directory. The path is short enough for a socket, and valid even if the
+    /// directory was moved.
     pub fn place_of(&self, name: &str) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}/{name}", self.directory.as_raw_fd()))
     }
 
-    /// The names in it.
+    /// The names of all entries of this directory.
     pub fn names(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.place_of("."));
         entries
@@ -114,7 +115,7 @@ impl RuntimeDirectory {
     }
 }
 
-/// The parents to try, each with the name of our directory in it, and whether its failure is final.
+/// The parent directories to try: the path, the name of our directory there, and whether a failure ends the search.
 fn candidates(user: u32) -> Vec<(PathBuf, String, bool)> {
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     if let Some(chosen) = variable(VARIABLE) {

@@ -1,8 +1,8 @@
 //! Locks on ranges of a file's bytes that belong to an open file description and end with it (fcntl F_OFD_*).
 //!
-//! The kernel releases them when the last descriptor is closed, however a process ends. Locks of one description never
-//! conflict with each other. Those of two descriptions do, whether in one process or in several. The bytes need not
-//! exist.
+//! The kernel releases the locks when the last descriptor is closed, however a process ends. Locks of the same
+//! description never conflict. Locks of two descriptions conflict, whether in one process or in two. The locked bytes
+//! need not exist.
 
 use std::fs::File;
 use std::io;
@@ -34,8 +34,8 @@ impl RangeLocks {
         &self.file
     }
 
-    /// Locks bytes. Returns `false` if another description has locked some of them. The new range extends, shrinks or
-    /// changes the ranges that this description has locked.
+    /// Locks `bytes`. Returns `false` if another description has locked some of them. Within `bytes`, the new lock
+    /// replaces the locks of this description.
     pub fn try_lock(&self, bytes: Range<u64>, kind: LockKind) -> io::Result<bool> {
         let kind = if kind == LockKind::Shared { libc::F_RDLCK } else { libc::F_WRLCK };
         match self.control(libc::F_OFD_SETLK, kind, &bytes) {
@@ -62,7 +62,7 @@ impl RangeLocks {
             if bytes.is_empty() {
                 continue;
             }
-            // The kernel returns one conflicting lock, not necessarily the first, so search on both sides of it.
+            // The kernel returns one conflicting lock, not necessarily the first. So search before and after that lock.
             let answer = self.control(libc::F_OFD_GETLK, libc::F_WRLCK, &bytes)?;
             if libc::c_int::from(answer.l_type) == libc::F_UNLCK {
                 continue;
@@ -76,7 +76,7 @@ impl RangeLocks {
         Ok(found)
     }
 
-    /// Duplicates the file's descriptor, with a number above `other`.
+    /// Duplicates the file's descriptor. The new descriptor's number is above `other`.
     pub fn descriptor_above(&self, other: i32) -> io::Result<OwnedFd> {
         Ok(rustix::io::fcntl_dupfd_cloexec(&self.file, other + 1)?)
     }

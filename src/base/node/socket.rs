@@ -1,6 +1,7 @@
 //! Sockets between the processes of one user on a node. Both ends check the user of the other process.
 //!
-//! A socket gets its name only when its process listens. So a name that refuses connections was left behind.
+//! A socket gets its name only when its process listens. So if connections to a name are refused, its listener no
+//! longer exists.
 
 use super::RuntimeDirectory;
 use crate::error::{Error, Result};
@@ -23,20 +24,21 @@ const UNFINISHED: &str = ".new";
 /// The process at the other end of a socket, as the kernel reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeerProcess {
-    /// The id of its user.
+    /// The user id of the process.
     pub user: u32,
-    /// Its process id; 0 if it is not visible from here, for instance from inside another container.
+    /// The process id; 0 if the process is not visible from here, for instance from inside another container.
     pub pid: u32,
 }
 
 impl PeerProcess {
-    /// Asks the kernel which process connected, or which one began to listen.
+    /// Asks the kernel for the process at the other end: the process that connected, or the process that began to
+    /// listen.
     ///
     /// # Errors
     /// An error if `socket` is not connected.
     pub fn of(socket: impl AsFd) -> io::Result<Self> {
-        // SAFETY: all fields are integers, for which zero is a valid value. This does not use rustix, because it
-        // requires process ids other than 0, and the id may be 0 here.
+        // SAFETY: all fields are integers, for which zero is a valid value. rustix is not used here, because it rejects
+        // the process id 0.
         let mut found: libc::ucred = unsafe { std::mem::zeroed() };
         let mut size = size_of::<libc::ucred>() as libc::socklen_t;
         let descriptor = socket.as_fd().as_raw_fd();
@@ -57,7 +59,7 @@ impl PeerProcess {
     }
 }
 
-/// A listening socket that accepts only processes of this user. Its name is not removed.
+/// A listening socket that accepts only processes of this user. Dropping it does not remove its name.
 pub struct UserListener(UnixListener);
 
 impl UserListener {
@@ -98,11 +100,11 @@ pub fn listen(
     directory.remove(&unfinished);
     let bound = || -> io::Result<OwnedFd> {
         let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?;
-        // `bind` creates the file with the mode that the socket has before.
+        // Set the mode before `bind`, which creates the file with the mode of the socket.
         rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
         rustix::net::bind(&socket, &SocketAddrUnix::new(directory.place_of(&unfinished))?)?;
         rustix::net::listen(&socket, BACKLOG)?;
-        // A process that finds the name and is refused can conclude that nothing will ever listen at it.
+        // Rename only now. A process that finds `name` but cannot connect knows that the listener no longer exists.
         std::fs::rename(directory.place_of(&unfinished), directory.place_of(name))?;
         Ok(socket)
     };
@@ -127,13 +129,13 @@ pub fn accept(listener: impl AsFd, flags: SocketFlags) -> io::Result<OwnedFd> {
 
 /// The result of connecting to the name of a socket.
 pub enum SocketContact {
-    /// A process of this user listens. Calls of this end never block.
+    /// A process of this user listens. Calls on this socket never block.
     Listens(OwnedFd, PeerProcess),
     /// A process of another user listens.
     OfAnother(PeerProcess),
-    /// The queue of connections to accept is full.
+    /// The listener no longer exists. Only its name is left.
     Crowded,
-    /// Nothing listens, and nothing ever will.
+    /// The process that listened has exited. Only its name is left.
     Nobody,
     /// The name does not exist.
     Missing,

@@ -1,16 +1,16 @@
-//! Histograms of durations, from which percentiles follow.
+//! Histograms of durations, to compute percentiles.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// The buckets per doubling. A percentile is off by at most a sixteenth.
+/// The number of buckets for each doubling of the duration. So a percentile is off by at most a sixteenth.
 const PER_DOUBLING: usize = 8;
 
 /// The number of buckets. They range from a nanosecond to 18 minutes. Longer durations are in the last bucket, but
 /// [`Histogram::max`] is exact.
 const BUCKETS: usize = 38 * PER_DOUBLING;
 
-/// The bucket of a value. Each value below 8 has a bucket; above, each doubling has 8 buckets.
+/// The bucket of a value. Each value below 8 has its own bucket. Above, each doubling has 8 buckets.
 fn bucket(nanoseconds: u64) -> usize {
     let Some(shift) = nanoseconds.max(1).ilog2().checked_sub(3) else { return nanoseconds as usize };
     let within = (nanoseconds >> shift) as usize - PER_DOUBLING;

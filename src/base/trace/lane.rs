@@ -1,10 +1,10 @@
 //! A thread's handle to the log. It joins related intervals, and passes them to the writer without ever blocking.
 //!
 //! A *track* is one stage of one lane; its intervals never overlap. The first [`PER_LEVEL`] intervals are written as
-//! recorded, except that overlapping or adjacent ones are joined. Later intervals that begin within a millisecond are
-//! joined to one, which stores how long the stage was busy. After each further [`PER_LEVEL`] intervals that time
-//! doubles. So a track grows by at most that many intervals, 1.3 MB, each time the run's length doubles, and to 15
-//! times as many in a day.
+//! recorded, except that overlapping or adjacent ones are joined. After that, intervals that begin within a millisecond
+//! become one interval, which stores how long the stage was busy. After each further [`PER_LEVEL`] intervals, this
+//! resolution doubles. So a track grows by at most [`PER_LEVEL`] intervals (1.3 MB) each time the run's length doubles.
+//! After a day it has at most 15 · [`PER_LEVEL`] intervals.
 
 use super::writer::{GaugeSample, TraceChunk, TraceEvent, TraceLog};
 use super::{Gauge, PeersRecord, Stage, StageWork, since};
@@ -17,20 +17,21 @@ const PER_LEVEL: u32 = 8192;
 /// The first resolution: intervals that begin within this time are joined, in nanoseconds.
 const FIRST_RESOLUTION: u64 = 1_000_000;
 
-/// The length after which an interval of overlapping parts ends and another begins, in nanoseconds. So the log of a
-/// reader that is never idle still shows its activity over time.
-const LONGEST: u64 = 10_000_000;
+/// The maximum length of an interval that consists of overlapping parts, in nanoseconds. After it, a new interval
+/// begins. So the log of a reader that is never idle still shows its activity over time.
+const MAX_JOINED: u64 = 10_000_000;
 
-/// The number of intervals that are passed on together.
+/// The number of intervals that are passed to the writer at a time.
 const CHUNK: usize = 128;
 
-/// How long intervals may wait to be passed on, in nanoseconds. A killed run loses them.
-const OLDEST: u64 = 200_000_000;
+/// How long a lane may hold intervals before it passes them to the writer, in nanoseconds. A killed run loses the held
+/// intervals.
+const MAX_HOLD_TIME: u64 = 200_000_000;
 
 /// The shortest time between two recorded values of a gauge, in nanoseconds.
-const GAUGE_EVERY: u64 = 20_000_000;
+const GAUGE_INTERVAL: u64 = 20_000_000;
 
-/// A thread's handle to the log. Its intervals are passed on when it is dropped.
+/// A thread's handle to the log. Dropping the handle passes its intervals to the writer.
 pub struct TraceLane(Option<Box<Recorder>>);
 
 struct Recorder {
@@ -81,7 +82,7 @@ impl TraceLane {
         Self(None)
     }
 
-    /// Whether the log is on. If not, values that only the log needs need not be computed.
+    /// Whether the log is on. If it is off, callers can skip the computation of values that only the log needs.
     pub fn is_on(&self) -> bool {
         self.0.is_some()
     }
@@ -112,7 +113,7 @@ impl TraceLane {
         }
     }
 
-    /// Passes the held intervals on. Call it before the thread sleeps for long.
+    /// Passes the held intervals to the writer. Call it before the thread sleeps for long.
     pub fn flush(&mut self) {
         if let Some(recorder) = &mut self.0 {
             recorder.close_all();
@@ -146,7 +147,7 @@ impl Recorder {
     fn gauge(&mut self, gauge: Gauge, moment: Instant, value: u64) {
         let moment = since(self.log.origin, moment);
         let last = self.gauged.iter_mut().find(|(known, _)| *known == gauge);
-        if last.as_ref().is_none_or(|(_, last)| moment >= *last + GAUGE_EVERY) {
+        if last.as_ref().is_none_or(|(_, last)| moment >= *last + GAUGE_INTERVAL) {
             match last {
                 Some((_, last)) => *last = moment,
                 None => self.gauged.push((gauge, moment)),
@@ -159,7 +160,7 @@ impl Recorder {
     fn hold(&mut self, closed: Option<TraceEvent>, now: u64) {
         self.chunk.extend(closed);
         let oldest = *self.oldest.get_or_insert(now);
-        if self.chunk.len() >= CHUNK || now >= oldest + OLDEST {
+        if self.chunk.len() >= CHUNK || now >= oldest + MAX_HOLD_TIME {
             self.send();
         }
     }
@@ -185,7 +186,8 @@ impl Recorder {
 }
 
 impl StageTrack {
-    /// Joins `event` to the open interval. Otherwise opens a new one, and returns the closed one.
+    /// Joins `event` to the open interval if they are close enough. Otherwise opens a new interval, and returns the
+    /// interval that this closes.
     fn add(&mut self, mut event: TraceEvent) -> Option<TraceEvent> {
         if let Some(open) = &mut self.open
             && open.work.epoch == event.work.epoch
@@ -195,7 +197,7 @@ impl StageTrack {
             return None;
         }
         let closed = self.close();
-        // The overlap was written with the last interval, because the intervals of a track must not overlap.
+        // The closed interval already covers the overlap, and the intervals of a track must not overlap.
         event.start = event.start.max(self.closed_until).min(event.end);
         event.busy = event.end - event.start;
         self.open = Some(event);
@@ -216,7 +218,7 @@ impl StageTrack {
 impl TraceEvent {
     /// Whether `next`, which ends later, is joined to this interval.
     fn takes(&self, next: &Self, resolution: u64) -> bool {
-        let touches = next.start <= self.end && self.end - self.start < LONGEST;
+        let touches = next.start <= self.end && self.end - self.start < MAX_JOINED;
         touches || next.start < self.start + resolution
     }
 
@@ -225,9 +227,10 @@ impl TraceEvent {
         let start = next.start.max(floor);
         let end = self.end.max(next.end);
         let before = self.start.saturating_sub(start);
-        let behind = end - start.clamp(self.end, end);
-        // It is unknown how much of the gaps `next` fills, but all of `next` is busy.
-        self.busy = (self.busy + before + behind).max(next.end.saturating_sub(start));
+        let after = end - start.clamp(self.end, end);
+        // The sum does not count the part of `next` inside this interval, which may fill idle gaps. But `next` itself
+        // was busy throughout.
+        self.busy = (self.busy + before + after).max(next.end.saturating_sub(start));
         self.start = self.start.min(start);
         self.end = end;
         self.work.bytes += next.work.bytes;
@@ -274,7 +277,7 @@ mod tests {
             let mut stream = random(seed);
             let (mut now, mut spent, mut count) = (0, 0, 0);
             let intervals = std::iter::from_fn(|| {
-                // The steps grow with time: otherwise there would be a billion.
+                // The steps grow with time, because small steps would make a billion intervals in a day.
                 let step = 1000 + stream.below(100_000 + now / 30_000);
                 let start = now + stream.below(step);
                 now += step;
@@ -337,7 +340,7 @@ mod tests {
         let joined = joined((0..1000).map(|n| (n * 1_000_000, (n + 3) * 1_000_000)));
         assert_eq!(busy(&joined), 1002 * 1_000_000);
         assert!(
-            joined.len() > 50 && joined.iter().all(|event| event.end - event.start <= LONGEST + 1_000_000)
+            joined.len() > 50 && joined.iter().all(|event| event.end - event.start <= MAX_JOINED + 1_000_000)
         );
     }
 }

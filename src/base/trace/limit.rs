@@ -2,19 +2,22 @@
 
 use super::Stage;
 
-/// The share of the time up to which the consumer's waiting is no problem.
+/// If the consumer waits for at most this share of the time, no stage limits the epoch.
 pub const NEGLIGIBLE_WAIT: f64 = 0.01;
 
-/// The stage that limits an epoch: the one with the highest load, where decoding and augmenting count together, and so
-/// do the stages of the GPU. `None` if the consumer waited for at most a hundredth of the time, or if nothing was done.
-/// `waiting` is the share of the time in which the consumer waited. A load is the share of the time in which a thread
-/// of the stage was busy on average. For reads it is the share in which any was in flight.
+/// The stage that limits an epoch: the stage with the highest load. Decoding and augmenting count as one stage, and all
+/// GPU stages count as one. `None` if the consumer waited for at most a hundredth of the time, or if no stage did any
+/// work.
+///
+/// `waiting` is the share of the time in which the consumer waited. The load of a stage is the share of the time in
+/// which a thread of the stage was busy, on average. The load of reads is the share of the time in which any read was
+/// in flight.
 pub fn limit(waiting: f64, loads: &[(Stage, f64)]) -> Option<Stage> {
     if waiting <= NEGLIGIBLE_WAIT {
         return None;
     }
     let load = |stage: Stage| loads.iter().find(|(of, _)| *of == stage).map_or(0.0, |(_, load)| *load);
-    // Workers do the work of two stages.
+    // The same worker threads decode and augment.
     let workers = load(Stage::Decode) + load(Stage::Augment);
     let work = if load(Stage::Decode) >= load(Stage::Augment) { Stage::Decode } else { Stage::Augment };
     let gpu = load(Stage::Copy) + load(Stage::GpuDecode) + load(Stage::GpuAugment);

@@ -1,4 +1,4 @@
-//! Merges overlapping intervals: how long at least one of them was busy, and how busy they were over time.
+//! Merges overlapping intervals: computes how long at least one thread was busy, and how many were busy over time.
 
 /// An interval of one track, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -24,9 +24,9 @@ impl TraceSpan {
     }
 }
 
-/// The nanoseconds in which at least one of `spans` was busy: the length of their union, as TimeLogger merges
-/// latencies. Where joined spans of several threads overlap, the threads are assumed to be busy independently of each
-/// other.
+/// The nanoseconds in which at least one of `spans` was busy: the length of their union. (TimeLogger merges latencies
+/// in the same way.) Where joined spans of several threads overlap, assumes that the threads are busy independently of
+/// each other.
 pub(super) fn merged(spans: &[TraceSpan]) -> f64 {
     let mut edges: Vec<(u64, usize, bool)> = Vec::with_capacity(2 * spans.len());
     for (index, span) in spans.iter().enumerate() {
@@ -60,7 +60,7 @@ struct OpenSpans {
 }
 
 impl OpenSpans {
-    /// The probability that at least one of them is busy.
+    /// The probability that at least one of the open spans is busy.
     fn busy(&self) -> f64 {
         if self.full > 0 { 1.0 } else { 1.0 - self.partly.iter().map(|(_, idle)| idle).product::<f64>() }
     }

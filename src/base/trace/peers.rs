@@ -1,5 +1,5 @@
-//! Counters of requests to a job's other nodes in the log: from time to time the sum of all nodes, the worst nodes by
-//! name, and the sum of the rest. Each is a line, which viewers show as a counter.
+//! Counters of requests to a job's other nodes. From time to time the log gets the sum of all nodes, the worst nodes by
+//! name, and the sum of the remaining nodes. Each of these is a line of the log, which viewers show as a counter.
 
 use serde::{Deserialize, Serialize, Serializer};
 use std::borrow::Cow;
@@ -15,7 +15,7 @@ const OTHERS: &str = "other peers";
 /// The prefix of a node's name in a line.
 const NODE: &str = "peer ";
 
-/// A number in a log. Whole numbers stay whole.
+/// A number in a log. An integer is written without a decimal point.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum TraceNumber {
@@ -25,7 +25,7 @@ pub enum TraceNumber {
     Real(f64),
 }
 
-/// The numbers of one node or of several together, by name.
+/// The numbers of one node, or the sums of several nodes, by name.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(transparent)]
 pub struct PeerNumbers(BTreeMap<Cow<'static, str>, TraceNumber>);

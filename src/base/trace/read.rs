@@ -1,4 +1,4 @@
-//! Reads a log. Of a run that was killed, reads the part that was written.
+//! Reads a log. From the log of a killed run, reads the part that was written.
 
 use super::Stage;
 use super::merge::TraceSpan;
@@ -20,7 +20,7 @@ pub struct Recording {
     pub(super) processes: BTreeMap<u32, String>,
     /// The last recorded counters of each process for requests to other nodes.
     pub(super) peers: BTreeMap<u32, PeersRecord>,
-    of_no_epoch: Vec<RecordedInterval>,
+    without_epoch: Vec<RecordedInterval>,
 }
 
 /// An interval in the file.
@@ -37,7 +37,7 @@ struct RecordedInterval {
 /// The work of one stage in an epoch.
 #[derive(Debug, Default)]
 pub(super) struct StageRecord {
-    /// The spans of each thread, by its number.
+    /// The spans of each thread, by track id.
     pub tracks: BTreeMap<u32, Vec<TraceSpan>>,
     pub bytes: u64,
     pub samples: u64,
@@ -147,7 +147,7 @@ impl Recording {
         let interval = RecordedInterval { process: line.pid, track: line.tid, stage, span, bytes, samples };
         match epoch {
             Some(epoch) => self.put(epoch, &interval),
-            None => self.of_no_epoch.push(interval),
+            None => self.without_epoch.push(interval),
         }
     }
 
@@ -169,7 +169,7 @@ impl Recording {
             .iter()
             .filter_map(|(&(process, epoch), stages)| Some((process, began(stages)?, epoch)))
             .collect();
-        for interval in std::mem::take(&mut self.of_no_epoch) {
+        for interval in std::mem::take(&mut self.without_epoch) {
             let of_process = || began.iter().filter(|(process, ..)| *process == interval.process);
             let before = of_process().filter(|(_, began, _)| *began <= interval.span.start);
             let last = before.max_by_key(|(_, began, _)| began).or_else(|| of_process().min_by_key(|b| b.1));

@@ -1,4 +1,5 @@
-//! Summarises each epoch of a log: for each stage how long it was busy, how much it moved and how fast.
+//! Summarises each epoch of a log: for each stage how long it was busy, how many samples and bytes it processed, and
+//! how fast.
 
 use super::Stage;
 use super::limit::limit;
@@ -35,7 +36,7 @@ pub struct PeersSummary {
 pub struct EpochSummary {
     /// The name of the process.
     pub process: String,
-    /// The number of the epoch.
+    /// The index of the epoch.
     pub epoch: u64,
     /// The seconds from the consumer's first wait to the end of its last step.
     pub seconds: f64,
@@ -57,7 +58,7 @@ pub struct StageSummary {
     pub stage: String,
     /// The number of threads that worked on it.
     pub threads: usize,
-    /// The number of intervals in the log. Each may be several joined ones.
+    /// The number of intervals in the log. Each of them may consist of several recorded intervals.
     pub intervals: usize,
     /// The seconds in which at least one thread was busy with the stage.
     pub merged_seconds: f64,
@@ -71,15 +72,15 @@ pub struct StageSummary {
     pub samples: u64,
     /// The number of bytes that the stage worked on.
     pub bytes: u64,
-    /// The bytes per merged second.
+    /// Bytes per second of `merged_seconds`.
     pub bandwidth: f64,
-    /// The share of its threads that were busy, in equal parts of the epoch.
+    /// The share of the stage's threads that were busy, for each of the equal parts of the epoch.
     #[serde(skip)]
     pub course: Vec<f64>,
 }
 
 impl Recording {
-    /// Summarises the log. The activity of each stage over time has `parts` parts.
+    /// Summarises the log. Divides each epoch into `parts` equal parts to show each stage's activity over time.
     pub fn summary(&self, parts: usize) -> TraceSummary {
         let process =
             |pid: u32| self.processes.get(&pid).cloned().unwrap_or_else(|| format!("process {pid}"));
@@ -137,7 +138,8 @@ impl StageSummary {
     }
 }
 
-/// The start and end of an epoch: for the consumer if it is in the log, because staging may continue after the epoch.
+/// The start and end of an epoch. If the log has the consumer's intervals, only these count, because staging may
+/// continue after the epoch.
 fn extent(stages: &BTreeMap<Stage, StageRecord>) -> (u64, u64) {
     let of = |wanted: &dyn Fn(Stage) -> bool| {
         let spans =

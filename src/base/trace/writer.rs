@@ -1,5 +1,5 @@
-//! The thread that writes the file: an array of events, one a line. The file is complete up to the last flush, even
-//! after a crash.
+//! The thread that writes the file: an array of events, one event per line. The file is complete up to the last flush,
+//! even after a crash.
 //!
 //! Format: "Trace Event Format" (Google, the JSON array form, whose closing bracket may be missing): `X` is an interval
 //! in microseconds, `C` a counter, `M` the name of a process or track.
@@ -16,14 +16,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// The number of chunks that may wait for the disk. Further ones are dropped.
-const WAITING: usize = 1024;
+/// The number of chunks that may wait for the disk. While so many wait, new chunks are dropped.
+const MAX_WAITING_CHUNKS: usize = 1024;
 
 /// How long written events may stay in memory. A killed run loses them.
-const FLUSH_EVERY: Duration = Duration::from_millis(200);
+const FLUSH_INTERVAL: Duration = Duration::from_millis(200);
 
-/// The difference between the track numbers of two stages, and between the sort indexes of two rows.
-const LANES: u32 = 10_000;
+/// The distance between the track ids of two stages, and between the sort indexes of two rows.
+const LANES_PER_STAGE: u32 = 10_000;
 
 /// An interval of a track. Times are in nanoseconds since the log began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,7 +66,7 @@ pub(super) struct TraceLog {
 impl TraceLog {
     pub(super) fn create(path: &Path, process: &str) -> Result<Arc<Self>> {
         let file = File::create(path).map_err(|error| Error::io("create", path, error))?;
-        let (sender, chunks) = bounded(WAITING);
+        let (sender, chunks) = bounded(MAX_WAITING_CHUNKS);
         let writer = TraceWriter::new(BufWriter::with_capacity(1 << 18, file));
         let process = process.to_owned();
         let thread = std::thread::Builder::new().name("foreload-trace".into());
@@ -118,7 +118,8 @@ struct TraceWriter<W: Write> {
     file: W,
     process: u32,
     named: HashSet<u32>,
-    /// The stages in the file, in the order of their first events. A track's number identifies its stage.
+    /// The stages in the file, in the order of their first events. A track id contains the index of its stage in this
+    /// list.
     stages: Vec<Stage>,
     intervals: u64,
 }
@@ -134,12 +135,12 @@ impl<W: Write> TraceWriter<W> {
         self.name("process_name", 0, process)?;
         let mut flushed = Instant::now();
         loop {
-            match chunks.recv_timeout(FLUSH_EVERY) {
+            match chunks.recv_timeout(FLUSH_INTERVAL) {
                 Ok(chunk) => self.chunk(&chunk)?,
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
-            if flushed.elapsed() >= FLUSH_EVERY {
+            if flushed.elapsed() >= FLUSH_INTERVAL {
                 self.file.flush()?;
                 flushed = Instant::now();
             }
@@ -159,7 +160,7 @@ impl<W: Write> TraceWriter<W> {
                 self.name("thread_name", track, &format!("{}: {}", event.stage.name(), chunk.thread))?;
                 let pid = self.process;
                 write!(self.file, r#"{{"name":"thread_sort_index","ph":"M","pid":{pid},"tid":{track},"#)?;
-                let index = event.stage.row() * LANES + chunk.lane;
+                let index = event.stage.row() * LANES_PER_STAGE + chunk.lane;
                 writeln!(self.file, r#""args":{{"sort_index":{index}}}}},"#)?;
             }
             self.event(track, event)?;
@@ -182,13 +183,13 @@ impl<W: Write> TraceWriter<W> {
         Ok(())
     }
 
-    /// The number of a lane's track for this stage.
+    /// The id of a lane's track for this stage.
     fn track(&mut self, stage: Stage, lane: u32) -> u32 {
         let place = self.stages.iter().position(|known| *known == stage).unwrap_or_else(|| {
             self.stages.push(stage);
             self.stages.len() - 1
         });
-        (place as u32 + 1) * LANES + lane
+        (place as u32 + 1) * LANES_PER_STAGE + lane
     }
 
     fn event(&mut self, track: u32, event: &TraceEvent) -> std::io::Result<()> {

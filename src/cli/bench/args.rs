@@ -6,7 +6,7 @@ use crate::emulate;
 use crate::job::{self, FindsJob, NodeArgs};
 use crate::settings::{Settings, TakesSettings};
 use base::error::{Error, Result};
-use engine::config::{Given, GivenSettings, LoaderOptions, Peers, parse_duration};
+use engine::config::{GivenSettings, LoaderOptions, Peers, UserValue, parse_duration};
 use std::path::PathBuf;
 use std::time::Duration;
 use store::io::ParallelFsRates;
@@ -17,7 +17,7 @@ pub(super) struct BenchSettings;
 
 impl TakesSettings for BenchSettings {}
 
-/// How long a rank waits for the others, which may still list a large dataset.
+/// How long a rank waits for the other ranks, which may still be listing a large dataset.
 const PATIENCE: Duration = Duration::from_secs(3600);
 
 /// The placeholder for the rank in the name of a log.
@@ -76,7 +76,7 @@ pub(crate) struct BenchArgs {
 }
 
 impl BenchArgs {
-    /// The settings of the loader, except for those that follow from its place in a job.
+    /// The settings of the loader, except the settings that follow from the place of this process in its job.
     pub(super) fn options(&self) -> LoaderOptions {
         let settings = (*self.settings).clone();
         LoaderOptions { train: if self.eval { Some(false) } else { settings.train }, ..settings }
@@ -86,7 +86,7 @@ impl BenchArgs {
     pub(super) fn given(&self) -> GivenSettings {
         let mut given = self.settings.given().clone();
         if self.eval {
-            given.give("train", Given::Truth(false));
+            given.give("train", UserValue::Truth(false));
         }
         given
     }

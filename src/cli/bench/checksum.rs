@@ -24,8 +24,8 @@ impl EpochChecksum {
         (0..batch.num_values()).try_for_each(|number| self.values(&batch.values(number)))
     }
 
-    /// Adds values of variable size. Each is hashed with its kind and size, so that different batches never give the
-    /// same bytes.
+    /// Adds values of variable size. Each value is hashed with its kind and size, so that different batches never give
+    /// the same bytes.
     fn values(&mut self, values: &FieldValues) -> Result<()> {
         match values {
             FieldValues::Texts(texts) => {
@@ -65,7 +65,7 @@ impl EpochChecksum {
         Ok(())
     }
 
-    /// Adds bytes with their number, or a mark that there are none.
+    /// Adds the length and the bytes, or a mark that there are no bytes.
     fn bytes(&mut self, bytes: Option<&[u8]>) {
         self.0.update([u8::from(bytes.is_some())]);
         if let Some(bytes) = bytes {

@@ -28,7 +28,7 @@ impl BenchRun {
     /// Runs the epochs that `args` requests, and reports each.
     ///
     /// # Errors
-    /// The errors of the loader; with peers, also those of meeting the other ranks.
+    /// The errors of the loader; with peers, also the errors of meeting the other ranks.
     pub(super) fn run(args: &BenchArgs, place: &BenchPlace, pipeline: &Pipeline) -> Result<Self> {
         let mut pass = Self::default();
         for number in 0..args.epochs {
@@ -64,14 +64,15 @@ impl BenchRun {
     }
 }
 
-/// The durations of an epoch's work, in seconds.
+/// The amounts of an epoch's work.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EpochWork {
-    /// How long the reading thread worked or waited for bytes.
+    /// The seconds in which the reading thread worked or waited for bytes.
     pub(super) reading: f64,
-    /// The part of the waiting time for reads that was for the dataset's storage; the rest was for the cache.
+    /// The fraction of the read latency that belongs to the dataset's storage, from 0 to 1. The remaining fraction
+    /// belongs to the cache.
     pub(super) from_source: f64,
-    /// How long a worker decoded and augmented, averaged over all workers.
+    /// The seconds in which a worker decoded and augmented, averaged over all workers.
     pub(super) decoding: f64,
 }
 

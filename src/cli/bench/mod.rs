@@ -34,7 +34,7 @@ use store::io::InMemoryDataset;
 pub(super) fn run(args: &BenchArgs, finder: Option<&dyn FindsJob>) -> Result<()> {
     let place = args.place(finder)?;
     let log = args.trace(&place)?;
-    let options = place.settle(args.options());
+    let options = place.apply_to(args.options());
     let checked = options.validate()?;
     let start = Instant::now();
     let index = Arc::new(DatasetIndex::open(&args.dir, &checked.index_options(Contents::Images))?);

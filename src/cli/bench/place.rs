@@ -3,7 +3,7 @@
 use base::error::Result;
 use engine::config::{LoaderOptions, Peers};
 
-/// The rank of this process, and how it meets the others, if it does.
+/// The rank of this process, and how it meets the other ranks, if there are any.
 #[derive(Default)]
 pub(super) struct BenchPlace {
     pub(super) rank: u32,
@@ -15,7 +15,7 @@ pub(super) struct BenchPlace {
 
 impl BenchPlace {
     /// Adds this place to the settings of a loader.
-    pub(super) fn settle(&self, options: LoaderOptions) -> LoaderOptions {
+    pub(super) fn apply_to(&self, options: LoaderOptions) -> LoaderOptions {
         let local_world_size = options.local_world_size.or(self.local_world_size);
         LoaderOptions { local_world_size, peers: self.peers.clone(), ..options }
     }

@@ -17,7 +17,7 @@ use std::time::Instant;
 use store::peers::{PeerStats, ServerStats};
 use store::tier::{Cache, CacheStats};
 
-/// The report that `--json` prints. Later versions may add fields, but do not change the meaning of these.
+/// The report that `--json` prints. Later versions may add fields, but do not change the meaning of existing fields.
 #[derive(Debug, Serialize)]
 pub(super) struct BenchReport {
     pub(super) version: &'static str,
@@ -150,12 +150,15 @@ pub(super) struct EpochReport {
     pub(super) source_bytes_skipped: u64,
     pub(super) source_reads: u64,
     pub(super) source_opens: u64,
-    /// The number of requests to servers, of retries, and of hedges: second requests alongside slow ones.
+    /// The number of requests to servers.
     pub(super) source_requests: u64,
+    /// The number of requests that were repeated after a failure.
     pub(super) source_retries: u64,
+    /// The number of hedged requests: second requests that were sent while a slow first request was still open.
     pub(super) source_hedges: u64,
-    /// The number of decompressed blocks, and their decompressed bytes.
+    /// The number of decompressed blocks.
     pub(super) blocks_unpacked: u64,
+    /// The decompressed bytes of these blocks.
     pub(super) blocks_unpacked_bytes: u64,
     /// The number of samples read from the cache.
     pub(super) cache_hits: u64,
@@ -242,9 +245,9 @@ pub(super) struct StageReport {
 pub(super) struct DecoderReport {
     #[serde(flatten, serialize_with = "by_name")]
     pub(super) images: DecodeCounts,
-    /// Of the images that the region decoder decoded: those with row positions known from an earlier decoding.
+    /// The number of images that the region decoder decoded with row positions known from an earlier decoding.
     pub(super) rows_known: u64,
-    /// Of the images that the region decoder decoded: the damaged ones.
+    /// The number of damaged images that the region decoder decoded.
     pub(super) concealed: u64,
 }
 

@@ -11,17 +11,19 @@ use engine::pipeline::Pipeline;
 use serde::Serialize;
 use store::io::{InMemoryDataset, Reader};
 
-/// The fewest pairs of epochs that are compared, after the first pair, which starts threads and fills caches. Up to
-/// `MOST` pairs are run if the pairs do not agree.
-const FEWEST: usize = 3;
-const MOST: usize = 7;
+/// The fewest pairs of epochs that are compared. The first pair is not counted, because it starts threads and fills
+/// caches.
+const MIN_PAIRS: usize = 3;
+/// Pairs are added up to this number while the pairs do not agree.
+const MAX_PAIRS: usize = 7;
 
-/// How much longer the consumer waits than from memory, and the reason.
+/// How much longer the consumer waits than in epochs from memory, and the reason.
 #[derive(Debug, Serialize)]
 pub(super) struct Stall {
     /// The bytes of the samples in memory.
     pub(super) resident_bytes: u64,
-    /// The seconds by which the consumer waited longer than from memory, in all epochs. Below 0 only by chance.
+    /// The seconds by which the consumer waited longer than in the epochs from memory, summed over all epochs. Below 0
+    /// only by chance.
     pub(super) held_up_seconds: f64,
     /// These seconds as a fraction of the total duration of the epochs.
     pub(super) held_up_share: f64,
@@ -41,7 +43,8 @@ pub(super) struct Stall {
 pub(super) struct StallVerdict {
     /// The number of pairs.
     pub(super) pairs: usize,
-    /// The median over the pairs of the share of an epoch by which the consumer waits longer than from memory.
+    /// The median over the pairs of the share of an epoch by which the consumer waits longer than in the epoch from
+    /// memory.
     pub(super) median_share: f64,
     /// The spread of the pairs: the largest share minus the smallest.
     pub(super) spread_share: f64,
@@ -58,16 +61,17 @@ pub(super) enum HeldUpBy {
     Storage,
     /// Reads of the cache's copies.
     Cache,
-    /// Decoding, which took longer than from memory.
+    /// Decoding, which took longer than in the epoch from memory.
     Decode,
 }
 
 /// The comparison of one pair of epochs.
 #[derive(Debug, Clone, Copy)]
 struct EpochPair {
-    /// The share of the epoch as given by which the consumer waited longer in it.
+    /// The additional waiting time of the consumer in the epoch as given, as a share of this epoch's duration.
     share: f64,
-    /// How many seconds longer reads of storage, reads of the cache, and a worker's decoding took in it.
+    /// The additional seconds in the epoch as given: of reads of storage, of reads of the cache, and of a worker's
+    /// decoding.
     longer: [f64; 3],
 }
 
@@ -117,17 +121,17 @@ impl EpochPair {
 }
 
 impl StallVerdict {
-    /// The verdict from these pairs. It names a reason only if the consumer's additional waiting exceeds the spread of
-    /// the pairs.
+    /// The verdict from these pairs. The verdict names a reason only if the consumer's additional waiting exceeds the
+    /// spread of the pairs.
     fn of(pairs: &[EpochPair]) -> Self {
         let mut shares: Vec<f64> = pairs.iter().map(|pair| pair.share).collect();
         let median_share = median(&mut shares);
         let spread_share = shares.last().zip(shares.first()).map_or(0.0, |(most, least)| most - least);
-        let whose = [HeldUpBy::Storage, HeldUpBy::Cache, HeldUpBy::Decode];
+        let causes = [HeldUpBy::Storage, HeldUpBy::Cache, HeldUpBy::Decode];
         let longer = |of: usize| median(&mut pairs.iter().map(|pair| pair.longer[of]).collect::<Vec<_>>());
-        let most = (0..whose.len()).max_by(|&one, &other| longer(one).total_cmp(&longer(other)));
-        let is_told = pairs.len() >= FEWEST && median_share > spread_share;
-        let held_up_by = most.filter(|_| is_told).map(|most| whose[most]);
+        let most = (0..causes.len()).max_by(|&one, &other| longer(one).total_cmp(&longer(other)));
+        let is_conclusive = pairs.len() >= MIN_PAIRS && median_share > spread_share;
+        let held_up_by = most.filter(|_| is_conclusive).map(|most| causes[most]);
         Self { pairs: pairs.len(), median_share, spread_share, held_up_by }
     }
 
@@ -146,7 +150,8 @@ fn median(numbers: &mut [f64]) -> f64 {
     }
 }
 
-/// Runs the epochs of `pipeline`, alternating with the same epochs from memory. Returns the former, and the verdict.
+/// Runs the epochs of `pipeline`, alternating with the same epochs from memory. Returns the run of `pipeline`, and the
+/// verdict.
 ///
 /// # Errors
 /// The errors of [`InMemoryDataset::load`] and of the loader.
@@ -175,11 +180,11 @@ pub(super) fn measure(
     loop {
         let number = pairs.len() as u64 + 1;
         // All ranks of a job must run the same number of epochs.
-        let may_add = pairs.len() < MOST && !verdict.is_clear() && place.peers.meeting.is_none();
-        if pairs.len() >= FEWEST && number >= args.epochs && !may_add {
+        let may_add = pairs.len() < MAX_PAIRS && !verdict.is_clear() && place.peers.meeting.is_none();
+        if pairs.len() >= MIN_PAIRS && number >= args.epochs && !may_add {
             break;
         }
-        // Alternate which comes first, so that changes over time affect both alike.
+        // Alternate which epoch of a pair runs first, so that changes over time affect both kinds of epochs equally.
         for is_given in [number.is_multiple_of(2), !number.is_multiple_of(2)] {
             say(if is_given { "as given:" } else { "from memory:" })?;
             let (run, pipeline) = if is_given { (&mut given, pipeline) } else { (&mut memory, &from_memory) };

@@ -25,7 +25,7 @@ pub(super) struct DecodeReport {
 }
 
 impl DecodeReport {
-    /// The bytes of files per second, of all workers together.
+    /// The bytes of files per second that all workers decode together.
     pub(super) fn bandwidth(&self) -> f64 {
         self.bytes as f64 / self.seconds.max(f64::MIN_POSITIVE)
     }
@@ -34,8 +34,9 @@ impl DecodeReport {
 /// The batch size. It is small, so that many batches are counted.
 const BATCH: u32 = 16;
 
-/// The most samples that are kept in memory, and the most bytes.
+/// The most samples that are kept in memory.
 const SAMPLES: usize = 1024;
+/// The most bytes that are kept in memory.
 const BYTES: usize = 128 << 20;
 
 /// Loads the first samples of an epoch, and runs the epoch repeatedly for about `limit`.
@@ -92,7 +93,8 @@ pub(super) fn measure(
     Ok(decoded)
 }
 
-/// Reads `samples` until there are enough, or the time is over. Returns their sizes and the samples.
+/// Reads `samples` until there are enough, or until `limit` has passed. Returns the size of each sample, and the
+/// samples.
 fn load(
     index: &Arc<DatasetIndex>,
     limit: Duration,

@@ -77,7 +77,7 @@ struct SourceReport {
 struct NvmeReport {
     path: PathBuf,
     file_system: String,
-    /// Whether reads bypass the page cache. Otherwise some may come from memory.
+    /// Whether reads bypass the page cache. If not, some reads may be served from memory.
     direct: bool,
     written_bytes: u64,
     write_seconds: f64,
@@ -85,7 +85,7 @@ struct NvmeReport {
     measured: MeasuredTier,
 }
 
-/// The size of a sample if there is no dataset: ImageNet's mean.
+/// The size of a sample in bytes if there is no dataset: ImageNet's mean.
 const USUAL_SAMPLE: u64 = 110_000;
 
 /// Runs the measurements and prints them.

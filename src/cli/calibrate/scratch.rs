@@ -22,7 +22,7 @@ const LARGEST: u64 = 256 << 20;
 const SMALLEST: u64 = 8 << 20;
 
 /// The bytes of one write.
-const PIECE: usize = 4 << 20;
+const WRITE_BYTES: usize = 4 << 20;
 
 /// A file without a name. The kernel deletes it when the process exits.
 struct ScratchFile {
@@ -85,12 +85,12 @@ fn measure_in(directory: &Path, sample: u64, depth: usize, limit: Duration) -> R
     })
 }
 
-/// The number of bytes to write: a quarter of the free space.
+/// The number of bytes that may be written: a quarter of the free space.
 fn room(directory: &Path) -> Result<u64> {
     let found =
         rustix::fs::statvfs(directory).map_err(|error| Error::io("statvfs", directory, error.into()))?;
     let free = found.f_bavail.saturating_mul(found.f_frsize);
-    let room = (free / 4).min(LARGEST) / PIECE as u64 * PIECE as u64;
+    let room = (free / 4).min(LARGEST) / WRITE_BYTES as u64 * WRITE_BYTES as u64;
     if room < SMALLEST {
         let message = format!(
             "{} has {free} bytes free; measuring uses a quarter of them, and needs at least {SMALLEST}",
@@ -122,9 +122,9 @@ impl ScratchFile {
     /// Writes up to `room` bytes for about `limit`, and syncs them to the drive.
     fn fill(&mut self, directory: &Path, room: u64, limit: Duration) -> Result<()> {
         let failed = |error: Errno| Error::io("write to a file in", directory, error.into());
-        let slots = SlotPool::new(2 * PIECE)?;
+        let slots = SlotPool::new(2 * WRITE_BYTES)?;
         let mut slot =
-            slots.try_take(PIECE).ok_or_else(|| Error::Internal("no slot to write from".into()))?;
+            slots.try_take(WRITE_BYTES).ok_or_else(|| Error::Internal("no slot to write from".into()))?;
         // Random bytes cannot be compressed by the drive.
         let mut random = RandomKey::new(b"calibrate", 0, 0, Use::Order).stream(0);
         for word in slot.bytes_mut().chunks_exact_mut(8) {
@@ -133,14 +133,14 @@ impl ScratchFile {
         let begun = Instant::now();
         while self.size < SMALLEST || (self.size < room && begun.elapsed() < limit) {
             let mut done = 0;
-            while done < PIECE {
-                let rest = &slot.bytes()[done..PIECE];
+            while done < WRITE_BYTES {
+                let rest = &slot.bytes()[done..WRITE_BYTES];
                 match rustix::io::pwrite(&self.fd, rest, self.size + done as u64).map_err(failed)? {
                     0 => return Err(failed(Errno::NOSPC)),
                     written => done += written,
                 }
             }
-            self.size += PIECE as u64;
+            self.size += WRITE_BYTES as u64;
         }
         rustix::fs::fdatasync(&self.fd).map_err(failed)?;
         // If writes went through the page cache, drop them from it before reading.

@@ -66,14 +66,15 @@ struct ChoiceReport {
 #[derive(Debug, Serialize)]
 struct PathFindings {
     path: PathBuf,
-    /// The bytes of the files below the path that were counted.
+    /// The bytes of the files below the path, as far as they were counted.
     bytes: u64,
+    /// Whether all bytes were counted.
     counted: bool,
     #[serde(flatten)]
     reading: PathReport,
 }
 
-/// Examines the machine, or the network between several, and prints the report.
+/// Examines the machine, or with `--peers` the network between machines, and prints the report.
 ///
 /// # Errors
 /// [`Error::Io`] for a path that cannot be examined; the errors of measuring a network.
@@ -83,7 +84,7 @@ pub(crate) fn run(args: &DoctorArgs, finder: Option<&dyn FindsJob>) -> Result<()
     }
     let probe = probe();
     let gpu = gpu::probe();
-    let path = args.path.as_deref().map(|path| look_at(path, &probe)).transpose()?;
+    let path = args.path.as_deref().map(|path| examine_path(path, &probe)).transpose()?;
     let system = rustix::system::uname();
     let report = DoctorReport {
         version: base::version::get(),
@@ -155,8 +156,8 @@ fn nvjpeg() -> String {
     }
 }
 
-/// Our own decoders, and the abilities of nvJPEG's, probed as a loader does; empty if no GPU will be used. Unlike a
-/// loader, this keeps no decoders or kernels.
+/// The abilities of Foreload's own GPU decoders and of nvJPEG's decoders, probed in the same way as in a loader; empty
+/// if no GPU will be used. Unlike a loader, this function keeps no decoders or kernels.
 fn abilities(gpu: &gpu::Probe) -> Vec<(String, String)> {
     let Ok(config::ChosenDevice { device: config::Device::Cuda { ordinal }, .. }) =
         config::choose_device_of("auto", config::GpuDecoder::Auto, false, || gpu.clone())
@@ -181,8 +182,8 @@ fn abilities(gpu: &gpu::Probe) -> Vec<(String, String)> {
     }
 }
 
-/// Makes a line for the driver and one for each device. If there is a driver, also makes lines for nvJPEG and for its
-/// decoders.
+/// Makes a line for the driver and a line for each device. If there is a driver, also makes lines for nvJPEG and for
+/// its decoders.
 fn gpus(DoctorReport { gpu, nvjpeg, decoders, abilities, .. }: &DoctorReport) -> Vec<String> {
     let driver = gpu.driver.map(|version| format!("  driver       supports CUDA up to {version}"));
     let device = |device: &gpu::DeviceInfo| {
@@ -204,14 +205,14 @@ fn gpus(DoctorReport { gpu, nvjpeg, decoders, abilities, .. }: &DoctorReport) ->
     driver.into_iter().chain(devices).chain(rest.into_iter().flatten()).chain(abilities).collect()
 }
 
-/// The longest time to count bytes. It only matters whether they fit in memory.
+/// The time limit for counting bytes. The count only tells whether the bytes fit in memory.
 const COUNT_LIMIT: Duration = Duration::from_secs(2);
 
-fn look_at(path: &Path, probe: &ProbeReport) -> Result<PathFindings> {
+fn examine_path(path: &Path, probe: &ProbeReport) -> Result<PathFindings> {
     if data::source::url(path).is_some() {
         return Err(Error::dataset(data::source::shown(path), "is a URL: pass a path on a file system"));
     }
-    // An error of the path itself is reported. If a directory below it cannot be listed, its bytes are not counted.
+    // An error of the path itself is reported. The bytes of a subdirectory that cannot be listed are not counted.
     std::fs::metadata(path).map_err(|error| Error::io("look at", path, error))?;
     let began = Instant::now();
     let (mut bytes, mut counted) = (0, true);

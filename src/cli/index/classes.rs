@@ -7,12 +7,12 @@ use serde::Serialize;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-/// The classes of a dataset compared with those of another.
+/// The classes of a dataset compared with the classes of another dataset.
 #[derive(Debug, Serialize)]
 pub(super) struct ClassComparison {
     /// The other dataset.
     other: PathBuf,
-    /// The number of classes here and there.
+    /// The number of classes in this dataset, and in the other dataset.
     classes: [usize; 2],
     /// The classes that only the other dataset has.
     missing: Vec<String>,
@@ -22,7 +22,7 @@ pub(super) struct ClassComparison {
     renumbered: Vec<RenumberedClass>,
 }
 
-/// A class with its numbers in both datasets.
+/// A class with its index in each of the datasets.
 #[derive(Debug, Serialize)]
 struct RenumberedClass {
     name: String,
@@ -33,8 +33,8 @@ struct RenumberedClass {
 /// The most classes of a kind that are listed in the text output; JSON has all.
 const CLASSES_LISTED: usize = 10;
 
-/// Compares the classes of `index` with those of the dataset at `other`, or of its `split`. Opens the other dataset
-/// with the same `options`.
+/// Compares the classes of `index` with the classes of the dataset at `other`, or of that dataset's `split`. Opens the
+/// other dataset with the same `options`.
 ///
 /// # Errors
 /// The errors of [`DatasetIndex::open`]; [`Error::Config`] if one of the datasets has no class names.

@@ -1,5 +1,6 @@
 //! The flag `foreload index --decode`: reads and decodes every image and mask completely, on all processors, and lists
-//! damaged ones. Of packed datasets it reads all members, and compares them with the checksums in the shards' footers.
+//! the damaged images and masks. For packed datasets it reads all members, and compares them with the checksums in the
+//! shards' footers.
 
 use super::packed::{MemberSum, PackedSums};
 use crate::output;
@@ -17,7 +18,7 @@ use std::sync::{Mutex, PoisonError};
 use store::io::read_blocking;
 
 /// The number of samples that a thread takes at a time. They are neighbours, so that shards are read in order.
-const AT_ONCE: u64 = 16;
+const CHUNK_SAMPLES: u64 = 16;
 
 /// The findings in the images and masks of a dataset.
 #[derive(Debug, Default, Serialize)]
@@ -39,7 +40,7 @@ pub(super) struct DecodedImages {
 /// A damaged image or mask, or another damaged member of a packed dataset.
 #[derive(Debug, Serialize)]
 pub(super) struct DamagedImage {
-    /// The sample's number in the index.
+    /// The sample id.
     sample_id: u64,
     /// The name of the field of the member; `None` if each sample has one image.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -48,7 +49,7 @@ pub(super) struct DamagedImage {
     path: PathBuf,
     /// The offset of the image's bytes in that file.
     offset: u64,
-    /// The number of the image's bytes.
+    /// The length of the image in bytes.
     bytes: u32,
     /// The problem with the image.
     reason: String,
@@ -83,9 +84,9 @@ impl DamagedImage {
 struct FoundMember<'a> {
     name: &'a str,
     kind: FieldKind,
-    /// The place of the member, or that of its sample if `known` is an error.
+    /// The place of the member. If `known` is an error, the place of the sample.
     extent: Extent,
-    /// The reason if the member's place is unknown.
+    /// An error with the reason, if the place of the member is unknown.
     known: Result<(), DecodeError>,
 }
 
@@ -93,22 +94,23 @@ struct FoundMember<'a> {
 pub(super) struct ImageMembers(Vec<(String, FieldKind)>);
 
 impl ImageMembers {
-    /// The samples' main images, and other members of `index` that are images or masks by their names.
+    /// The main image of each sample, and the other members of `index` that are images or masks by their names.
     pub(super) fn of(index: &DatasetIndex) -> Self {
         let keys: BTreeSet<String> = index.summaries().flat_map(|summary| summary.keys).collect();
         let fields: Vec<TableField> = index.summaries().flat_map(|summary| summary.fields).collect();
         let any_own = index.summaries().any(|summary| !summary.notes.imageless);
         let is_own = |key: &String| IMAGE_EXTENSIONS.contains(&key.as_str());
-        // Of a sample with several main images, only the first is its image.
-        let is_further = |key: &String| !is_own(key) || !any_own || index.ambiguous().is_some();
+        // If samples have several main images, only the first is decoded as the main image, so decode all of them by
+        // name.
+        let is_secondary = |key: &String| !is_own(key) || !any_own || index.ambiguous().is_some();
         let image = any_own.then(|| (IMAGE.to_owned(), FieldKind::Image));
-        let further = keys.into_iter().filter(is_further).map(|key| {
+        let secondary = keys.into_iter().filter(is_secondary).map(|key| {
             let by_schema = fields.iter().find(|field| field.name == key).map(|field| field.kind);
             let kind = by_schema.unwrap_or_else(|| FieldKind::of_key(&key));
             (key, kind)
         });
-        let further = further.filter(|(_, kind)| matches!(kind, FieldKind::Image | FieldKind::Mask));
-        Self(image.into_iter().chain(further).collect())
+        let secondary = secondary.filter(|(_, kind)| matches!(kind, FieldKind::Image | FieldKind::Mask));
+        Self(image.into_iter().chain(secondary).collect())
     }
 
     /// Whether each sample has one image, which needs no name.
@@ -127,19 +129,19 @@ impl ImageMembers {
         let mut found: Vec<FoundMember<'_>> = Vec::new();
         for (number, (name, kind)) in self.0.iter().enumerate() {
             let (extent, known) = match index.member(sample, number) {
-                MemberBytes::Whole => (record, Ok(())),
-                MemberBytes::Within(range) => {
+                MemberBytes::WholeExtent => (record, Ok(())),
+                MemberBytes::InExtent(range) => {
                     let (offset, length) = (record.offset + range.start as u64, range.len() as u32);
                     (Extent { offset, length, ..record }, Ok(()))
                 }
-                MemberBytes::Apart(extent) => (extent, Ok(())),
-                MemberBytes::Twice => {
+                MemberBytes::Separate(extent) => (extent, Ok(())),
+                MemberBytes::Ambiguous => {
                     let message = "the sample has two members with this name: keep one";
                     (record, Err(DecodeError::Damaged(message.to_owned())))
                 }
                 MemberBytes::Absent => continue,
             };
-            // The sample's main image comes first, and again under its own name.
+            // The main image comes first. Skip its second occurrence, under its own name.
             if known.is_err() || found.iter().all(|other| other.extent != extent) {
                 found.push(FoundMember { name, kind: *kind, extent, known });
             }
@@ -161,8 +163,8 @@ pub(super) fn damaged(index: &DatasetIndex, members: &ImageMembers, threads: usi
     let work = || {
         let mut checker = SampleChecker::new(index, members);
         loop {
-            let first = next.fetch_add(AT_ONCE, Relaxed);
-            let block = first..index.len().min(first.saturating_add(AT_ONCE));
+            let first = next.fetch_add(CHUNK_SAMPLES, Relaxed);
+            let block = first..index.len().min(first.saturating_add(CHUNK_SAMPLES));
             if block.is_empty() {
                 return;
             }
@@ -196,7 +198,7 @@ pub(super) fn damaged(index: &DatasetIndex, members: &ImageMembers, threads: usi
     Ok(decoded)
 }
 
-/// Checks samples one after another. Each thread has one of these.
+/// Checks samples one after another. Each thread has its own checker.
 struct SampleChecker<'a> {
     index: &'a DatasetIndex,
     members: &'a ImageMembers,
@@ -219,8 +221,8 @@ impl<'a> SampleChecker<'a> {
             Err(why) => (&[][..], Some(why)),
         };
         let mut checked = DecodedImages::default();
-        let is_further = |sum: &&MemberSum| found.iter().all(|member| member.extent != sum.extent);
-        for sum in sums.iter().filter(is_further) {
+        let is_secondary = |sum: &&MemberSum| found.iter().all(|member| member.extent != sum.extent);
+        for sum in sums.iter().filter(is_secondary) {
             checked.compared += 1;
             let read = read_blocking(index, sum.extent);
             if let Err(error) = read.and_then(|bytes| compare(&bytes, sum.checksum)) {
@@ -249,7 +251,7 @@ impl<'a> SampleChecker<'a> {
     }
 }
 
-/// The decoder of a thread.
+/// Decodes members. Each thread has its own decoder.
 struct MemberDecoder {
     max_pixels: u64,
     decoder: Decoder,

@@ -89,7 +89,7 @@ struct IndexFindings {
     /// The field values of the first samples.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     first_samples: Vec<Map<String, Value>>,
-    /// The differences to the classes of another dataset, with `--compare`.
+    /// The differences from the classes of another dataset, with `--compare`.
     #[serde(skip_serializing_if = "Option::is_none")]
     classes_compared: Option<ClassComparison>,
     /// The results of decoding, with `--decode`.
@@ -130,7 +130,7 @@ pub(crate) fn run(args: &IndexArgs) -> Result<()> {
         members: Some(Vec::new()),
         changed: args.changed.unwrap_or(if verifies { Changed::Refuse } else { Changed::Rebuild }),
         threads: args.threads.map_or(0, usize::from),
-        // Show everything that can be read first, then list the shards that cannot.
+        // Show everything that can be read first, then list the shards that cannot be read.
         bad_shards_later: true,
         ..args.settings.validate()?.index_options(if args.files { Contents::Files } else { Contents::Images })
     };
@@ -161,7 +161,7 @@ fn decode(args: &IndexArgs, index: &DatasetIndex, options: &IndexOptions) -> Res
     let threads = args.threads.map_or_else(here, usize::from);
     let members = ImageMembers::of(index);
     let Some(names) = members.names() else { return decode::damaged(index, &members, threads) };
-    // All notices about the dataset were given when it was opened first.
+    // All notices about the dataset were given when it was first opened.
     let notices = Notices::default();
     let options = IndexOptions { members: Some(names), rebuild: false, notices, ..options.clone() };
     let index = DatasetIndex::open_all(&args.directories, &options, &Arc::default())?;
@@ -170,7 +170,7 @@ fn decode(args: &IndexArgs, index: &DatasetIndex, options: &IndexOptions) -> Res
 
 /// The field values of the first samples, if they are requested.
 fn first_samples(args: &IndexArgs, index: &DatasetIndex, options: &IndexOptions) -> Result<FirstSamples> {
-    let usual = if index.has_tables() { samples::USUAL } else { 0 };
+    let usual = if index.has_tables() { samples::DEFAULT_SAMPLES } else { 0 };
     let (count, fields) = (args.samples.unwrap_or(usual), samples::shown_fields(index));
     if count == 0 || fields.is_empty() {
         return Ok(FirstSamples::default());
@@ -275,7 +275,7 @@ fn describe(report: &IndexReport) -> String {
     let of = of_classes(*classes);
     let mut lines = vec![
         format!("{}: {samples} samples {of} in {groups} {}", root.display(), layout.group_title()),
-        format!("  layout       {}{}", layout.title(), of_what(*layout, &report.summary.notes)),
+        format!("  layout       {}{}", layout.title(), dataset_origin(*layout, &report.summary.notes)),
         format!(
             "  bytes        {}; {} a sample, {} at most",
             output::bytes(total_bytes),
@@ -313,15 +313,15 @@ fn describe(report: &IndexReport) -> String {
     lines.join("\n")
 }
 
-/// The dataset from which a packed one was made, or the column of a manifest with the file names, as a phrase.
-fn of_what(layout: Layout, notes: &Notes) -> String {
+/// A phrase for the dataset from which a packed dataset was made, or for the column of a manifest with the file names.
+fn dataset_origin(layout: Layout, notes: &Notes) -> String {
     match &notes.image {
         Some(column) if layout == Layout::Manifest => format!(", named by its column {column:?}"),
         _ => notes.packed_of.map_or_else(String::new, |layout| format!(", packed from {}", layout.title())),
     }
 }
 
-/// The most reasons listed in the text output: there may be as many as files.
+/// The most reasons that the text output lists. There may be one reason per file.
 const REASONS_LISTED: usize = 20;
 
 /// Describes the parts of a dataset that do not become batches.

@@ -9,14 +9,14 @@ use std::path::PathBuf;
 /// A member of a packed shard.
 pub(super) struct MemberSum {
     pub(super) extent: Extent,
-    /// The CRC-32C of its bytes.
+    /// The CRC-32C of the member's bytes.
     pub(super) checksum: u32,
     /// The shard, joined with the name that the member had before packing.
     pub(super) path: PathBuf,
 }
 
 /// The members of the packed shard that was read last, by sample. Neighbouring samples are in one shard, so footers are
-/// rarely read. Each thread has one of these.
+/// rarely read. Each thread has its own copy.
 #[derive(Default)]
 pub(super) struct PackedSums {
     of: Option<FileId>,

@@ -7,15 +7,16 @@ use std::path::Path;
 use store::io::read_blocking;
 
 /// The default number of shown samples of tables.
-pub(super) const USUAL: u64 = 10;
+pub(super) const DEFAULT_SAMPLES: u64 = 10;
 /// The JSON key for the reason why a value cannot be read.
 const UNREADABLE: &str = "unreadable";
-/// The most shown characters of a text.
-const LONGEST: usize = 60;
-/// The most bytes read of a text.
-const READ: u32 = 4 * LONGEST as u32;
+/// The most characters of a string that are shown.
+const MAX_CHARS: usize = 60;
+/// The most bytes of a string that are read.
+const MAX_READ_BYTES: u32 = 4 * MAX_CHARS as u32;
 
-/// The shown fields, by name: those of tables from their schema, members of tar shards by their names.
+/// The shown fields, by name. The fields of tables come from their schema, the fields of tar shards from the names of
+/// their members.
 pub(super) fn shown_fields(index: &DatasetIndex) -> Vec<TableField> {
     let mut fields: Vec<TableField> = index
         .summaries()
@@ -74,29 +75,29 @@ pub(super) fn first_samples(index: &DatasetIndex, fields: &[TableField], count: 
     FirstSamples { values, faults }
 }
 
-/// The value of a member: a text, or the number of its bytes. The error is the reason why it cannot be read.
+/// The value of a member: a string, or its length in bytes. The error is the reason why the member cannot be read.
 fn member_value(index: &DatasetIndex, sample: u64, member: usize, kind: FieldKind) -> Result<Value, String> {
     let record = index.extent(sample);
     let extent = match index.member(sample, member) {
-        MemberBytes::Whole => record,
-        MemberBytes::Within(range) => {
+        MemberBytes::WholeExtent => record,
+        MemberBytes::InExtent(range) => {
             Extent { offset: record.offset + range.start as u64, length: range.len() as u32, ..record }
         }
-        MemberBytes::Apart(extent) => extent,
+        MemberBytes::Separate(extent) => extent,
         MemberBytes::Absent => return Ok(Value::Null),
-        MemberBytes::Twice => return Err("there are two members with this name".to_owned()),
+        MemberBytes::Ambiguous => return Err("there are two members with this name".to_owned()),
     };
     if !matches!(kind, FieldKind::Text | FieldKind::Json | FieldKind::Integer | FieldKind::Float) {
         return Ok(Value::from(format!("{} bytes", extent.length)));
     }
-    let bytes = read_blocking(index, Extent { length: extent.length.min(READ), ..extent });
+    let bytes = read_blocking(index, Extent { length: extent.length.min(MAX_READ_BYTES), ..extent });
     let bytes = bytes.map_err(|error| error.to_string())?;
-    Ok(Value::from(shortened(&String::from_utf8_lossy(&bytes), extent.length > READ)))
+    Ok(Value::from(shortened(&String::from_utf8_lossy(&bytes), extent.length > MAX_READ_BYTES)))
 }
 
-/// Shortens a text.
+/// Shortens a string.
 fn shortened(text: &str, is_cut: bool) -> String {
-    let short: String = text.chars().take(LONGEST).collect();
+    let short: String = text.chars().take(MAX_CHARS).collect();
     if is_cut || short.len() < text.len() { format!("{short}…") } else { short }
 }
 

@@ -6,7 +6,7 @@ use crate::output;
 use base::trace::{EpochSummary, StageSummary, TraceSummary};
 use std::fmt::Write;
 
-/// The height in pixels of a fully busy stage's curve.
+/// The height of the curve of a fully busy stage, in pixels.
 const HEIGHT: f64 = 34.0;
 
 /// The number of epochs that are shown unfolded.
@@ -95,7 +95,7 @@ fn row(stage: &StageSummary, epoch: &EpochSummary) -> String {
         "<tr><th class=\"stage {class}\">{name}{threads}<td class=\"course {class}\">{}\
          <td class=\"number\">{}<td class=\"share\"><i class=\"{class}\" style=\"width:{load:.1}%\"></i>\
          <td class=\"number\">{}<td class=\"number\">{bytes}<td class=\"number\">{}\n",
-        course(stage, &title),
+        activity(stage, &title),
         percent(stage.load),
         output::seconds(stage.merged_seconds),
         bandwidth(stage),
@@ -103,14 +103,14 @@ fn row(stage: &StageSummary, epoch: &EpochSummary) -> String {
 }
 
 /// Draws the activity of a stage as a filled step curve, stretched to the available width.
-fn course(stage: &StageSummary, title: &str) -> String {
+fn activity(stage: &StageSummary, title: &str) -> String {
     let width = stage.course.len();
     let mut path = format!("M0 {HEIGHT}");
     let mut last = f64::NAN;
     for (at, busy) in stage.course.iter().enumerate() {
         let top = (HEIGHT * (1.0 - busy.clamp(0.0, 1.0)) * 10.0).round() / 10.0;
         if top != last {
-            // Draw the step horizontally first: up to here the curve has its former height.
+            // Draw the horizontal segment first: up to this point the curve has its former height.
             let _ = write!(path, "H{at}V{top}");
             last = top;
         }
@@ -153,7 +153,7 @@ fn legend() -> String {
         .into()
 }
 
-/// The CSS classes of a stage: `read read-nvme`. A tier without a rule in the style sheet gets that of `read` or
+/// The CSS classes of a stage: `read read-nvme`. A tier without a rule in the style sheet uses the rule of `read` or
 /// `write`.
 fn class(stage: &str) -> String {
     match stage.split_once(' ') {
@@ -196,7 +196,7 @@ mod tests {
             bandwidth: 0.0,
             course: vec![0.0, 1.0, 1.0, 0.5],
         };
-        assert!(course(&stage, "a < b").contains("a &lt; b"));
-        assert!(course(&stage, "").contains("d=\"M0 34H0V34H1V0H3V17H4V34Z\""), "{}", course(&stage, ""));
+        assert!(activity(&stage, "a < b").contains("a &lt; b"));
+        assert!(activity(&stage, "").contains("d=\"M0 34H0V34H1V0H3V17H4V34Z\""), "{}", activity(&stage, ""));
     }
 }

@@ -1,4 +1,5 @@
-//! The requests of a process to the job's other nodes, as a table: the worst nodes by name, and the rest together.
+//! The requests of a process to the job's other nodes, as a table: the worst nodes by name, and all other nodes in one
+//! row.
 
 use super::page::escaped;
 use crate::output;

@@ -57,7 +57,7 @@ fn row(stage: &StageSummary) -> [String; 8] {
     ]
 }
 
-/// Formats the bytes per merged second; empty if no bytes were moved.
+/// Formats the bandwidth: bytes per second of the stage's merged intervals. Empty if no bytes were moved.
 pub(super) fn bandwidth(stage: &StageSummary) -> String {
     if stage.bytes > 0 { format!("{}/s", output::bytes(stage.bandwidth as u64)) } else { String::new() }
 }

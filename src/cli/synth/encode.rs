@@ -1,5 +1,5 @@
-//! Encodes pixels as a JPEG of a given quality and size. A photograph that is too smooth is sharpened and gets grain,
-//! and one with too much detail is softened.
+//! Encodes pixels as a JPEG of a given quality and size. A photograph that is too smooth is sharpened and gets grain. A
+//! photograph with too much detail is softened.
 
 use super::exif;
 use super::huffman::{CodeCounts, CodedSymbols};
@@ -53,7 +53,7 @@ impl Grain {
     }
 }
 
-/// The adjustment of an image before encoding. It is one number, so that a search can find it.
+/// The adjustment of an image before encoding. The strength is a single number, so that a search can find it.
 #[derive(Clone, Copy)]
 struct PhotoFinish {
     /// The strength: 0 leaves the pixels as they are; 1 is strong sharpening and the grain of a fast film; −1 is the

@@ -1,7 +1,7 @@
 //! EXIF data as a phone writes it: the orientation and a preview.
 
-/// The contents of the APP1 segment: TIFF with one directory for the image and one for its preview, which is a JPEG
-/// (Exif 2.32, 4.5.4 and 4.5.6).
+/// The contents of the APP1 segment: TIFF with a directory for the image and a directory for its preview, which is a
+/// JPEG (Exif 2.32, 4.5.4 and 4.5.6).
 pub(crate) fn segment(orientation: u8, preview: &[u8]) -> Vec<u8> {
     const SHORT: u16 = 3;
     const LONG: u16 = 4;
@@ -14,7 +14,7 @@ pub(crate) fn segment(orientation: u8, preview: &[u8]) -> Vec<u8> {
         let count = (entries.len() as u16).to_be_bytes();
         [&count[..], &entries.concat(), &next.to_be_bytes()].concat()
     };
-    // The header has 8 bytes. A directory has 6, and 12 for each entry.
+    // The header has 8 bytes. A directory has 6 bytes, and 12 bytes for each entry.
     let (second, data) = (8 + 6 + 12, 8 + 6 + 12 + 6 + 3 * 12);
     let image = directory(&[entry(0x0112, SHORT, u32::from(orientation))], second);
     let of_preview = directory(

@@ -48,8 +48,8 @@ pub(crate) struct CodedSymbols {
 }
 
 impl CodedSymbols {
-    /// Reads an image. Returns `None` unless it is a baseline JPEG with one scan, at most two tables of either kind,
-    /// and no restart markers.
+    /// Reads an image. Returns `None` unless the image is a baseline JPEG with one scan, at most two tables of either
+    /// kind, and no restart markers.
     pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
         let header = InterleavedScan::parse(bytes)?;
         let symbols = header.read(&unstuffed(bytes.get(header.data..)?))?;
@@ -298,7 +298,8 @@ impl Specification {
         lengths.iter().filter(|&&length| length > 0).for_each(|&length| of_length[length] += 1);
         for long in (17..258).rev() {
             while of_length[long] > 0 {
-                // Move two siblings: one takes their parent's place, and one splits a shorter leaf.
+                // Move two sibling leaves up: one replaces their parent, and the other becomes the sibling of a leaf at
+                // a smaller depth, which moves down by one.
                 let shorter = (1..long - 1).rev().find(|&l| of_length[l] > 0).unwrap_or(1);
                 of_length[long] -= 2;
                 of_length[long - 1] += 1;

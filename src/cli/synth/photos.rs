@@ -23,7 +23,7 @@ pub(crate) struct PixelGrid {
 pub(crate) struct Photo {
     /// The file of the photograph.
     pub path: PathBuf,
-    /// The levels: full size first, each next one half as large.
+    /// The levels: full size first, each next level half as large.
     pub levels: Vec<PixelGrid>,
 }
 
@@ -53,8 +53,8 @@ const SHIPPED: &[(&str, &[&str])] = &[
 /// The smallest allowed side in pixels. Smaller photographs cannot be cropped.
 const SMALLEST: usize = 64;
 
-/// Finds the photographs below `directories`, or the shipped ones if there are none. They are sorted, so that draws
-/// from them are the same everywhere.
+/// Finds the photographs below `directories`, or the shipped photographs if no directories are given. They are sorted,
+/// so that draws from them are the same everywhere.
 pub(crate) fn find(directories: &[PathBuf]) -> Result<Vec<PathBuf>> {
     if directories.is_empty() {
         return shipped();
@@ -115,16 +115,16 @@ fn shipped() -> Result<Vec<PathBuf>> {
     ))
 }
 
-/// The Python interpreters that may have the packages: the one in which this program runs, the one in its directory,
-/// the one of the active environment, and the one on the search path.
+/// The Python interpreters that may have the packages: the interpreter that runs this program, the interpreter in the
+/// directory of this program, the interpreter of the active environment, and the interpreter on the search path.
 fn pythons() -> Vec<PathBuf> {
     // The console script sets this variable, because the executable of its process is the interpreter outside the
     // environment.
-    let around = std::env::var_os("FORELOAD_PYTHON").map(PathBuf::from);
-    let beside = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.join("python3")));
+    let console = std::env::var_os("FORELOAD_PYTHON").map(PathBuf::from);
+    let sibling = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.join("python3")));
     let active = std::env::var_os("VIRTUAL_ENV").map(|root| PathBuf::from(root).join("bin/python3"));
     let mut pythons: Vec<PathBuf> =
-        [around, beside, active].into_iter().flatten().filter(|p| p.is_file()).collect();
+        [console, sibling, active].into_iter().flatten().filter(|p| p.is_file()).collect();
     pythons.push("python3".into());
     pythons
 }
@@ -146,7 +146,7 @@ fn site_directories(python: &Path) -> Vec<PathBuf> {
 }
 
 impl Photo {
-    /// Reads and decodes a PNG or JPEG file. Returns `None` if it is too small for crops.
+    /// Reads and decodes a PNG or JPEG file. Returns `None` if the image is too small for crops.
     pub(crate) fn load(path: &Path) -> Result<Option<Self>> {
         let bytes = std::fs::read(path).map_err(|error| Error::io("read", path, error))?;
         let decoded = if bytes.starts_with(b"\x89PNG") { decode_png(&bytes) } else { decode_jpeg(&bytes) };
@@ -165,7 +165,8 @@ impl Photo {
 }
 
 impl PixelGrid {
-    /// Makes pixels from interleaved samples of `channels` bytes a pixel: 1 gray, 2 gray + alpha, 3 RGB, 4 RGB + alpha.
+    /// Makes pixels from interleaved samples of `channels` bytes per pixel: 1 gray, 2 gray + alpha, 3 RGB, 4 RGB +
+    /// alpha.
     fn from_bytes(bytes: &[u8], width: usize, height: usize, channels: usize) -> Self {
         let pixels = bytes.chunks_exact(channels).take(width * height);
         let pixels = pixels.map(|p| {

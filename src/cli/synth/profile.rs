@@ -4,8 +4,8 @@
 //!   12 4:2:2, all baseline with one scan, 979 with optimised Huffman tables. The tables below contain the 5, 25, 50,
 //!   75 and 95 % quantiles. Qualities are computed from the mean of the luminance table on the usual scale (ITU-T T.81,
 //!   annex K.1, as the Independent JPEG Group scales it).
-//! - `web`: images of web pages, as in LAION: mostly 4:2:0, a fifth of them progressive, qualities 70 to 95, larger. No
-//!   table of them was measured: these are usual sizes on web pages, with ImageNet's rates for 4:2:0.
+//! - `web`: images of web pages, as in LAION: mostly 4:2:0, a fifth of them progressive, qualities 70 to 95, larger.
+//!   This profile was not measured: it has usual sizes on web pages, and the bits per pixel of ImageNet's 4:2:0 images.
 //! - `phone`: twelve million pixels, 4:2:0, with an EXIF orientation as the camera was held, and a small preview in
 //!   EXIF.
 
@@ -33,7 +33,7 @@ pub(crate) struct Kind {
     pub coding: JpegCoding,
     /// The number of images of this kind per 1000.
     pub share: u32,
-    /// The number of these with optimised Huffman tables, per 1000.
+    /// The number of images with optimised Huffman tables, per 1000 images of this kind.
     pub own_tables: u32,
     /// Ranges of width and height with their shares per 1000, sorted by size.
     pub sizes: &'static [(u32, PixelRange, PixelRange)],
@@ -52,7 +52,7 @@ const fn just(pixels: u32) -> PixelRange {
 }
 
 impl Profile {
-    /// The kinds of this profile. The last one is the most frequent.
+    /// The kinds of this profile. The last kind is the most frequent.
     pub(crate) fn kinds(self) -> &'static [Kind] {
         match self {
             Self::Imagenet => IMAGENET,

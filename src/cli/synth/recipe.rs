@@ -39,7 +39,7 @@ pub(crate) struct PhotoRecipe {
     /// The height in pixels.
     pub height: usize,
     pub coding: JpegCoding,
-    /// Whether its Huffman tables are optimised for it.
+    /// Whether the Huffman tables are optimised for this image.
     pub own_tables: bool,
     /// The target for the bits per pixel.
     pub bits_per_pixel: f64,
@@ -56,7 +56,8 @@ impl PhotoRecipe {
         let kind = kind_of(profile, index, start);
         let (width, height) = size(kind, random);
         let rank = random.unit();
-        // Three of five files have the quality that matches their bits per pixel. The others have a random quality.
+        // Three of five files have the quality that matches their bits per pixel. The other files have a random
+        // quality.
         let of_quality = if random.unit() < 0.6 { rank } else { random.unit() };
         let held = [1, 1, 1, 1, 6, 6, 8, 3][random.below(8) as usize];
         Self {
@@ -79,7 +80,8 @@ fn kind_of(profile: Profile, index: u64, start: f64) -> &'static Kind {
     chosen(profile.kinds(), (start + GOLDEN * index as f64).fract() * 1000.0, |kind| kind.share)
 }
 
-/// The element at `at`, in [0, 1000), if the elements have consecutive intervals of the lengths `share`.
+/// The element whose interval contains `at`, in [0, 1000). The intervals are consecutive, and `share` gives their
+/// lengths.
 fn chosen<T>(of: &[T], at: f64, share: impl Fn(&T) -> u32) -> &T {
     let mut left = at;
     let found = of.iter().find(|one| {
@@ -98,7 +100,7 @@ fn size(kind: &Kind, random: &mut RandomStream) -> (usize, usize) {
 }
 
 /// The quantile `rank`, from the values at the quantiles 5, 25, 50, 75 and 95 %. Interpolates the logarithm linearly
-/// between them, and extrapolates from the nearest two.
+/// between these quantiles, and extrapolates from the nearest two quantiles.
 fn quantile(values: &[f64; 5], rank: f64) -> f64 {
     let after = RANKS[1..4].iter().take_while(|&&r| r <= rank).count();
     let part = (rank - RANKS[after]) / (RANKS[after + 1] - RANKS[after]);

@@ -17,8 +17,8 @@ pub(crate) enum SynthLayout {
     Tar,
 }
 
-/// Writes a dataset. It gets its name only when it is complete. Until then its files are in a hidden directory next to
-/// it, which the next attempt removes.
+/// Writes a dataset. The dataset gets its name only when it is complete. Until then its files are in a hidden directory
+/// in the same parent directory. If a hidden directory is left over, the next attempt removes it.
 pub(crate) struct DatasetWriter {
     directory: PathBuf,
     partial: PathBuf,
@@ -104,8 +104,8 @@ impl DatasetWriter {
 
     fn finish_shard(&mut self) -> Result<()> {
         let Some(shard) = self.shard.take() else { return Ok(()) };
-        // This writes the two zero blocks at the end, then the buffered data. Dropping the shard would lose their
-        // errors.
+        // This writes the two zero blocks at the end, then the buffered data. Dropping the shard would ignore the
+        // errors of these writes.
         shard
             .into_inner()
             .and_then(|mut file| file.flush())
@@ -115,7 +115,7 @@ impl DatasetWriter {
     /// Publishes the dataset under its name.
     pub(crate) fn publish(mut self) -> Result<()> {
         self.finish_shard()?;
-        // Replaces an empty directory of this name. Fails if files have been added to it.
+        // The rename replaces an empty directory with this name. It fails if files have been added to that directory.
         fs::rename(&self.partial, &self.directory).map_err(|error| {
             Error::io(format!("rename {} to", self.partial.display()), &self.directory, error)
         })
@@ -124,7 +124,7 @@ impl DatasetWriter {
 
 impl Drop for DatasetWriter {
     fn drop(&mut self) {
-        // After publishing nothing has this name. After a failure the files are of no use.
+        // After publishing, the partial directory no longer exists. After a failure its files are of no use.
         let _ = fs::remove_dir_all(&self.partial);
     }
 }

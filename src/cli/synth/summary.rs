@@ -19,13 +19,13 @@ pub(crate) struct Statistics {
     heights: Vec<f64>,
     rates: Vec<f64>,
     qualities: Vec<f64>,
-    codings: BTreeMap<JpegCoding, OfCoding>,
+    codings: BTreeMap<JpegCoding, CodingStatistics>,
     codes: CodeCounts,
 }
 
 /// The images of one coding: the bytes and the bits per pixel of each.
 #[derive(Default)]
-struct OfCoding {
+struct CodingStatistics {
     bytes: Vec<f64>,
     rates: Vec<f64>,
 }
@@ -127,7 +127,7 @@ impl Statistics {
     }
 }
 
-impl OfCoding {
+impl CodingStatistics {
     fn summary(self) -> CodingSummary {
         let at = |values: Vec<f64>| {
             let values = sorted(values);

@@ -3,7 +3,8 @@
 use super::photos::{Photo, Pixel, PixelGrid};
 use base::rng::RandomStream;
 
-/// A projective map from an output pixel to source coordinates: `(a·x + b·y + c) / (g·x + h·y + 1)` and likewise.
+/// A projective map from an output pixel to source coordinates: `(a·x + b·y + c) / (g·x + h·y + 1)` for each
+/// coordinate, with its own `a`, `b` and `c`.
 struct Homography {
     x: [f64; 3],
     y: [f64; 3],
@@ -42,7 +43,7 @@ impl Homography {
 /// Draws a random view of `photo` with `width`×`height` pixels, values nominally 0 to 255, not yet clamped.
 pub(crate) fn view(photo: &Photo, width: usize, height: usize, random: &mut RandomStream) -> PixelGrid {
     let (corners, scale) = quadrilateral(&photo.levels[0], width, height, random);
-    // Choose the level with the pixel size nearest to the output's: at most 1.4 source pixels per output pixel.
+    // Choose the level whose pixel size is nearest to the output's: at most 1.4 source pixels per output pixel.
     let level = ((scale.log2() + 0.5).floor().max(0.0) as usize).min(photo.levels.len() - 1);
     let map = Homography::unit_square_to(corners)
         .scaled([1.0 / width as f64, 1.0 / height as f64], 0.5f64.powi(level as i32));

@@ -1,24 +1,24 @@
-//! Texts in terminal cells. Characters of some scripts take two cells, and combining ones take none.
+//! Strings in terminal cells. Characters of some scripts take two cells, and combining characters take none.
 
 use unicode_width::UnicodeWidthChar;
 
-/// The number of cells of a text.
+/// The number of cells of a string.
 pub(super) fn width(text: &str) -> usize {
     text.chars().map(cells).sum()
 }
 
-/// The longest beginning of a text that fits into `room` cells.
+/// The longest beginning of a string that fits into `room` cells.
 pub(super) fn beginning(text: &str, room: usize) -> String {
     within(text.chars(), room).collect()
 }
 
-/// The longest end of a text that fits into `room` cells.
+/// The longest end of a string that fits into `room` cells.
 pub(super) fn end(text: &str, room: usize) -> String {
     let backwards: Vec<char> = within(text.chars().rev(), room).collect();
     backwards.into_iter().rev().collect()
 }
 
-/// A text padded with spaces to `room` cells.
+/// A string padded with spaces to `room` cells.
 pub(super) fn padded(text: &str, room: usize) -> String {
     format!("{text}{}", " ".repeat(room.saturating_sub(width(text))))
 }

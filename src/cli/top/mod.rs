@@ -15,7 +15,7 @@ use base::names::{NamedValue, named};
 use base::units::parse_duration;
 use engine::status::StatusWatch;
 use rows::TopRows;
-use screen::{Happening, Key, Screen};
+use screen::{Key, Screen, ScreenEvent};
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 use view::TopView;
@@ -62,7 +62,7 @@ impl Sorting {
 /// The shortest and the longest interval between two updates.
 const INTERVALS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(3600));
 
-/// How long processes may take to answer.
+/// How long processes may take to respond.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Runs the command.
@@ -79,10 +79,10 @@ pub(super) fn run(args: &TopArgs) -> Result<()> {
     let mut watch = StatusWatch::new()?;
     let is_terminal = std::io::stdout().is_terminal();
     if args.once || !is_terminal {
-        // A process that did not answer the first time has until the end of the second time.
-        watch.look(PATIENCE.min(args.interval));
+        // A process that does not respond to the first query has until the end of the second query.
+        watch.ask_all(PATIENCE.min(args.interval));
         std::thread::sleep(args.interval);
-        let seen = watch.look(PATIENCE);
+        let seen = watch.ask_all(PATIENCE);
         if args.json {
             return output::print_json(&json::of(&seen));
         }
@@ -91,7 +91,7 @@ pub(super) fn run(args: &TopArgs) -> Result<()> {
     }
     if args.json {
         loop {
-            output::print_json(&json::of(&watch.look(PATIENCE.min(args.interval))))?;
+            output::print_json(&json::of(&watch.ask_all(PATIENCE.min(args.interval))))?;
             std::thread::sleep(args.interval);
         }
     }
@@ -104,25 +104,25 @@ pub(super) fn run(args: &TopArgs) -> Result<()> {
     Ok(())
 }
 
-/// Draws until the user quits, or until a signal arrives, which is returned.
+/// Draws until the user quits, or until a signal arrives. Returns this signal.
 fn draw(args: &TopArgs, watch: &mut StatusWatch, screen: &Screen) -> std::io::Result<Option<i32>> {
     let mut view = TopView::new(args.sort, args.interval);
     loop {
         let next = Instant::now() + args.interval;
-        let seen = watch.look(PATIENCE.min(args.interval));
+        let seen = watch.ask_all(PATIENCE.min(args.interval));
         loop {
             let rows = TopRows::new(&seen, view.sort);
             screen.draw(&view.lines(&rows, watch.place(), screen::size()))?;
             let happened = screen.wait(next)?;
             for happening in &happened {
                 match happening {
-                    Happening::Pressed(Key::Quit) => return Ok(None),
-                    Happening::Pressed(Key::Sort) => view.sort = view.sort.next(),
-                    Happening::Pressed(Key::Up) => view.step(&rows, -1),
-                    Happening::Pressed(Key::Down) => view.step(&rows, 1),
-                    Happening::Resized => {}
-                    Happening::Suspended => screen.suspend()?,
-                    Happening::Ended(signal) => return Ok(Some(*signal)),
+                    ScreenEvent::Pressed(Key::Quit) => return Ok(None),
+                    ScreenEvent::Pressed(Key::Sort) => view.sort = view.sort.next(),
+                    ScreenEvent::Pressed(Key::Up) => view.step(&rows, -1),
+                    ScreenEvent::Pressed(Key::Down) => view.step(&rows, 1),
+                    ScreenEvent::Resized => {}
+                    ScreenEvent::Suspended => screen.suspend()?,
+                    ScreenEvent::Ended(signal) => return Ok(Some(*signal)),
                 }
             }
             // Redraw at once after a key press, unless the next update is due.

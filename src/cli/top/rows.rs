@@ -1,4 +1,4 @@
-//! The rows of the table: one for each loader, and one for each process without an answer that lists loaders.
+//! The rows of the table: one row per loader, and one row per process that does not list its loaders.
 
 use super::Sorting;
 use crate::output;
@@ -66,7 +66,7 @@ impl TopRow<'_> {
     }
 
     /// Why no loaders of a process are shown.
-    pub(super) fn trouble(&self) -> Option<String> {
+    pub(super) fn problem(&self) -> Option<String> {
         match &self.process.state {
             ProcessState::Answered(_) => None,
             ProcessState::Silent(since) if since.is_zero() => Some("not answering".into()),

@@ -1,4 +1,4 @@
-//! The terminal: drawing, keys and signals. It is restored however the program ends.
+//! The terminal: drawing, keys and signals. The terminal is restored no matter how the program ends.
 
 use super::view::{LineStyle, ViewLine};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -8,7 +8,7 @@ use std::io::{self, IsTerminal, Write as _};
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::time::Instant;
 
-/// The signals that are caught, so that none ends the program before the terminal is restored.
+/// The signals that are caught, so that no signal ends the program before the terminal is restored.
 const SIGNALS: [i32; 6] =
     [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGTSTP, libc::SIGWINCH];
 
@@ -27,7 +27,7 @@ pub(super) enum Key {
 
 /// An event during a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Happening {
+pub(super) enum ScreenEvent {
     Pressed(Key),
     Resized,
     /// The user suspends the program.
@@ -106,7 +106,7 @@ impl Screen {
     }
 
     /// Waits until an event occurs, or until `deadline`.
-    pub(super) fn wait(&self, deadline: Instant) -> io::Result<Vec<Happening>> {
+    pub(super) fn wait(&self, deadline: Instant) -> io::Result<Vec<ScreenEvent>> {
         let left = deadline.saturating_duration_since(Instant::now());
         let timeout = Timespec { tv_sec: left.as_secs() as _, tv_nsec: left.subsec_nanos().into() };
         let stdin = io::stdin();
@@ -124,8 +124,10 @@ impl Screen {
             let mut bytes = [0; 64];
             match rustix::io::read(stdin.as_fd(), &mut bytes) {
                 // The terminal was closed.
-                Ok(0) | Err(rustix::io::Errno::IO) => happened.push(Happening::Ended(libc::SIGHUP)),
-                Ok(length) => happened.extend(pressed(&bytes[..length]).into_iter().map(Happening::Pressed)),
+                Ok(0) | Err(rustix::io::Errno::IO) => happened.push(ScreenEvent::Ended(libc::SIGHUP)),
+                Ok(length) => {
+                    happened.extend(pressed(&bytes[..length]).into_iter().map(ScreenEvent::Pressed));
+                }
                 Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -134,19 +136,19 @@ impl Screen {
     }
 
     /// Reads the signal that arrived.
-    fn signal(&self) -> io::Result<Option<Happening>> {
+    fn signal(&self) -> io::Result<Option<ScreenEvent>> {
         let mut bytes = [0; size_of::<libc::signalfd_siginfo>()];
         match rustix::io::read(&self.signals, &mut bytes) {
             Ok(_) => {}
             Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => return Ok(None),
             Err(error) => return Err(error.into()),
         }
-        // The number is the first field.
+        // The signal number is the first field.
         let signal = i32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
         Ok(Some(match signal {
-            libc::SIGWINCH => Happening::Resized,
-            libc::SIGTSTP => Happening::Suspended,
-            signal => Happening::Ended(signal),
+            libc::SIGWINCH => ScreenEvent::Resized,
+            libc::SIGTSTP => ScreenEvent::Suspended,
+            signal => ScreenEvent::Ended(signal),
         }))
     }
 }
@@ -168,7 +170,7 @@ pub(super) fn size() -> (usize, usize) {
 
 /// Sends a signal to this process, with its usual effect.
 pub(super) fn raise(signal: i32) {
-    // SAFETY: it takes a number and accesses no memory; no handler of ours runs.
+    // SAFETY: `raise` takes a number and accesses no memory, and this program installs no signal handler.
     unsafe { libc::raise(signal) };
 }
 
@@ -219,7 +221,7 @@ fn all() -> libc::sigset_t {
     }
 }
 
-/// Blocks the caught signals. Returns the descriptor that delivers them, and the mask before.
+/// Blocks the caught signals. Returns the descriptor that delivers them, and the former signal mask.
 fn block() -> io::Result<(OwnedFd, libc::sigset_t)> {
     let set = all();
     // SAFETY: both sets are valid for the calls, and nothing else owns the returned descriptor.

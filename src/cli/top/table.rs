@@ -9,8 +9,8 @@ use engine::status::{LoaderRates, LoaderSnapshot};
 struct TopColumn {
     title: &'static str,
     side: CellSide,
-    /// If not all columns fit, those with the lowest number are dropped first.
-    worth: u32,
+    /// If not all columns fit, the columns with the lowest `priority` are dropped first.
+    priority: u32,
     cell: fn(&TopRow<'_>, &LoaderSnapshot, &LoaderRates) -> String,
 }
 
@@ -28,38 +28,38 @@ const COLUMNS: [TopColumn; 16] = [
     TopColumn {
         title: "PID",
         side: CellSide::Right,
-        worth: 99,
+        priority: 99,
         cell: |row, _, _| row.process.pid.to_string(),
     },
     TopColumn {
         title: "PROGRAM",
         side: CellSide::Left(20),
-        worth: 97,
+        priority: 97,
         cell: |row, _, _| escaped_for_terminal(&row.process.program),
     },
     TopColumn {
         title: "DATASET",
         side: CellSide::LeftEnd(40),
-        worth: 90,
+        priority: 90,
         cell: |_, loader, _| escaped_for_terminal(&loader.dataset),
     },
     TopColumn {
         title: "RANK",
         side: CellSide::Right,
-        worth: 80,
+        priority: 80,
         cell: |_, loader, _| format!("{}/{}", loader.rank, loader.world_size),
     },
     TopColumn {
         title: "DEVICE",
         side: CellSide::Left(8),
-        worth: 30,
+        priority: 30,
         cell: |_, loader, _| escaped_for_terminal(&loader.device),
     },
-    TopColumn { title: "EPOCH", side: CellSide::Right, worth: 60, cell: |_, loader, _| epoch(loader) },
+    TopColumn { title: "EPOCH", side: CellSide::Right, priority: 60, cell: |_, loader, _| epoch(loader) },
     TopColumn {
         title: "STEP",
         side: CellSide::Right,
-        worth: 70,
+        priority: 70,
         cell: |_, loader, _| match loader.steps {
             Some(steps) => format!("{}/{steps}", loader.step),
             None => loader.step.to_string(),
@@ -68,71 +68,76 @@ const COLUMNS: [TopColumn; 16] = [
     TopColumn {
         title: "SAMPLES/S",
         side: CellSide::Right,
-        worth: 98,
+        priority: 98,
         cell: |_, _, rates| format!("{:.0}", rates.samples_per_second),
     },
     TopColumn {
         title: "BYTES/S",
         side: CellSide::Right,
-        worth: 50,
+        priority: 50,
         cell: |_, _, rates| output::bytes(rates.bytes_per_second as u64),
     },
     TopColumn {
         title: "LIMIT",
         side: CellSide::Left(16),
-        worth: 96,
+        priority: 96,
         cell: |_, loader, rates| match (&rates.limit, loader.running) {
             (Some(limit), _) => escaped_for_terminal(limit),
             (None, true) => "-".into(),
             (None, false) => "idle".into(),
         },
     },
-    TopColumn { title: "WAIT", side: CellSide::Right, worth: 95, cell: |_, _, rates| percent(rates.waiting) },
+    TopColumn {
+        title: "WAIT",
+        side: CellSide::Right,
+        priority: 95,
+        cell: |_, _, rates| percent(rates.waiting),
+    },
     TopColumn {
         title: "P50/P99 STALL",
         side: CellSide::Right,
-        worth: 55,
+        priority: 55,
         cell: |_, loader, _| {
             let stalls = &loader.stalls;
             format!("{}/{}", output::seconds(stalls.p50), output::seconds(stalls.p99))
         },
     },
-    TopColumn { title: "FROM", side: CellSide::Left(34), worth: 40, cell: |_, _, rates| from(rates) },
+    TopColumn { title: "FROM", side: CellSide::Left(34), priority: 40, cell: |_, _, rates| from(rates) },
     TopColumn {
         title: "THREADS",
         side: CellSide::Right,
-        worth: 20,
+        priority: 20,
         cell: |_, loader, _| loader.stages.threads.to_string(),
     },
     TopColumn {
         title: "READS",
         side: CellSide::Right,
-        worth: 15,
+        priority: 15,
         cell: |_, loader, _| format!("{}/{}", loader.queue.in_flight, loader.queue.depth),
     },
     TopColumn {
         title: "READY",
         side: CellSide::Right,
-        worth: 25,
+        priority: 25,
         cell: |_, loader, _| format!("{}/{}", loader.queue.ready, loader.queue.prefetch),
     },
 ];
 
 /// The smallest width to which a text column is narrowed.
-const NARROW: usize = 10;
+const MIN_TEXT_WIDTH: usize = 10;
 
 /// The separator of columns.
-const BETWEEN: &str = "  ";
+const SEPARATOR: &str = "  ";
 
 /// The number of columns that identify the process. They are filled whether or not the process answers.
-const OF_PROCESSES: usize = 2;
+const PROCESS_COLUMNS: usize = 2;
 
-/// The lines of the table from the titles on, no longer than `width` if one is given.
+/// The lines of the table including the titles, no longer than `width` if a width is given.
 pub(super) fn lines(rows: &[TopRow<'_>], width: Option<usize>) -> Vec<String> {
     let (nothing, no_rates) = (LoaderSnapshot::default(), LoaderRates::default());
     let cells = |row: &TopRow<'_>| {
         let (loader, rates) = row.loader.unwrap_or((&nothing, &no_rates));
-        let shown = if row.loader.is_some() { COLUMNS.len() } else { OF_PROCESSES };
+        let shown = if row.loader.is_some() { COLUMNS.len() } else { PROCESS_COLUMNS };
         let cell = |(number, column): (usize, &TopColumn)| {
             if number < shown { (column.cell)(row, loader, rates) } else { String::new() }
         };
@@ -144,13 +149,13 @@ pub(super) fn lines(rows: &[TopRow<'_>], width: Option<usize>) -> Vec<String> {
     let line = |cells: &[String]| {
         let cells = cells.iter().zip(&COLUMNS).zip(&widths);
         let cells = cells.filter_map(|((cell, column), width)| Some(fitted(cell, column.side, (*width)?)));
-        cells.collect::<Vec<_>>().join(BETWEEN)
+        cells.collect::<Vec<_>>().join(SEPARATOR)
     };
     let mut lines = vec![line(&table[0])];
-    lines.extend(rows.iter().zip(&table[1..]).map(|(row, cells)| match row.trouble() {
+    lines.extend(rows.iter().zip(&table[1..]).map(|(row, cells)| match row.problem() {
         None => line(cells),
-        Some(trouble) => {
-            format!("{}{BETWEEN}{}", line(&cells[..OF_PROCESSES]), escaped_for_terminal(&trouble))
+        Some(problem) => {
+            format!("{}{SEPARATOR}{}", line(&cells[..PROCESS_COLUMNS]), escaped_for_terminal(&problem))
         }
     }));
     for line in &mut lines {
@@ -162,7 +167,7 @@ pub(super) fn lines(rows: &[TopRow<'_>], width: Option<usize>) -> Vec<String> {
     lines
 }
 
-/// The width of each column; `None` for those that do not fit.
+/// The width of each column; `None` for columns that do not fit.
 fn widths(table: &[Vec<String>], most: usize) -> Vec<Option<usize>> {
     let natural = |(number, column): (usize, &TopColumn)| {
         let longest = table.iter().map(|row| cells::width(&row[number])).max().unwrap_or(0);
@@ -174,14 +179,14 @@ fn widths(table: &[Vec<String>], most: usize) -> Vec<Option<usize>> {
     let mut widths: Vec<Option<usize>> = COLUMNS.iter().enumerate().map(natural).collect();
     loop {
         let shown = widths.iter().flatten().count();
-        let total = widths.iter().flatten().sum::<usize>() + BETWEEN.len() * shown.saturating_sub(1);
+        let total = widths.iter().flatten().sum::<usize>() + SEPARATOR.len() * shown.saturating_sub(1);
         if total <= most || shown <= 1 {
             return widths;
         }
         let mut over = total - most;
         let texts = COLUMNS.iter().zip(&mut widths).filter(|(column, _)| column.side != CellSide::Right);
         let could: usize =
-            texts.map(|(_, width)| width.map_or(0, |width| width.saturating_sub(NARROW))).sum();
+            texts.map(|(_, width)| width.map_or(0, |width| width.saturating_sub(MIN_TEXT_WIDTH))).sum();
         if could >= over {
             // Narrow the longest text first.
             while over > 0 {
@@ -196,14 +201,15 @@ fn widths(table: &[Vec<String>], most: usize) -> Vec<Option<usize>> {
             }
             return widths;
         }
-        let least = (0..COLUMNS.len()).filter(|at| widths[*at].is_some()).min_by_key(|at| COLUMNS[*at].worth);
+        let least =
+            (0..COLUMNS.len()).filter(|at| widths[*at].is_some()).min_by_key(|at| COLUMNS[*at].priority);
         if let Some(least) = least {
             widths[least] = None;
         }
     }
 }
 
-/// A text in exactly `width` cells.
+/// A string in exactly `width` cells.
 fn fitted(text: &str, side: CellSide, width: usize) -> String {
     let kept = width.max(1) - 1;
     let cut = match side {

@@ -117,7 +117,7 @@ fn a_screen_is_filled_and_shows_more_of_the_chosen_loader() {
     );
     assert!(lines.iter().any(|(_, line)| line.contains("120 batches: median 1.20 ms")), "{lines:?}");
     assert!(lines[23].1.starts_with("q quits   s sorts (by rate)"));
-    // The choice follows its loader in any sort order, and stops at the ends.
+    // The same loader stays chosen in any sort order, and the choice stops at the ends.
     view.step(&rows, 1);
     view.sort = Sorting::Process;
     let rows = TopRows::new(&seen, view.sort);

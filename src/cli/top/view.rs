@@ -32,8 +32,8 @@ pub(super) struct TopView {
     chosen: Option<(u32, u64)>,
 }
 
-/// The fewest rows of the table that take precedence over details.
-const FEWEST: usize = 3;
+/// The number of table rows that are shown before any details, if there are enough rows.
+const MIN_ROWS: usize = 3;
 
 impl TopView {
     pub(super) fn new(sort: Sorting, interval: Duration) -> Self {
@@ -75,7 +75,7 @@ impl TopView {
             let shown = rows
                 .0
                 .len()
-                .min(room.saturating_sub(details.len()).max(FEWEST))
+                .min(room.saturating_sub(details.len()).max(MIN_ROWS))
                 .min(height.saturating_sub(3));
             let first =
                 at.saturating_sub(shown.saturating_sub(1)).min(rows.0.len() - shown.min(rows.0.len()));
@@ -96,7 +96,7 @@ impl TopView {
     }
 }
 
-/// The output of a single look.
+/// The output of `--once`.
 pub(super) fn once(rows: &TopRows<'_>, place: &Path, width: Option<usize>) -> String {
     if rows.0.is_empty() { nothing(place) } else { table::lines(&rows.0, width).join("\n") }
 }

@@ -1,16 +1,16 @@
 //! The members of a tar archive, read header by header. Data is skipped, never read.
 //!
 //! Foreload has its own tar reader for three reasons. An index must distinguish a truncated shard from a complete one,
-//! but seeking past the end succeeds silently. No header may cause a large allocation. Errors must name the byte where
-//! an archive is wrong. The reader supports POSIX.1-1988 ustar, POSIX.1-2001 pax, and GNU's format (`L` long names,
-//! base-256 numbers, `S` sparse files), as described in GNU tar's manual, "Basic Tar Format".
+//! but seeking past the end succeeds silently. No header must be able to cause a large allocation. Errors must name the
+//! byte where an archive is wrong. The reader supports POSIX.1-1988 ustar, POSIX.1-2001 pax, and GNU's format (`L` long
+//! names, base-256 numbers, `S` sparse files), as described in GNU tar's manual, "Basic Tar Format".
 
 use crate::source::{Malformed, ReadAt, WINDOW, Window};
 
 const BLOCK: usize = 512;
 /// The longest name of a member, in bytes. Linux refuses paths longer than 4096.
 const MAX_NAME: u64 = 1 << 16;
-/// The longest pax header, in bytes: extended attributes may be large, but not this large.
+/// The longest pax header, in bytes: extended attributes can be large, but not this large.
 const MAX_PAX: u64 = 1 << 20;
 
 /// One member of an archive.
@@ -18,11 +18,11 @@ const MAX_PAX: u64 = 1 << 20;
 pub struct TarMember {
     /// The full name of the member.
     pub name: Vec<u8>,
-    /// The offset of its data.
+    /// The offset of the member's data in the archive.
     pub offset: u64,
     /// The number of bytes of data.
     pub size: u64,
-    /// Whether it is a plain file with contiguous data: no directory, link, device or sparse file.
+    /// Whether the member is a plain file with contiguous data: no directory, link, device or sparse file.
     pub plain: bool,
 }
 
@@ -32,8 +32,8 @@ pub struct TarMembers<'a, S: ReadAt + ?Sized> {
     at: u64,
 }
 
-/// The name in the header of the data at `offset`. `None` if there is no header, or if it may hold only part of the
-/// name, because the name is long or not ASCII.
+/// The name in the header of the data at `offset`. `None` if there is no header, or if the header might hold only part
+/// of the name: the name is long or not ASCII.
 pub(super) fn name_before<S: ReadAt + ?Sized>(source: &S, offset: u64) -> Option<Vec<u8>> {
     let name = TarMembers::new(source).header(offset.checked_sub(BLOCK as u64)?).ok()??.name;
     (name.len() < 100 && !name.contains(&b'?')).then_some(name)
@@ -45,10 +45,10 @@ impl<'a, S: ReadAt + ?Sized> TarMembers<'a, S> {
         Self { source: Window::new(source), at: 0 }
     }
 
-    /// The next member; `None` after the end-of-archive mark. Only zeros may follow that mark.
+    /// The next member; `None` after the end-of-archive mark. Only zeros can follow the mark.
     ///
     /// # Errors
-    /// [`Malformed`] if this is no archive, or if it ends too early or cannot be read.
+    /// [`Malformed`] if the file is no tar archive, ends too early, or cannot be read.
     pub fn next_member(&mut self) -> Result<Option<TarMember>, Malformed> {
         let mut long_name = None;
         let mut pax = PaxRecords::default();
@@ -82,7 +82,8 @@ impl<'a, S: ReadAt + ?Sized> TarMembers<'a, S> {
                     pax.parse(&records).ok_or_else(|| fail("a malformed pax header"))?;
                     self.at = self.after(start, data, header.size)?;
                 }
-                // These are defaults for all later members: in practice comments, never names or sizes.
+                // A global pax header has defaults for all later members. In practice these are comments, never names
+                // or sizes.
                 b'g' => self.at = self.after(start, data, header.size)?,
                 kind => {
                     let size = pax.size.unwrap_or(header.size);
@@ -99,8 +100,8 @@ impl<'a, S: ReadAt + ?Sized> TarMembers<'a, S> {
         }
     }
 
-    /// Checks that only zeros follow the end-of-archive mark at `start`. Other data there, as in archives joined by
-    /// `cat`, would be lost silently.
+    /// Checks that only zeros follow the end-of-archive mark at `start`. Other data after the mark, as in archives
+    /// joined by `cat`, would be lost silently.
     fn check_end(&self, start: u64) -> Result<Option<TarMember>, Malformed> {
         let mut chunk = vec![0; WINDOW];
         let mut at = start;
@@ -124,7 +125,7 @@ impl<'a, S: ReadAt + ?Sized> TarMembers<'a, S> {
     /// Reads exactly `size` bytes at `offset`.
     ///
     /// # Errors
-    /// [`Malformed`] if the archive has fewer bytes or cannot be read. Check `size` before the call, because that many
+    /// [`Malformed`] if the archive has fewer bytes or cannot be read. Check `size` before the call, because `size`
     /// bytes are allocated.
     pub fn read(&mut self, offset: u64, size: u64) -> Result<Vec<u8>, Malformed> {
         self.source.read(offset, size)
@@ -138,7 +139,7 @@ impl<'a, S: ReadAt + ?Sized> TarMembers<'a, S> {
         }
     }
 
-    /// The offset of the data of an old GNU sparse file. Its map may continue in blocks after the header.
+    /// The offset of the data of an old GNU sparse file. Its map can continue in blocks after the header.
     fn after_sparse_map(&mut self, start: u64) -> Result<u64, Malformed> {
         let mut at = start + BLOCK as u64;
         let mut more = self.read(start, BLOCK as u64)?[482] != 0;
@@ -159,12 +160,13 @@ impl<'a, S: ReadAt + ?Sized> TarMembers<'a, S> {
         let stated = number(&block[148..156]).ok_or_else(|| fail(no_header(start)))?;
         let others = || block[..148].iter().chain(&block[156..]);
         let unsigned = 8 * u64::from(b' ') + others().map(|&b| u64::from(b)).sum::<u64>();
-        // Some old programs summed the bytes as signed.
+        // Some old programs computed the checksum from signed bytes.
         let signed = 8 * i64::from(b' ') + others().map(|&b| i64::from(b as i8)).sum::<i64>();
         if stated != unsigned && i64::try_from(stated) != Ok(signed) {
             return Err(fail(no_header(start)));
         }
-        // Archives older than the magic have zeros there. The checksum alone does not detect bytes that have moved.
+        // Archives older than the magic string have zeros there. The checksum alone does not detect bytes that have
+        // moved.
         if !block[257..].starts_with(b"ustar") && block[257..265].iter().any(|&byte| byte != 0) {
             return Err(fail(no_header(start)));
         }
@@ -199,7 +201,8 @@ struct PaxRecords {
 }
 
 impl PaxRecords {
-    /// Parses records of `"LENGTH KEY=VALUE\n"`. LENGTH counts the whole record, because a value may hold any byte.
+    /// Parses records of `"LENGTH KEY=VALUE\n"`. LENGTH is the size of the whole record in bytes, because a value can
+    /// contain any byte, also `\n`.
     fn parse(&mut self, mut records: &[u8]) -> Option<()> {
         while !records.is_empty() {
             let space = records.iter().position(|&b| b == b' ')?;
@@ -223,7 +226,8 @@ fn text(field: &[u8]) -> &[u8] {
     &field[..field.iter().position(|&b| b == 0).unwrap_or(field.len())]
 }
 
-/// A numeric field: octal digits, or GNU's base 256, whose first bit is set. `None` when it is neither, or negative.
+/// A numeric field: octal digits, or GNU's base 256, whose first bit is set. `None` for another encoding, or a negative
+/// number.
 fn number(field: &[u8]) -> Option<u64> {
     if field[0] & 0x80 != 0 {
         let first = u64::from(field[0] & 0x7f);

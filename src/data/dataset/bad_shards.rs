@@ -1,7 +1,7 @@
 //! Shards that are unreadable when a dataset is indexed, and how they are handled.
 //!
-//! The index keeps such a shard as a group without samples, with the shard's stamp, so that a later start detects its
-//! repair. The user decides whether the readable shards are a dataset without it ([`BadShards`]). →
+//! The index keeps such a shard as a group without samples, with the shard's stamp, so that a later start detects that
+//! the shard was repaired. The user decides whether to train on the readable shards alone ([`BadShards`]). →
 //! `tests/data/bad_shards.rs`
 
 use super::part::DatasetPart;
@@ -14,19 +14,20 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 
-/// Largest number of shards that an error names; `foreload index` names all.
+/// Largest number of unreadable shards that an error lists. `foreload index` lists all.
 const LISTED: usize = 100;
 
-/// Largest number of shards that a warning names.
+/// Largest number of unreadable shards that a warning lists.
 const NAMED: usize = 3;
 
 /// How shards are handled that are unreadable when a dataset is indexed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum BadShards {
-    /// Opening fails with an error that names them.
+    /// Opening the dataset fails with an error that names the unreadable shards.
     #[default]
     Error,
-    /// They are skipped, with a warning. Samples, order and fingerprint are those of the readable shards.
+    /// The unreadable shards are skipped, with a warning. Samples, order and fingerprint are those of the readable
+    /// shards.
     Skip,
 }
 
@@ -42,7 +43,7 @@ pub struct BadShard {
 }
 
 impl BadShard {
-    /// The full path of the shard, for a dataset at `source`.
+    /// The full path of the shard in a dataset at `source`.
     pub(super) fn path(&self, source: &dyn DatasetSource) -> PathBuf {
         source.path(self.shard.as_bytes())
     }
@@ -76,12 +77,12 @@ impl UnreadShards {
         self.0.push((shard.to_vec(), error));
     }
 
-    /// Records the unreadable shards in `notes`. The dataset has `shards` shards in all, and `samples` samples in the
-    /// readable ones.
+    /// Records the unreadable shards in `notes`. The dataset has `shards` shards in all. The readable shards have
+    /// `samples` samples.
     ///
     /// # Errors
-    /// An error that names them, if the `options` refuse them or no sample is left.
-    pub(super) fn settle(
+    /// An error that names the unreadable shards, if the `options` do not skip them or no sample is left.
+    pub(super) fn record(
         mut self,
         (root, source): (&Path, &dyn DatasetSource),
         options: &IndexOptions,
@@ -110,7 +111,8 @@ impl UnreadShards {
     }
 }
 
-/// The error that names the unreadable shards. `shards` counts all shards, `samples` the samples in the readable ones.
+/// The error that names the unreadable shards. `shards` is the number of all shards, `samples` the number of samples in
+/// the readable shards.
 fn refused(
     (root, source): (&Path, &dyn DatasetSource),
     bad: &[BadShard],
@@ -138,7 +140,7 @@ fn refused(
 /// Reports the shards that were unreadable when `index` was made.
 ///
 /// # Errors
-/// An error that names them, if the `options` refuse them.
+/// An error that names the shards, if the `options` do not skip unreadable shards.
 pub(super) fn report(index: &DatasetPart, options: &IndexOptions) -> Result<()> {
     let (bad, shards) = (&index.notes.bad_shards, index.groups());
     if bad.is_empty() {
@@ -161,7 +163,7 @@ pub(super) fn report(index: &DatasetPart, options: &IndexOptions) -> Result<()> 
 }
 
 impl DatasetIndex {
-    /// The unreadable shards, each with its full path. With `refused`, shards that the user chose to skip are left out.
+    /// The unreadable shards, each with its full path. With `refused`, without the shards that the user chose to skip.
     pub(super) fn bad_shards(&self, refused: bool) -> impl Iterator<Item = (&BadShard, PathBuf)> {
         let parts = self.dataset_parts();
         let parts = parts.filter(move |part| !refused || part.bad_shards == BadShards::Error);
@@ -169,7 +171,7 @@ impl DatasetIndex {
     }
 }
 
-/// The first of these shards with their reasons, and the number of others.
+/// Names the first of these shards with the reasons, and counts the rest of the shards.
 fn summarise(bad: &[BadShard]) -> String {
     let named = bad.iter().take(NAMED).map(|BadShard { shard, message }| format!("{shard} ({message})"));
     let named = named.collect::<Vec<_>>().join(", ");
@@ -179,7 +181,8 @@ fn summarise(bad: &[BadShard]) -> String {
     }
 }
 
-/// The fingerprint of a packed dataset without the unreadable shards `bad`. `whole` is the fingerprint of its source.
+/// The fingerprint of a packed dataset without the unreadable shards `bad`. `whole` is the fingerprint of the dataset
+/// that was packed.
 pub(super) fn fingerprint_without(whole: Fingerprint, bad: &[BadShard]) -> Fingerprint {
     if bad.is_empty() {
         return whole;
@@ -194,8 +197,8 @@ pub(super) fn fingerprint_without(whole: Fingerprint, bad: &[BadShard]) -> Finge
     Fingerprint(digest.finalize().into())
 }
 
-/// Joins the faults of several files of the dataset at `root` into one message, with a line for each.
-pub(super) fn joined(root: &Path, mut faults: Vec<(PathBuf, String)>) -> Option<(PathBuf, String)> {
+/// Joins the faults of several files of the dataset at `root` into one message, with a line for each fault.
+pub(super) fn join_faults(root: &Path, mut faults: Vec<(PathBuf, String)>) -> Option<(PathBuf, String)> {
     faults.sort_unstable();
     if faults.len() < 2 {
         return faults.pop();

@@ -1,4 +1,4 @@
-//! Searches directories for a first sample and first shards, to detect what kind of dataset they are.
+//! Searches directories for the first sample and the first shards, to detect the kind of a dataset.
 
 use super::Contents;
 use super::cancel::Cancel;
@@ -11,19 +11,19 @@ use base::error::Result;
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
-/// Result of [`look_below`].
+/// Result of [`search_directories`].
 #[derive(Default)]
 pub(super) struct FirstFound {
-    /// The first image, or with [`Contents::Files`] the first file, by its path below the root.
+    /// The first image, or with [`Contents::Files`] the first file. The path is relative to the root..
     pub(super) sample: Option<Vec<u8>>,
-    /// The first shard of each layout that was found before this sample, by its path.
+    /// The first shard of each layout that was found before the sample: a path relative to the root.
     pub(super) shards: Vec<(Layout, Vec<u8>)>,
 }
 
 impl FirstFound {
     /// The first shard of a layout that has no splits by file names and READMEs.
     pub(super) fn plain_shard(&self) -> Option<&[u8]> {
-        let is_plain = |layout: Layout| layout.shards().is_some_and(|knows| !knows.has_splits());
+        let is_plain = |layout: Layout| layout.shards().is_some_and(|layout_impl| !layout_impl.has_splits());
         self.shards.iter().find(|(layout, _)| is_plain(*layout)).map(|(_, path)| path.as_slice())
     }
 
@@ -42,10 +42,10 @@ impl FirstFound {
 
 /// The layout that has shards with this file name.
 pub(super) fn shard_layout(name: &[u8], contents: Contents) -> Option<Layout> {
-    Layout::of_samples(contents).find(|(_, knows)| knows.is_shard(name)).map(|(layout, _)| layout)
+    Layout::of_samples(contents).find(|(_, layout_impl)| layout_impl.is_shard(name)).map(|(layout, _)| layout)
 }
 
-/// Whether a file that is no shard is a sample by its name.
+/// Whether the name of a file that is no shard is that of a sample.
 pub(super) fn is_sample(name: &[u8], contents: Contents) -> bool {
     contents == Contents::Files || is_image_file(name)
 }
@@ -54,7 +54,7 @@ pub(super) fn is_sample(name: &[u8], contents: Contents) -> bool {
 ///
 /// # Errors
 /// [`base::error::Error::Io`] for a directory that cannot be listed.
-pub(super) fn look_below(
+pub(super) fn search_directories(
     source: &dyn DatasetSource,
     directories: &[Vec<u8>],
     contents: Contents,
@@ -63,7 +63,7 @@ pub(super) fn look_below(
     let root = source.path(&[]);
     let mut found = FirstFound::default();
     let mut waiting: Vec<Vec<u8>> = directories.iter().rev().cloned().collect();
-    // Links may form cycles, or lead to the root, whose own files belong to no class.
+    // Symbolic links can form cycles, or point to the root. Files of the root itself belong to no class.
     let mut seen = HashSet::from([source.identity(&[])?]);
     while let Some(directory) = waiting.pop() {
         let identity = source.identity(&directory)?;

@@ -1,8 +1,8 @@
-//! Compressed blocks of shards: where each is stored, and the addresses of its decompressed bytes.
+//! Compressed blocks of shards: the location of each block, and the addresses of its decompressed bytes.
 //!
-//! A value in a compressed block has no offset in its shard. So the blocks of a shard get addresses after its last
-//! byte, one block after another, and the location of a value is an address in its block. Code that handles locations
-//! in shards needs no knowledge of blocks; only the readers do.
+//! A value in a compressed block has no offset in its shard. So the blocks of a shard get addresses that begin after
+//! the last byte of the shard. The location of a value is an address in its block. Code that handles locations in
+//! shards needs to know nothing of blocks; only the readers do.
 
 use super::format::{u32_at, u64_at};
 use super::table::{CellExtent, ShardTable};
@@ -26,17 +26,17 @@ pub(super) const BLOCK_ROW: usize = 40;
 /// A compressed block that holds values of samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CompressedBlock {
-    /// The address of its first decompressed byte.
+    /// The address of the block's first decompressed byte.
     pub(super) start: u64,
-    /// The offset of its first byte in the shard.
+    /// The offset of the block's first byte in the shard.
     pub(super) offset: u64,
-    /// The number of its compressed bytes.
+    /// The size of the compressed bytes.
     pub(super) packed: u32,
-    /// The number of its decompressed bytes.
+    /// The size of the decompressed bytes.
     pub(super) unpacked: u32,
-    /// The CRC-32C of its compressed bytes.
+    /// The CRC-32C of the compressed bytes.
     pub(super) sum: u32,
-    /// The number of its codec. An unknown number, from a damaged index, is detected at decompression.
+    /// The id of the codec. An unknown id, from a damaged index, is detected at decompression.
     pub(super) codec: u32,
 }
 
@@ -64,7 +64,7 @@ impl CompressedBlock {
         }
     }
 
-    /// The addresses of its decompressed bytes.
+    /// The addresses of the block's decompressed bytes.
     pub(super) fn addresses(&self) -> Range<u64> {
         self.start..self.start.saturating_add(u64::from(self.unpacked))
     }
@@ -82,12 +82,12 @@ impl CompressedBlock {
     }
 }
 
-/// The blocks of a shard, collected while it is parsed.
+/// The blocks of a shard, collected while the shard is parsed.
 pub(super) struct ShardBlocks {
     /// The first free address.
     next: u64,
     rows: Vec<CompressedBlock>,
-    /// The last decompressed block, by its index in `rows`. Callers may look at several of its values.
+    /// The block that was decompressed last, with its index in `rows`. Callers often read several values of one block.
     open: Option<(usize, Vec<u8>)>,
 }
 
@@ -97,10 +97,10 @@ impl ShardBlocks {
         Self { next: size.saturating_add(APART), rows: Vec::new(), open: None }
     }
 
-    /// Adds a block with the compressed bytes `packed`, and returns the address of its first byte.
+    /// Adds a block with the compressed bytes `packed`, and returns the address of the block's first byte.
     ///
     /// # Errors
-    /// [`Malformed`] for a block larger than [`LARGEST_BLOCK`], or if there are no more addresses.
+    /// [`Malformed`] for a block larger than [`LARGEST_BLOCK`], or if all addresses are in use.
     pub(super) fn add(&mut self, block: BlockSource, packed: &[u8]) -> Result<u64, Malformed> {
         let end = self.next.saturating_add(block.unpacked);
         let wrong = |message: String| Malformed { offset: block.offset, message };
@@ -128,7 +128,7 @@ impl ShardBlocks {
         Ok(start)
     }
 
-    /// The first bytes of a value, up to `most`, if it is in a block. The block is decompressed again for that.
+    /// The first bytes of a value, at most `most`, if the value is in a block. The block is decompressed again.
     ///
     /// # Errors
     /// [`Malformed`] if the block cannot be read.
@@ -161,13 +161,13 @@ impl ShardBlocks {
     }
 }
 
-/// The bytes of a file that are read at once and kept for readers of their parts. They are a compressed block, or a
-/// block of neighbouring samples that are stored uncompressed.
+/// A byte range of a file that is read at once and cached, for readers of samples in this range: a compressed block, or
+/// a block of neighbouring samples that are stored uncompressed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileBlock {
     pub(super) file: FileId,
     pub(super) content: BlockContent,
-    /// The version of the file when the block was requested, which is before it is read.
+    /// The version of the file when the block was requested, before the block is read.
     pub(super) version: Option<FileVersion>,
 }
 
@@ -176,8 +176,8 @@ pub struct FileBlock {
 pub(super) enum BlockContent {
     /// A compressed block.
     Compressed(CompressedBlock),
-    /// Uncompressed bytes: the offset of the first, and their number.
-    AsItIs { start: u64, length: u32 },
+    /// Uncompressed bytes: the offset of the first byte, and the number of bytes.
+    Uncompressed { start: u64, length: u32 },
 }
 
 impl FileBlock {
@@ -185,39 +185,39 @@ impl FileBlock {
     pub fn extent(&self) -> Extent {
         let (offset, length) = match self.content {
             BlockContent::Compressed(row) => (row.offset, row.packed),
-            BlockContent::AsItIs { start, length } => (start, length),
+            BlockContent::Uncompressed { start, length } => (start, length),
         };
         Extent { file: self.file, offset, length }
     }
 
-    /// Whether it must be decompressed.
+    /// Whether the block must be decompressed.
     pub fn is_compressed(&self) -> bool {
         matches!(self.content, BlockContent::Compressed(_))
     }
 
-    /// The addresses of its decompressed bytes. For uncompressed bytes these are offsets in the file.
+    /// The addresses of the block's decompressed bytes. For an uncompressed block, these are offsets in the file.
     pub fn addresses(&self) -> Range<u64> {
         match self.content {
             BlockContent::Compressed(row) => row.addresses(),
-            BlockContent::AsItIs { start, length } => start..start.saturating_add(u64::from(length)),
+            BlockContent::Uncompressed { start, length } => start..start.saturating_add(u64::from(length)),
         }
     }
 
-    /// The number of its bytes after decompression.
+    /// The size of the block in bytes after decompression.
     pub fn unpacked(&self) -> u64 {
         match self.content {
             BlockContent::Compressed(row) => u64::from(row.unpacked),
-            BlockContent::AsItIs { length, .. } => u64::from(length),
+            BlockContent::Uncompressed { length, .. } => u64::from(length),
         }
     }
 
-    /// The version of its file before it was read.
+    /// The version of the block's file, taken before the block was read.
     pub fn version(&self) -> Option<FileVersion> {
         self.version
     }
 
-    /// The range of `extent` in the decompressed block; `None` if it is not inside the block, which only a damaged
-    /// index causes.
+    /// The range of `extent` in the decompressed block; `None` if `extent` is not inside the block, which only a
+    /// damaged index causes.
     pub fn range(&self, extent: Extent) -> Option<Range<usize>> {
         let end = extent.offset.checked_add(u64::from(extent.length))?;
         let addresses = self.addresses();
@@ -229,7 +229,7 @@ impl FileBlock {
     /// Reads the block and returns its decompressed bytes. `read` reads an extent of the file at `path`.
     ///
     /// # Errors
-    /// The errors of `read`; [`Error::Dataset`] if the bytes are damaged, or are not those that were indexed.
+    /// The errors of `read`; [`Error::Dataset`] if the bytes are damaged, or changed since they were indexed.
     pub fn bytes(
         &self,
         path: impl FnOnce() -> PathBuf,
@@ -240,13 +240,13 @@ impl FileBlock {
             BlockContent::Compressed(row) => row
                 .unpack(&stored)
                 .map_err(|message| Error::dataset(path(), format!("at byte {}: {message}", row.offset))),
-            BlockContent::AsItIs { .. } => Ok(stored),
+            BlockContent::Uncompressed { .. } => Ok(stored),
         }
     }
 }
 
 impl ShardTable {
-    /// The bytes of a cell in a compressed block of `shard`; `None` if they are stored uncompressed.
+    /// The bytes of a cell in a compressed block of `shard`; `None` if the cell is stored uncompressed.
     ///
     /// # Errors
     /// A description of what is wrong with the block.
@@ -284,7 +284,7 @@ impl BlockTable<'_> {
         let before = rows.partition_point(|row| (u32_at(row, 0), u64_at(row, 8)) <= (group, address));
         let row = rows.get(before.checked_sub(1)?)?;
         let found = CompressedBlock::from_bytes(row);
-        // Never allocate by the sizes in a damaged index.
+        // Never allocate memory by the sizes in a damaged index.
         let is_block = u64::from(found.packed.max(found.unpacked)) <= LARGEST_BLOCK;
         (is_block && u32_at(row, 0) == group && found.addresses().contains(&address)).then_some(found)
     }

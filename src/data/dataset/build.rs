@@ -1,5 +1,6 @@
-//! Builder of index files, from directories and shards that arrive in any order. Its memory does not grow with the
-//! number of samples: rows go to a spill file at once, and are copied into the sections of the index at the end.
+//! Builder of index files, from directories and shards that arrive in any order. The memory of the builder does not
+//! grow with the number of samples: rows are written to a spill file at once, and copied into the sections of the index
+//! at the end.
 
 use super::blocks::CompressedBlock;
 use super::cancel::Cancel;
@@ -19,7 +20,7 @@ use std::io::{BufWriter, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// A loose file in its directory.
+/// A file of a directory that has a file per sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileRow {
     /// The offset of the file's name in the names of the group.
@@ -45,16 +46,16 @@ pub struct SampleRow {
 #[derive(Debug, Default)]
 pub struct ShardRows {
     /// The samples, sorted by the offsets of their images except in tables. Unlabelled samples have label 0. If samples
-    /// need no image, the first member of a stem without one takes its place.
+    /// need no image, the first member of a stem without an image is stored here instead.
     pub samples: Vec<SampleRow>,
-    /// The keys of their members, sorted.
+    /// The keys of all members, sorted.
     pub keys: Vec<String>,
-    /// The kinds of their members, by key; empty if the keys determine them.
+    /// The kinds of the members, by key; empty if the keys determine the kinds.
     pub kinds: Vec<FieldKind>,
     /// The columns of small values that samples of tables have, sorted by name.
     pub columns: Vec<TableColumn>,
-    /// The members of all samples in turn, those of each sample sorted by key. Most shards have few keys. But if names
-    /// count something after their first dot, there are as many keys as members.
+    /// The members of all samples in turn; the members of each sample are sorted by key. Most shards have few keys. But
+    /// if member names have a running number after their first dot, there are as many keys as members.
     pub members: Vec<MemberRow>,
     /// The number of members of each sample; empty if there are no keys.
     pub counts: Vec<u32>,
@@ -76,7 +77,7 @@ impl ShardRows {
     }
 }
 
-/// The samples of a directory or shard, in their order.
+/// The samples of a directory or shard, in the order of the index.
 #[derive(Debug)]
 pub enum GroupRows {
     /// Loose files of one class.
@@ -99,9 +100,9 @@ pub enum GroupRows {
 pub struct ListedRows {
     /// The bytes of the names, in any order and with gaps.
     pub names: Vec<u8>,
-    /// The files. A file may occur several times.
+    /// The files. A file can occur several times.
     pub files: Vec<FileRow>,
-    /// The labels of the samples, and their columns.
+    /// The labels of the samples, and the other columns of the manifest.
     pub table: ShardRows,
 }
 
@@ -119,25 +120,25 @@ impl ListedRows {
 /// A directory with its files, or a shard with its samples.
 #[derive(Debug)]
 pub struct IndexGroup {
-    /// The path below the dataset's root; empty where the root is the shard.
+    /// The path below the dataset's root; empty if the root itself is the shard.
     pub path: Vec<u8>,
-    /// The stamp that was read before the directory or shard.
+    /// The stamp of the directory or shard, taken before its contents were read.
     pub stamp: Stamp,
     /// The samples of the group.
     pub rows: GroupRows,
 }
 
-/// Facts about the whole dataset, known after everything was read.
+/// Facts about the whole dataset that are known after all groups were read.
 #[derive(Debug, Default)]
 pub struct IndexFacts {
     /// The dataset's canonical path.
     pub root: PathBuf,
     /// The stamp of the root.
     pub root_stamp: Stamp,
-    /// The class names by number; empty if there are only numbers.
+    /// The class names by class number; empty if classes have no names.
     pub classes: Vec<Vec<u8>>,
-    /// The class number of each label in shards; 0 for labels that are not in the list. `None` if labels are class
-    /// numbers.
+    /// The class number of each label in shards, by label; 0 for labels after the end of the list. `None` if labels are
+    /// class numbers.
     pub labels: Option<Vec<u32>>,
     /// What was skipped, and what is wrong with the dataset.
     pub notes: super::Notes,
@@ -163,7 +164,7 @@ impl IndexBuilder {
     /// [`Error::Io`] if nothing can be written next to `target`.
     pub fn new(target: &Path, layout: Layout, contents: Contents) -> Result<Self> {
         let (spill, path) = publish::create(target, "spill")?;
-        // Unlink the spill file, so that it vanishes with the process, however that ends.
+        // Unlink the spill file now, so that it disappears when the process ends, even after a crash.
         std::fs::remove_file(&path).map_err(|error| Error::io("unlink", &path, error))?;
         Ok(Self {
             target: target.to_path_buf(),
@@ -181,7 +182,7 @@ impl IndexBuilder {
         Self { cancel: cancel.clone(), ..self }
     }
 
-    /// Decides whether the inodes of directories and shards are stored. They do not persist on every file system.
+    /// Sets whether the inodes of directories and shards are stored. Inodes are not stable on every file system.
     pub(super) fn with_inodes(self, inodes: bool) -> Self {
         Self { inodes, ..self }
     }
@@ -190,12 +191,12 @@ impl IndexBuilder {
         if self.inodes { found } else { found.without_inode() }
     }
 
-    /// The number of samples so far.
+    /// The number of samples that were added so far.
     pub fn samples(&self) -> u64 {
         self.header.samples
     }
 
-    /// Adds a directory or shard, which may have no samples.
+    /// Adds a directory or shard, which can be without samples.
     ///
     /// # Errors
     /// [`Error::Io`] if the spill file cannot be written; [`Error::Dataset`] for more than 2^32 - 1 loose files.
@@ -264,7 +265,8 @@ impl IndexBuilder {
         }
         for file in files {
             group.names += middle(file).len() as u64;
-            // The names are no longer than `names`, whose offsets have 32 bits, unless files share bytes of it.
+            // The names have no more bytes than `names`, whose offsets have 32 bits, unless several files share bytes
+            // of `names`.
             let end = u32::try_from(group.names).map_err(std::io::Error::other)?;
             self.put(&end.to_le_bytes())?;
         }
@@ -318,10 +320,10 @@ impl IndexBuilder {
         self.spill.write_all(bytes)
     }
 
-    /// Writes the index and publishes it, whole or not at all.
+    /// Writes the index and publishes it atomically.
     ///
     /// # Errors
-    /// [`Error::Io`] if it cannot be written.
+    /// [`Error::Io`] if the index cannot be written.
     pub fn finish(mut self, whole: &IndexFacts) -> Result<()> {
         let target = self.target.clone();
         publish::publish(&target, |file| self.write(file, whole))
@@ -427,8 +429,8 @@ impl IndexBuilder {
     }
 }
 
-/// Digest of the layout and the content sections. These hold relative paths, extents and labels, but no times or
-/// absolute paths.
+/// Digest of the layout and the content sections. The content sections hold relative paths, extents and labels, but no
+/// times or absolute paths.
 fn fingerprint(header: &IndexHeader, table: &[SectionEntry; Section::COUNT]) -> [u8; 32] {
     let mut hash = Sha256::new();
     hash.update(match header.contents {
@@ -442,7 +444,7 @@ fn fingerprint(header: &IndexHeader, table: &[SectionEntry; Section::COUNT]) -> 
     hash.finalize().into()
 }
 
-/// The kind of each key, if shards state kinds. A key with different kinds in different shards holds bytes.
+/// The kind of each key, if shards state kinds. A key whose kind differs between shards has the kind bytes.
 fn kinds(groups: &[SpilledGroup], keys: &[&String]) -> Vec<FieldKind> {
     if groups.iter().all(|group| group.kinds.is_empty()) {
         return Vec::new();
@@ -455,7 +457,7 @@ fn kinds(groups: &[SpilledGroup], keys: &[&String]) -> Vec<FieldKind> {
     kinds.into_iter().map(|kind| kind.unwrap_or(FieldKind::Bytes)).collect()
 }
 
-/// The columns of all shards, sorted by name.
+/// The columns that shards have, sorted by name.
 fn columns(groups: &[SpilledGroup], keys: &[&String]) -> Vec<ColumnFacts> {
     let mut columns: BTreeMap<&str, ColumnFacts> = BTreeMap::new();
     for column in groups.iter().flat_map(|group| &group.columns) {

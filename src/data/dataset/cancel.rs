@@ -9,17 +9,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Time that one request may take, with all retries, before the user is warned.
+/// Time that one request can take, with all retries, before the user is warned.
 const SLOW_REQUEST: Duration = Duration::from_secs(5);
-/// Time that a whole opening may take before the user is warned. It is checked while a request waits.
+/// Time that a whole opening can take before the user is warned. The time is checked while a request waits.
 const SLOW_OPENING: Duration = Duration::from_secs(30);
 
-/// Flag that requests cancellation. Reading it is cheap enough for every entry of a directory.
+/// Flag that requests cancellation. Checking the flag is cheap enough to do it for every entry of a directory.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Cancel(Option<Arc<AtomicBool>>);
 
 impl Cancel {
-    /// A flag that is set once `flag` is. The default flag is never set.
+    /// Cancels when `flag` is set. The default never cancels.
     pub(super) fn by(flag: &Arc<AtomicBool>) -> Self {
         Self(Some(flag.clone()))
     }
@@ -28,7 +28,7 @@ impl Cancel {
         self.0.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed))
     }
 
-    /// Fails if cancellation was requested. The error ends the indexing of `root`.
+    /// Fails if cancellation was requested. The error says that indexing `root` was interrupted.
     pub(super) fn check(&self, root: &Path) -> Result<()> {
         if self.is_requested() {
             let message = "indexing was interrupted; the next start indexes the dataset from the beginning";
@@ -37,18 +37,19 @@ impl Cancel {
         Ok(())
     }
 
-    /// Like [`Cancel::check`], with an I/O error. Its kind is not `Interrupted`, because callers would retry that.
+    /// Like [`Cancel::check`], but returns an I/O error. The kind of the error is not `Interrupted`, because callers
+    /// retry after an interruption.
     pub(super) fn check_io(&self) -> std::io::Result<()> {
         if self.is_requested() { Err(std::io::Error::other("indexing was interrupted")) } else { Ok(()) }
     }
 }
 
-/// Supervision of the requests that opening a dataset makes, until it is dropped. Cancellation ends the requests. If
-/// they take long, one warning says why the start waits.
+/// Supervises the requests that opening a dataset makes, until this value is dropped. Cancellation ends the requests.
+/// If the requests take long, one warning says why the start waits.
 pub(super) struct OpeningWatch<'a>(&'a dyn DatasetSource);
 
 impl<'a> OpeningWatch<'a> {
-    /// Watches the requests of `source`. The user named it `root`.
+    /// Watches the requests of `source`. `root` is the dataset as the user named it.
     pub(super) fn new(
         source: &'a dyn DatasetSource,
         root: &Path,
@@ -81,7 +82,7 @@ struct OpeningMonitor {
 }
 
 impl WaitControl for OpeningMonitor {
-    fn goes_on(&self, waited: Duration) -> bool {
+    fn keep_waiting(&self, waited: Duration) -> bool {
         if self.cancel.is_requested() {
             return false;
         }

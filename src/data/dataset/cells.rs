@@ -1,5 +1,5 @@
-//! Columns of small values, as the index file stores them: for each column, a presence byte for every sample, then the
-//! values one after another.
+//! Columns of small values, as the index file stores them: for each column, a presence byte per sample, followed by all
+//! values.
 
 use super::FieldKind;
 use super::format::u64_at;
@@ -22,14 +22,14 @@ pub(super) enum CellType {
     IntegerLists(u32),
     /// Lists of this many floating-point numbers, f64.
     FloatLists(u32),
-    /// Texts: the end of each (u64), then their bytes.
+    /// Strings: the end of each (u64), then their bytes.
     Texts,
     /// A column that cannot be read, with the reason.
     Refused(String),
 }
 
 impl CellType {
-    /// A phrase for the values of such a column.
+    /// A phrase that describes the values of a column of this type, for messages.
     pub(super) fn words(&self) -> Cow<'static, str> {
         Cow::Borrowed(match self {
             Self::Truths => "booleans",
@@ -42,7 +42,7 @@ impl CellType {
         })
     }
 
-    /// The length of each value's list; `None` for single values.
+    /// The length of the list that each sample has; `None` for single values.
     pub(super) fn each(&self) -> Option<u32> {
         match self {
             Self::IntegerLists(each) | Self::FloatLists(each) => Some(*each),
@@ -50,12 +50,12 @@ impl CellType {
         }
     }
 
-    /// Whether its type has no values, so that other shards determine what the column is.
+    /// Whether the column has the null type in this shard. Other shards then determine the type of the column.
     pub(super) fn is_nothing(&self) -> bool {
         matches!(self, Self::Refused(reason) if reason == NULL_TYPE)
     }
 
-    /// The bytes of a value; for texts, without the bytes of the text.
+    /// The size of a value in bytes. For strings, this does not count the bytes of the string itself.
     pub(super) fn width(&self) -> u64 {
         match self {
             Self::Truths => 1,
@@ -71,21 +71,21 @@ impl CellType {
 pub(super) struct ColumnFacts {
     pub(super) name: String,
     pub(super) kind: FieldKind,
-    /// The names for its integers.
+    /// The class names for the integers of the column.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) classes: Vec<String>,
     pub(super) cells: CellType,
-    /// The number of bytes of all texts.
+    /// The total size of all strings in bytes.
     #[serde(default)]
     pub(super) text_bytes: u64,
 }
 
 impl ColumnFacts {
-    /// The properties of a column of a shard; `None` if its values are stored in the shard.
+    /// The properties of a shard's column; `None` if the values stay in the shard and are not copied to the index.
     pub(super) fn of(column: &TableColumn) -> Option<Self> {
         let cells = match &column.cells {
             TableCells::Extents(_) => return None,
-            TableCells::Truths(_) => CellType::Truths,
+            TableCells::Bools(_) => CellType::Truths,
             TableCells::Integers(_) => CellType::Integers,
             TableCells::Floats(_) => CellType::Floats,
             TableCells::IntegerLists(each, _) => CellType::IntegerLists(*each),
@@ -101,8 +101,8 @@ impl ColumnFacts {
         Some(Self { name, kind: column.kind, classes, cells, text_bytes })
     }
 
-    /// Merges the properties of the same column in another shard. If types differ, the column is refused for any field
-    /// that selects it.
+    /// Merges the properties of the same column in another shard. If the types differ, a field that selects the column
+    /// fails with an error.
     pub(super) fn merge(&mut self, other: &Self) {
         if other.cells.is_nothing() {
             return;
@@ -126,12 +126,12 @@ impl ColumnFacts {
         }
     }
 
-    /// Makes it a refused column, with this reason.
+    /// Turns the column into a refused column with this reason.
     pub(super) fn refuse(&mut self, reason: String) {
         self.cells = CellType::Refused(reason);
     }
 
-    /// The bytes that it takes in an index of this many samples.
+    /// The size of the column in bytes, in an index of this many samples.
     pub(super) fn bytes(&self, samples: u64) -> u64 {
         match self.cells {
             CellType::Refused(_) => 0,
@@ -140,8 +140,8 @@ impl ColumnFacts {
     }
 }
 
-/// The bytes of a shard's column in the spill file: presence bytes, then the values. For texts, the values are their
-/// lengths (u32), then their bytes.
+/// The bytes of a shard's column in the spill file: presence bytes, then the values. Strings are stored as the lengths
+/// of all strings (u32 each), then their bytes.
 pub(super) fn spilled(cells: &TableCells) -> Vec<u8> {
     fn both<T, const N: usize>(cells: &[Option<T>], bytes: impl Fn(&T) -> [u8; N]) -> Vec<u8> {
         let present = cells.iter().map(|cell| u8::from(cell.is_some()));
@@ -159,7 +159,7 @@ pub(super) fn spilled(cells: &TableCells) -> Vec<u8> {
         spilled
     }
     match cells {
-        TableCells::Truths(cells) => both(cells, |&truth| [u8::from(truth)]),
+        TableCells::Bools(cells) => both(cells, |&truth| [u8::from(truth)]),
         TableCells::Integers(cells) => both(cells, |number| number.to_le_bytes()),
         TableCells::Floats(cells) => both(cells, |number| number.to_le_bytes()),
         TableCells::IntegerLists(each, cells) => lists(*each, cells, i64::to_le_bytes),
@@ -173,7 +173,7 @@ pub(super) fn spilled(cells: &TableCells) -> Vec<u8> {
     }
 }
 
-/// The number of bytes that [`spilled`] makes of a column of this many samples.
+/// The size in bytes of the result of [`spilled`] for a column of this many samples.
 pub(super) fn spilled_bytes(facts: &ColumnFacts, samples: u64) -> Option<u64> {
     let width = match facts.cells {
         CellType::Refused(_) => return Some(0),
@@ -183,7 +183,7 @@ pub(super) fn spilled_bytes(facts: &ColumnFacts, samples: u64) -> Option<u64> {
     samples.checked_mul(1 + width)?.checked_add(facts.text_bytes)
 }
 
-/// Parses the cells of a column from the bytes of [`spilled`]; `None` for bytes that it cannot have made.
+/// Parses the cells of a column from the bytes of [`spilled`]; `None` for bytes that [`spilled`] cannot have written.
 pub(super) fn unspilled(facts: &ColumnFacts, samples: usize, bytes: &[u8]) -> Option<TableCells> {
     fn both<T, const N: usize>(
         present: &[u8],
@@ -220,7 +220,7 @@ pub(super) fn unspilled(facts: &ColumnFacts, samples: usize, bytes: &[u8]) -> Op
     }
     let (present, values) = bytes.split_at_checked(samples)?;
     match facts.cells {
-        CellType::Truths => both(present, values, |[truth]| truth != 0).map(TableCells::Truths),
+        CellType::Truths => both(present, values, |[truth]| truth != 0).map(TableCells::Bools),
         CellType::Integers => both(present, values, i64::from_le_bytes).map(TableCells::Integers),
         CellType::Floats => both(present, values, f64::from_le_bytes).map(TableCells::Floats),
         CellType::IntegerLists(each) => {
@@ -252,7 +252,7 @@ pub(super) fn unspilled(facts: &ColumnFacts, samples: usize, bytes: &[u8]) -> Op
 /// A value of a column.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum CellValue<'a> {
-    Truth(bool),
+    Bool(bool),
     Integer(i64),
     Float(f64),
     /// Integers (i64), as stored in the index.
@@ -263,7 +263,7 @@ pub(super) enum CellValue<'a> {
 }
 
 impl CellValue<'_> {
-    /// The numbers of a list; `None` for other values.
+    /// The items of a list; `None` for other values.
     fn list<T>(self, number: impl Fn([u8; 8]) -> T) -> Option<Box<[T]>> {
         match self {
             Self::IntegerList(raw) | Self::FloatList(raw) => {
@@ -282,7 +282,7 @@ pub(super) struct ColumnCells<'a> {
 }
 
 impl<'a> ColumnCells<'a> {
-    /// The column with this number among `columns`. `section` holds the bytes of all of them.
+    /// The column at index `number` of `columns`. `section` holds the bytes of all columns.
     pub(super) fn of(columns: &[ColumnFacts], number: usize, section: &'a [u8], samples: u64) -> Self {
         let before: u64 =
             columns[..number].iter().fold(0, |sum, column| sum.saturating_add(column.bytes(samples)));
@@ -298,7 +298,7 @@ impl<'a> ColumnCells<'a> {
         ColumnCells { facts: self.facts, samples: self.samples, bytes: Cow::Owned(self.bytes.into_owned()) }
     }
 
-    /// The value of a sample, by its number in the dataset.
+    /// The value of a sample, given the sample's index in the dataset.
     pub(super) fn get(&self, sample: u64) -> Option<CellValue<'_>> {
         let sample = sample as usize;
         if self.bytes.get(sample).is_none_or(|&present| present == 0) {
@@ -307,7 +307,7 @@ impl<'a> ColumnCells<'a> {
         let values = &self.bytes[self.samples..];
         let list = |each: u32| values.as_chunks().0.get(sample * each as usize..)?.get(..each as usize);
         match self.facts.cells {
-            CellType::Truths => Some(CellValue::Truth(*values.get(sample)? != 0)),
+            CellType::Truths => Some(CellValue::Bool(*values.get(sample)? != 0)),
             CellType::Integers => Some(CellValue::Integer(u64_at(values, 8 * sample).cast_signed())),
             CellType::Floats => Some(CellValue::Float(f64::from_bits(u64_at(values, 8 * sample)))),
             CellType::IntegerLists(each) => list(each).map(CellValue::IntegerList),
@@ -332,8 +332,8 @@ impl<'a> ColumnCells<'a> {
             samples.map(|sample| cells.get(sample).and_then(&value)).collect()
         }
         match &self.facts.cells {
-            CellType::Truths => TableCells::Truths(each(self, samples, |value| match value {
-                CellValue::Truth(truth) => Some(truth),
+            CellType::Truths => TableCells::Bools(each(self, samples, |value| match value {
+                CellValue::Bool(truth) => Some(truth),
                 _ => None,
             })),
             CellType::Integers => TableCells::Integers(each(self, samples, |value| match value {
@@ -360,20 +360,18 @@ impl<'a> ColumnCells<'a> {
         }
     }
 
-    /// Whether the samples from `first` on have other values than these cells, read from their shard.
+    /// Whether the values of the samples from `first` on differ from these cells, which were read from the shard.
     pub(super) fn differs(&self, first: u64, cells: &TableCells) -> bool {
         let known = |at: usize| self.get(first + at as u64);
         let is = |at: usize, found: Option<CellValue<'_>>| match (known(at), found) {
-            // NaN equals itself here.
+            // In this comparison NaN equals NaN.
             (Some(CellValue::Float(known)), Some(CellValue::Float(found))) => {
                 known.to_bits() == found.to_bits()
             }
             (known, found) => known == found,
         };
         match cells {
-            TableCells::Truths(cells) => {
-                !(0..).zip(cells).all(|(at, cell)| is(at, cell.map(CellValue::Truth)))
-            }
+            TableCells::Bools(cells) => !(0..).zip(cells).all(|(at, cell)| is(at, cell.map(CellValue::Bool))),
             TableCells::Integers(cells) => {
                 !(0..).zip(cells).all(|(at, cell)| is(at, cell.map(CellValue::Integer)))
             }
@@ -393,7 +391,7 @@ impl<'a> ColumnCells<'a> {
             TableCells::Texts(cells) => {
                 !(0..).zip(cells).all(|(at, cell)| is(at, cell.as_deref().map(CellValue::Text)))
             }
-            // Refused columns have no values. A different reason is no difference.
+            // Refused columns have no values. A different reason is not a difference.
             TableCells::Extents(_) | TableCells::Refused(_) => {
                 !matches!(self.facts.cells, CellType::Refused(_))
             }
@@ -438,7 +436,7 @@ mod tests {
             let (facts, bytes) = (ColumnFacts::of(&column).unwrap(), spilled(&cells));
             assert_eq!((bytes.len() as u64, spilled_bytes(&facts, 2)), (34, Some(34)));
             let found = unspilled(&facts, 2, &bytes).unwrap();
-            // NaN does not equal itself, so compare texts.
+            // NaN does not equal itself, so compare strings.
             assert_eq!(format!("{found:?}"), format!("{cells:?}"));
             let columns = [facts.clone()];
             let kept = ColumnCells::of(&columns, 0, &bytes, 2);

@@ -1,10 +1,10 @@
 //! Checks at every start, before anything is read, whether a dataset still matches its index.
 //!
-//! The check reads the stamps of the root, of every directory and of every shard, which takes one `stat` each. Only
-//! places with a new stamp are listed or parsed again. Many events change a stamp but no sample: a temporary file,
-//! `chmod`, `touch`, a restored backup. A place that still matches the index is accepted with its current stamp.
-//! Overwriting a file does not change the stamp of its directory. Such a change is detected when the file is read, by
-//! its size, and by its own stamp if a cache has a copy. → `tests/data/changes.rs`
+//! The check reads the stamps of the root, of every directory and of every shard, with one `stat` each. Only
+//! directories and shards with a new stamp are listed or parsed again. Many events change a stamp but no sample: a
+//! temporary file, `chmod`, `touch`, a restored backup. If the contents still match the index, the current stamp is
+//! accepted. Overwriting a file does not change the stamp of its directory. Such a change is detected when the file is
+//! read, by the size of the file, and also by the file's stamp if a cache has a copy. → `tests/data/changes.rs`
 
 use super::bad_shards::fingerprint_without;
 use super::build::{GroupRows, IndexGroup, ShardRows};
@@ -20,43 +20,44 @@ use super::part::DatasetPart;
 use super::places::{ROOT_SURVEY, SkippedByReason};
 use super::shards::{ReadShard, ShardContents};
 use super::{IndexOptions, Stamp, folder, shards, survey};
-use crate::source::{Seen, is_gone};
+use crate::source::{EntryState, is_gone};
 use base::error::{Error, Result};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// Largest number of threads that read stamps: the number of requests in flight on a network file system.
-const ASKERS: usize = 64;
-/// Number of stamps for which it pays to start a thread. On a local file system, fewer are read before a thread starts.
-const WORTH_A_THREAD: usize = 32;
+/// Largest number of threads that read stamps: also the number of requests in flight on a network file system.
+const STAMP_THREADS: usize = 64;
+/// Number of stamps for which it pays to start a thread. On a local file system, fewer stamps are read in the time that
+/// starting a thread takes.
+const MIN_STAMPS_PER_THREAD: usize = 32;
 
 /// A difference between a dataset and its index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Change {
     /// The directory, file or shard that differs.
     pub(super) path: PathBuf,
-    /// How it differs, in words that follow the path.
+    /// A description of the difference: a phrase that follows the path in the message.
     pub(super) message: String,
 }
 
-/// The places whose stamps changed since they were indexed.
+/// The root, directories and shards whose stamps changed since they were indexed.
 #[derive(Default)]
 pub(super) struct ChangedStamps {
     root: bool,
     groups: Vec<usize>,
 }
 
-/// Result of a comparison of changed places with the index.
+/// Result of comparing the root and groups with the index.
 #[derive(Default)]
 pub(super) struct Comparison {
     /// The stamp of the root, if the root matches the index.
     pub(super) root: Option<Stamp>,
     /// The groups that match the index, with their current stamps.
     pub(super) same: Vec<(usize, Stamp)>,
-    /// The differences that were found, the root's first.
+    /// The differences that were found. Differences of the root come first.
     pub(super) changes: Vec<Change>,
-    /// The groups that differ, among those that were compared.
+    /// The groups that differ from the index, among the groups that were compared.
     pub(super) different: Vec<usize>,
     /// The files that are skipped in the root and in each directory that was listed.
     pub(super) left_out: Vec<(Vec<u8>, SkippedByReason)>,
@@ -66,16 +67,16 @@ impl ChangedStamps {
     /// Finds the stamps that changed since `index` was made.
     ///
     /// # Errors
-    /// [`Error::Io`] for a place that exists and cannot be checked.
+    /// [`Error::Io`] for a file or directory that exists but cannot be checked.
     pub(super) fn since(index: &DatasetPart) -> Result<Self> {
         let count = index.groups();
-        // Read the root first: its listing may include the stamps of shards, which then need no requests.
+        // Read the root first: its listing can include the stamps of shards, so that they need no requests.
         let names = stamp_of_root(index)?;
         let root = names.is_none_or(|names| has_moved(index, index.root_stamp(), names.seen()));
         let groups = Mutex::new(Vec::new());
-        // Each thread takes many stamps at a time, to avoid contention. For remote requests it takes one.
-        let portion = if index.is_remote() { 1 } else { WORTH_A_THREAD };
-        let threads = (count / portion).min(ASKERS);
+        // A thread takes many groups at a time, to avoid contention. For a remote dataset it takes one group at a time.
+        let portion = if index.is_remote() { 1 } else { MIN_STAMPS_PER_THREAD };
+        let threads = (count / portion).min(STAMP_THREADS);
         for_each(threads, count.div_ceil(portion), |chunk| {
             for group in chunk * portion..count.min((chunk + 1) * portion) {
                 let found = index.source.stamp(index.group_path(group))?;
@@ -88,16 +89,17 @@ impl ChangedStamps {
         })?;
         let mut groups = groups.into_inner().unwrap_or_else(PoisonError::into_inner);
         groups.sort_unstable();
-        let is_described = index.layout().shards().is_some_and(|knows| !knows.descriptions().is_empty());
+        let is_described =
+            index.layout().shards().is_some_and(|layout_impl| !layout_impl.description_files().is_empty());
         let same_descriptions = |names: NamesStamp| names.same_descriptions(index.root_stamp());
         if is_described && !names.is_some_and(same_descriptions) {
-            // The changed files describe the shards, so any shard may now have another meaning.
+            // The changed files describe the shards, so the contents of any shard might be interpreted differently now.
             groups = (0..count).collect();
         }
         Ok(Self { root, groups })
     }
 
-    /// Everything, as if all stamps had changed.
+    /// Selects the root and all groups for comparison, as if all stamps had changed.
     pub(super) fn all(index: &DatasetPart) -> Self {
         Self { root: true, groups: (0..index.groups()).collect() }
     }
@@ -106,11 +108,11 @@ impl ChangedStamps {
         !self.root && self.groups.is_empty()
     }
 
-    /// Lists or parses the places with changed stamps, and compares them with the index. Stops soon after the first
-    /// difference unless `all` is set, because a rebuild needs to know no more.
+    /// Lists or parses the places with changed stamps, and compares them with the index. Without `all`, stops soon
+    /// after the first difference, because one difference is enough to cause a rebuild.
     ///
     /// # Errors
-    /// [`Error::Io`] for a place that exists and cannot be read; [`Error::Dataset`] after cancellation.
+    /// [`Error::Io`] for a file or directory that exists but cannot be read; [`Error::Dataset`] after cancellation.
     pub(super) fn compare(
         self,
         index: &DatasetPart,
@@ -119,7 +121,7 @@ impl ChangedStamps {
         cancel: &Cancel,
     ) -> Result<Comparison> {
         let mut seen = Comparison::default();
-        // If the names of shards differ, the change of the root already names the missing ones.
+        // If the names of shards differ, the change of the root already names the missing shards.
         let mut gone_are_told = false;
         if self.root {
             let names = stamp_of_root(index)?;
@@ -163,13 +165,14 @@ impl ChangedStamps {
     }
 }
 
-/// Checks a shard whose stamp changed during a run. If it holds the samples that the index says, its current stamp is
-/// accepted from now on.
+/// Checks a shard whose stamp changed during a run. If the shard still holds the samples in the index, the shard's
+/// current stamp is accepted from now on.
 ///
 /// # Errors
-/// [`Error::DatasetChanged`] if it holds other samples; [`Error::Io`] if it cannot be read.
+/// [`Error::DatasetChanged`] if the shard holds other samples; [`Error::Io`] if the shard cannot be read.
 pub(super) fn accept_shard(index: &DatasetPart, group: usize) -> Result<()> {
-    // Let one thread at a time do this. The next one then finds the shard accepted and does not parse it again.
+    // Only one thread at a time checks shards. The next thread then finds the shard accepted and does not parse it
+    // again.
     let _alone = index.accepting.lock().unwrap_or_else(PoisonError::into_inner);
     let found = index.source.stamp(index.group_path(group))?;
     if !has_moved(index, index.stamp_within(group), found) {
@@ -192,23 +195,23 @@ pub(super) fn accept_shard(index: &DatasetPart, group: usize) -> Result<()> {
     }
 }
 
-/// Whether the `seen` state of a place may be another version than the one with the stamp `then`.
-fn has_moved(index: &DatasetPart, then: Stamp, seen: Seen) -> bool {
+/// Whether the state `seen` of a file or directory might be another version than the version with the stamp `then`.
+fn has_moved(index: &DatasetPart, then: Stamp, seen: EntryState) -> bool {
     match seen {
-        Seen::As(now) => then.difference(index.known(now)).is_some(),
-        Seen::Unstamped | Seen::Gone => true,
+        EntryState::Stamped(now) => then.difference(index.known(now)).is_some(),
+        EntryState::Unstamped | EntryState::Gone => true,
     }
 }
 
-/// The stamp that changes with the names in the dataset `index`; `None` if there is no root.
+/// The stamp that changes when names in the dataset of `index` change; `None` if the root does not exist.
 fn stamp_of_root(index: &DatasetPart) -> Result<Option<NamesStamp>> {
     let groups = 0..if index.layout().is_sharded() { index.groups() } else { 0 };
-    let described = index.layout().shards().map(ShardLayout::descriptions).unwrap_or_default();
+    let described = index.layout().shards().map(ShardLayout::description_files).unwrap_or_default();
     let shards = groups.map(|group| index.group_path(group));
     stamp_of_names(&*index.source, shards, &described, index.inodes)
 }
 
-/// The difference at `path`: the result of a comparison, or the reason why the place cannot match.
+/// The difference at `path`: the result of a comparison, or the error because of which `path` cannot match the index.
 fn changed(path: &Path, compared: Result<Option<Change>>) -> Result<Option<Change>> {
     match compared {
         Ok(change) => Ok(change),
@@ -234,7 +237,7 @@ fn compare_root(
         return change(format!("holds {now}, but held {then} when it was indexed"));
     }
     if found.layout == Layout::Manifest {
-        // The one group of a manifest is compared instead.
+        // The only group of a manifest is compared instead of the root.
         return Ok(None);
     }
     left_out.push((ROOT_SURVEY.to_vec(), found.notes.skipped));
@@ -265,20 +268,20 @@ struct GroupLook<'a> {
 /// The current state of a group.
 struct GroupSeen {
     stamp: Stamp,
-    /// Its difference from the index, if any.
+    /// The difference of the group from the index, if any.
     change: Option<Change>,
-    /// The files that are skipped in it, if it is a directory.
+    /// The files that are skipped in the group, if the group is a directory.
     left_out: Option<SkippedByReason>,
 }
 
 impl GroupLook<'_> {
-    fn parser(&self, knows: &dyn ShardLayout) -> Result<&dyn ShardParser> {
+    fn parser(&self, layout_impl: &dyn ShardLayout) -> Result<&dyn ShardParser> {
         if let Some(parser) = self.parser.get() {
             return Ok(&**parser);
         }
         let notes = &self.index.notes;
-        let mut parser = knows.parser(&*self.index.source, notes.every_stem)?;
-        parser.read_by(self.index.reading());
+        let mut parser = layout_impl.parser(&*self.index.source, notes.every_stem)?;
+        parser.set_read_options(self.index.reading());
         Ok(&**self.parser.get_or_init(|| parser))
     }
 
@@ -293,8 +296,8 @@ impl GroupLook<'_> {
             let (reading, progress) = (index.reading(), IndexProgress::new(false));
             let found = manifest::read(manifest, contents, &reading, threads, &progress, cancel)?;
             (found.group.stamp, compare_manifest(index, group, &found))
-        } else if let Some(knows) = index.layout().shards() {
-            let parser = self.parser(knows)?;
+        } else if let Some(layout_impl) = index.layout().shards() {
+            let parser = self.parser(layout_impl)?;
             let ReadShard { stamp, found } = shards::read(&*index.source, path, parser, cancel)?;
             if index.notes.bad_shard(path).is_some() {
                 let message = "can be read now, but could not be read when it was indexed".to_owned();
@@ -302,10 +305,10 @@ impl GroupLook<'_> {
                 return Ok(GroupSeen { stamp, change, left_out });
             }
             let ShardContents { mut rows, mut findings } = found?;
-            if let Some((footer, seal)) = &findings.packed
+            if let Some((footer, identity)) = &findings.packed
                 && let Some(manifest) = PackedManifest::find(&*index.source)?
                 && let Err(message) =
-                    manifest.check_shard(group, manifest.samples_of(group).start, footer, seal)
+                    manifest.check_shard(group, manifest.samples_of(group).start, footer, identity)
             {
                 return Ok(GroupSeen { stamp, change: Some(Change { path: full, message }), left_out });
             }
@@ -319,7 +322,7 @@ impl GroupLook<'_> {
                 let message = "has other class names than when it was indexed".to_owned();
                 return Ok(GroupSeen { stamp, change: Some(Change { path: full, message }), left_out });
             }
-            // Either all samples of a dataset have labels, or none has, or the labels are faulty.
+            // In a dataset without faults, either all samples have labels or no sample has one.
             let at_fault = findings.unlabeled.as_ref().or(findings.unusable.as_ref());
             let odd = match &index.notes.label_fault {
                 None if index.notes.unlabeled => findings.labeled.or(findings.unusable),
@@ -400,7 +403,7 @@ fn compare_files(index: &DatasetPart, group: usize, found: &IndexGroup) -> Optio
     })
 }
 
-/// Compares the places, labels and members of the samples of a shard.
+/// Compares the offsets, labels and members of the samples of a shard.
 fn compare_shard(
     index: &DatasetPart,
     group: usize,
@@ -426,9 +429,9 @@ fn compare_shard(
             ));
         }
     }
-    let knows =
+    let layout_impl =
         |(at, sample): (usize, u64)| index.stored_header_summary(sample) == found.header_summaries.get(at);
-    if let Some((_, sample)) = (0..).zip(known.clone()).find(|&seen| !knows(seen)) {
+    if let Some((_, sample)) = (0..).zip(known.clone()).find(|&seen| !layout_impl(seen)) {
         let at = index.image(sample).offset;
         return Some(format!("has another packed image at byte {at} than when it was indexed"));
     }
@@ -444,7 +447,7 @@ fn compare_shard(
     if let Some(column) = index.different_column(known.start, found) {
         return Some(format!("has other values in its column {column:?} than when it was indexed"));
     }
-    // Members come last: a change of these does not matter to a run that reads only images.
+    // Compare members last: a change of members does not matter to a run that reads only images.
     let moved =
         |(sample, rows): &(u64, &[MemberRow])| index.has_other_members(*sample, &keys, rows, &found.keys);
     let (sample, _) = known.zip(found.by_sample()).find(moved)?;

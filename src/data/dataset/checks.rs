@@ -1,4 +1,4 @@
-//! Checks of datasets before they are combined to one index.
+//! Checks of datasets before they are combined into one index.
 
 use super::IndexOptions;
 use super::cancel::{Cancel, OpeningWatch};
@@ -20,10 +20,11 @@ pub(super) fn faulty<'a>(
 /// Field name of a sample's class number.
 const LABEL: &str = "label";
 
-/// Largest number of keys that a message names. A dataset may have as many keys as members.
+/// Largest number of keys that a message names. A dataset can have as many keys as members.
 const KEYS_NAMED: usize = 20;
 
-/// Checks that some sample has each of these members. A missing member that is optional causes a warning.
+/// Checks that each of these members occurs in at least one sample. If an optional member occurs in no sample, this
+/// causes a warning.
 pub(super) fn check_members(parts: &[DatasetPart], members: &[String], options: &IndexOptions) -> Result<()> {
     let keys: BTreeSet<String> = parts.iter().flat_map(DatasetPart::keys).collect();
     let columns = parts.iter().flat_map(DatasetPart::columns).map(|column| column.name);
@@ -69,7 +70,7 @@ pub(super) fn check_members(parts: &[DatasetPart], members: &[String], options: 
     Ok(())
 }
 
-/// Splits the requested names into columns of small values, which some of `parts` have, and members.
+/// Splits the requested names into columns of small values, which at least one of `parts` has, and members.
 pub(super) fn columns_and_members(
     parts: &[DatasetPart],
     options: &IndexOptions,
@@ -90,14 +91,15 @@ pub(super) fn columns_and_members(
     (columns, members.map(|_| asked.filter(|name| !is_column(name)).cloned().collect()))
 }
 
-/// Whether the column `name` is requested as files, and its values name files of manifests.
+/// Whether the values of column `name` in a manifest are names of files, and the user requests the contents of these
+/// files.
 fn are_files(parts: &[DatasetPart], name: &str, options: &IndexOptions) -> bool {
     let may_be =
         |part: &DatasetPart| part.columns().iter().all(|of| of.name != name || part.may_name_files(of));
     options.of_files.iter().any(|file| file == name) && parts.iter().all(may_be)
 }
 
-/// Refuses datasets that overlap, because an epoch would draw their common samples twice by mistake.
+/// Refuses datasets that overlap, because an epoch would draw the samples that they share twice by mistake.
 pub(super) fn refuse_repeated(
     roots: &[impl AsRef<Path>],
     cancel: &Cancel,

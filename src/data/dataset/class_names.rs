@@ -1,4 +1,4 @@
-//! Class names that are values of a table or of members. Every layout numbers them in the same order.
+//! Class names that are values of a table or of members. All layouts number them in the same order.
 
 use super::build::SampleRow;
 use super::samples::ShardFindings;
@@ -7,12 +7,12 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
-/// The largest number of bytes of a name. A column with longer texts does not hold classes.
+/// The largest size of a name in bytes. A column with longer strings does not hold classes.
 pub(super) const LONGEST_NAME: usize = 1024;
-/// The largest number of names. A column with more different texts does not hold classes.
+/// The largest number of names. A column with more different strings does not hold classes.
 const MAX_NAMES: usize = 1 << 20;
 
-/// Names in the order in which they were found. Their numbers are provisional until all names are known.
+/// Names in the order in which they were found. The number of a name is provisional until all names are known.
 #[derive(Debug, Default)]
 pub(super) struct ClassNames {
     numbers: HashMap<Box<str>, u32>,
@@ -29,8 +29,8 @@ impl ClassNames {
         number
     }
 
-    /// Renumbers the samples of a shard. Their labels are positions in `names` before, and provisional numbers of these
-    /// names after.
+    /// Renumbers the samples of a shard. Before the call, the label of a sample is an index into `names`. After the
+    /// call, it is the provisional number of that name.
     pub(super) fn renumber(&mut self, samples: &mut [SampleRow], names: &[String]) {
         let mut numbers = vec![None; names.len()];
         for sample in samples {
@@ -47,19 +47,19 @@ impl ClassNames {
         self.numbers.is_empty()
     }
 
-    /// Whether there are more names than a dataset may have classes.
+    /// Whether there are more names than the largest number of classes of a dataset.
     pub(super) fn are_too_many(&self) -> bool {
         self.numbers.len() > MAX_NAMES
     }
 
-    /// The names by provisional number.
+    /// The names, in the order of their provisional numbers.
     pub(super) fn into_found(self) -> Vec<String> {
         let mut found: Vec<(Box<str>, u32)> = self.numbers.into_iter().collect();
         found.sort_unstable_by_key(|&(_, number)| number);
         found.into_iter().map(|(name, _)| name.into()).collect()
     }
 
-    /// The sorted names, and for each provisional number the number of its class.
+    /// The sorted names, and a map from each provisional number to the class number.
     pub(super) fn into_classes(self) -> (Vec<String>, Vec<u32>) {
         let found = self.into_found();
         let mut order: Vec<u32> = (0..found.len() as u32).collect();
@@ -71,7 +71,7 @@ impl ClassNames {
 }
 
 impl ShardFindings {
-    /// Renumbers the samples of a shard whose labels are class names, by the position of each name in `known`. Without
+    /// Replaces labels that are class names by the index of each name in `known`, for the samples of a shard. Without
     /// `known`, all labels become 0. Returns a name that is not in `known`.
     pub(super) fn take_classes(
         &mut self,
@@ -107,7 +107,7 @@ pub(super) fn renumber(samples: &mut [SampleRow], numbers: &[u32]) {
     }
 }
 
-/// Sorts class names: by value if all are integers, else as texts.
+/// Sorts class names: by value if all are integers, else as strings.
 pub(super) fn sort<'n, T>(items: &mut [T], name: impl Fn(&T) -> &'n [u8]) {
     if items.iter().all(|item| whole(name(item)).is_some()) {
         items.sort_by(|a, b| (whole(name(a)), name(a)).cmp(&(whole(name(b)), name(b))));
@@ -116,7 +116,7 @@ pub(super) fn sort<'n, T>(items: &mut [T], name: impl Fn(&T) -> &'n [u8]) {
     }
 }
 
-/// The integer that a name stands for. It may have a fraction of zeros, as tables write numbers: `2.0`.
+/// The integer that a name denotes. The name can have a fraction of zeros, as some programs write integers: `2.0`.
 fn whole(name: &[u8]) -> Option<i64> {
     let name = std::str::from_utf8(name).ok()?.trim();
     match name.split_once('.') {
@@ -126,14 +126,14 @@ fn whole(name: &[u8]) -> Option<i64> {
     }
 }
 
-/// Warns of class names that are probably misunderstood: numbers that differ from the numbers of their classes, and
-/// names that differ only in blanks at their ends.
+/// Warns of class names that are probably misunderstood: names that are numbers but differ from their class numbers,
+/// and names that differ only in leading or trailing blanks.
 pub(super) fn notify(names: &[String], root: &Path, notices: &Notices) {
     let root = root.display();
     let numbers: Vec<(usize, i64)> =
         names.iter().enumerate().filter_map(|(class, name)| Some((class, whole(name.as_bytes())?))).collect();
     let other = numbers.iter().find(|&&(class, number)| i64::try_from(class) != Ok(number));
-    // If only a minority of the names are numbers, they are names like the others.
+    // If at most half of the names are numbers, treat these numbers as names too.
     if let Some(&(class, _)) = other.filter(|_| 2 * numbers.len() > names.len()) {
         let text = names.iter().find(|name| whole(name.as_bytes()).is_none());
         let (which, remedy) = match text {

@@ -1,4 +1,4 @@
-//! Combines the classes of several datasets. They are numbered by the datasets or by a list of the user.
+//! Combines the classes of several datasets. The class numbers come from the datasets or from a list of the user.
 
 use super::part::DatasetPart;
 use super::{Contents, class_names};
@@ -12,18 +12,18 @@ pub(super) struct Classes {
     pub(super) names: Vec<String>,
     /// The number of classes; 0 if samples have no labels.
     pub(super) count: u32,
-    /// Whether samples have labels. Otherwise their numbers have no meaning.
+    /// Whether samples have labels. If false, their class numbers have no meaning.
     pub(super) labeled: bool,
-    /// For each dataset, the combined number by its own number; `None` if they are the same.
+    /// For each dataset, a map from its own class numbers to the combined numbers; `None` if the numbers are the same.
     maps: Vec<Option<Vec<u32>>>,
-    /// The positions of the dataset's own classes in the user's list; `None` without a list.
+    /// The dataset's own classes and their indices in the user's list; `None` without a list.
     listed: Option<ListedClasses>,
 }
 
 /// The dataset's own classes, renumbered by a list of the user.
 struct ListedClasses {
     own: Vec<String>,
-    /// The number of each in the list, or [`UNLISTED`].
+    /// The index of each class in the user's list, or [`UNLISTED`].
     numbers: Vec<u32>,
 }
 
@@ -59,20 +59,20 @@ impl LabelKind {
 
 impl Classes {
     /// Combines the labels of `parts`, as [`super::DatasetIndex::classes`] documents. Labels that cannot be combined
-    /// are an error. But if labels are not needed (`unasked`), the result has none then.
+    /// are an error, or with `unasked` (labels are not needed) give a result without labels.
     pub(super) fn of(parts: &[DatasetPart], unasked: bool) -> Result<Self> {
         let labeled = parts.iter().all(|part| LabelKind::of(part) != LabelKind::Missing);
         let largest = parts.iter().map(DatasetPart::num_classes).max().unwrap_or(0);
         let names: Vec<&[u8]> = match parts {
-            // Keep the dataset's own order of names, which a schema may define.
+            // Keep the order in which the dataset has the names. A schema can define it.
             [first, others @ ..] if others.iter().all(|part| part.class_names() == first.class_names()) => {
                 first.class_names()
             }
             _ => {
                 let names = parts.iter().flat_map(DatasetPart::class_names).collect::<BTreeSet<_>>();
                 let mut names: Vec<&[u8]> = names.into_iter().collect();
-                // Directories have the order of torchvision's ImageFolder. Names that are values have an order of their
-                // own.
+                // Directories are in the order of torchvision's ImageFolder. Names that are values are sorted
+                // differently.
                 if !parts.iter().any(DatasetPart::has_classes_of_files) {
                     class_names::sort(&mut names, |name| name);
                 }
@@ -111,16 +111,16 @@ impl Classes {
         Ok(classes)
     }
 
-    /// The classes of a stream: these names, or numbers alone if there are none.
+    /// The classes of a stream: these names, or only numbers if `names` is empty.
     pub(super) fn of_stream(names: Vec<String>, labeled: bool) -> Self {
         let count = if labeled { names.len() as u32 } else { 0 };
         Self { names, count, labeled, maps: Vec::new(), listed: None }
     }
 
-    /// The same classes, with their positions in the list `names` as numbers.
+    /// The same classes, numbered by their indices in the list `names`.
     ///
     /// # Errors
-    /// The reason why there are no names to look up in the list.
+    /// The reason why the classes have no names to look up in the list.
     pub(super) fn numbered_by(self, names: &[String]) -> std::result::Result<Self, &'static str> {
         if self.names.is_empty() {
             return Err(if self.labeled {
@@ -149,8 +149,8 @@ impl Classes {
         self.listed.as_ref().map_or(self.count as usize, |listed| listed.own.len())
     }
 
-    /// Whether numbers without names have a clear meaning: all datasets with names have the same list, and it is long
-    /// enough.
+    /// Whether numbers without names have a clear meaning: all datasets with names have the same list of names, and
+    /// this list is long enough.
     fn are_counted_by_numbers(&self, parts: &[DatasetPart]) -> bool {
         parts.iter().zip(&self.maps).all(|(part, map)| match LabelKind::of(part) {
             LabelKind::Named => map.is_none() && part.class_names().len() == self.names.len(),
@@ -177,7 +177,7 @@ impl Classes {
         }
     }
 
-    /// The numbers in a dataset of the classes that [`Classes::of_part`] numbers `label`.
+    /// The class numbers in a dataset that [`Classes::of_part`] maps to `label`.
     pub(super) fn in_part(&self, part: usize, label: u32) -> Vec<u32> {
         let whole = self.listed.as_ref().map_or_else(|| vec![label], |listed| places(&listed.numbers, label));
         match &self.maps[part] {
@@ -195,26 +195,26 @@ fn places(numbers: &[u32], number: u32) -> Vec<u32> {
 /// Reads class names from the text file at `path`, one per line, in the order of their numbers.
 ///
 /// # Errors
-/// What is wrong with the file, in words that follow the name of the setting.
+/// What is wrong with the file: a phrase that follows the name of the setting in the message.
 pub fn read_class_names(path: &Path) -> std::result::Result<Vec<String>, String> {
     let fail = |message: String| format!("is the file {}, {message}", shown(path).display());
     let bytes = read_named(path).map_err(|error| fail(format!("which cannot be read: {error}")))?;
     let text = String::from_utf8(bytes).map_err(|_| fail("which is not UTF-8 text".to_owned()))?;
     let names: Vec<String> = text.trim_end_matches(['\r', '\n']).lines().map(str::to_owned).collect();
     match names.iter().position(String::is_empty) {
-        // Without this check, all classes after the line would have other numbers.
+        // Without this check, all classes after the empty line would have wrong numbers.
         Some(line) => Err(fail(format!("whose line {} is empty", line + 1))),
         None => Ok(names),
     }
 }
 
-/// Two datasets whose labels are of different kinds.
+/// Finds two datasets whose labels are of different kinds.
 fn different(parts: &[DatasetPart]) -> Option<(&DatasetPart, &DatasetPart)> {
     let (first, others) = parts.split_first()?;
     others.iter().find(|part| LabelKind::of(part) != LabelKind::of(first)).map(|odd| (first, odd))
 }
 
-/// Returns `map`, unless it maps every number to itself.
+/// Returns `map`, or `None` if it maps every number to itself.
 fn differing(map: Vec<u32>) -> Option<Vec<u32>> {
     let same = (0..).zip(&map).all(|(own, &whole)| own == whole);
     (!same).then_some(map)

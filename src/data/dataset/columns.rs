@@ -21,31 +21,31 @@ use std::path::{Path, PathBuf};
 /// Setting that messages name.
 const SETTING: &str = "labels";
 
-/// A column with a value for each sample, by the sample's number.
+/// A column with a value per sample, in the order of sample ids.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SampleColumn {
-    /// The name of the column, and of its field.
+    /// The name of the column. The batch field has the same name.
     pub name: String,
     /// The values of the samples.
     pub values: ColumnValues,
-    /// Which samples have no value; `None` if all have one.
+    /// For each sample, whether its value is missing; `None` if all samples have a value.
     pub missing: Option<Vec<bool>>,
 }
 
 /// The values of a column, sample by sample.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ColumnValues {
-    /// Booleans, 0 or 1: a list of this many for each sample; `None` for a single one.
-    Truths(Option<u32>, Vec<u8>),
-    /// Integers: a list of this many for each sample; `None` for a single one.
+    /// Booleans as 0 or 1. `Some(n)`: a list of n booleans per sample; `None`: one boolean per sample.
+    Bools(Option<u32>, Vec<u8>),
+    /// Integers. `Some(n)`: a list of n integers per sample; `None`: one integer per sample.
     Integers(Option<u32>, Vec<i64>),
-    /// Floating-point numbers: a list of this many for each sample; `None` for a single one.
+    /// Floating-point numbers. `Some(n)`: a list of n numbers per sample; `None`: one number per sample.
     Floats(Option<u32>, Vec<f32>),
-    /// A text for each sample.
+    /// A string for each sample.
     Texts(Vec<String>),
 }
 
-/// Gives `add` the bytes of numbers, many at a time: a call costs more than a number.
+/// Passes the bytes of numbers to `add`, many numbers per call, because a call costs more than adding a number.
 fn add_in_parts<T: Copy, const N: usize>(
     values: &[T],
     bytes: impl Fn(T) -> [u8; N],
@@ -57,13 +57,13 @@ fn add_in_parts<T: Copy, const N: usize>(
 }
 
 impl SampleColumn {
-    /// Gives `add` everything that tells the column from others: its name, type, values and missing values.
+    /// Passes everything that identifies the column to `add`: its name, type, values and missing values.
     pub fn digest(&self, add: &mut impl FnMut(&[u8])) {
         add(self.name.as_bytes());
         let missing = self.missing.iter().flatten().map(|missing| u8::from(*missing));
         add(&missing.collect::<Vec<_>>());
         match &self.values {
-            ColumnValues::Truths(each, values) => {
+            ColumnValues::Bools(each, values) => {
                 add(format!("truths {each:?}").as_bytes());
                 add(values);
             }
@@ -82,7 +82,7 @@ impl SampleColumn {
         }
     }
 
-    /// Whether both columns have the same values, bit by bit: NaN is the same as NaN.
+    /// Whether both columns have the same values, compared bit by bit. Here NaN equals NaN..
     pub fn is_same_as(&self, other: &Self) -> bool {
         let values = match (&self.values, &other.values) {
             (ColumnValues::Floats(each, values), ColumnValues::Floats(each_other, others)) => {
@@ -101,10 +101,10 @@ impl SampleColumn {
 }
 
 impl ColumnValues {
-    /// The length of each sample's list; `None` for single values.
+    /// The length of the list that each sample has; `None` for single values.
     pub fn each(&self) -> Option<u32> {
         match self {
-            Self::Truths(each, _) | Self::Integers(each, _) | Self::Floats(each, _) => *each,
+            Self::Bools(each, _) | Self::Integers(each, _) | Self::Floats(each, _) => *each,
             Self::Texts(_) => None,
         }
     }
@@ -112,31 +112,31 @@ impl ColumnValues {
     /// A sample's single integer or boolean; 0 for other values.
     pub fn whole(&self, sample: u64) -> i64 {
         match self {
-            Self::Truths(None, values) => i64::from(values[sample as usize]),
+            Self::Bools(None, values) => i64::from(values[sample as usize]),
             Self::Integers(None, values) => values[sample as usize],
             _ => 0,
         }
     }
 
-    /// A sample's numbers as float32; empty for texts.
+    /// A sample's numbers as float32; empty for strings.
     pub fn floats(&self, sample: u64) -> impl Iterator<Item = f32> {
         let each = self.each().unwrap_or(1) as usize;
         (sample as usize * each..(sample as usize + 1) * each).map_while(move |at| match self {
-            Self::Truths(_, values) => Some(f32::from(values[at])),
+            Self::Bools(_, values) => Some(f32::from(values[at])),
             Self::Integers(_, values) => Some(values[at] as f32),
             Self::Floats(_, values) => Some(values[at]),
             Self::Texts(_) => None,
         })
     }
 
-    /// The bytes of a sample's numbers, in this machine's byte order; empty for texts.
+    /// The bytes of a sample's numbers, in this machine's byte order; empty for strings.
     pub fn bytes(&self, sample: u64) -> Vec<u8> {
         let row = |each: &Option<u32>| {
             let each = each.unwrap_or(1) as usize;
             sample as usize * each..(sample as usize + 1) * each
         };
         match self {
-            Self::Truths(each, values) => values[row(each)].to_vec(),
+            Self::Bools(each, values) => values[row(each)].to_vec(),
             Self::Integers(each, values) => values[row(each)].iter().flat_map(|n| n.to_ne_bytes()).collect(),
             Self::Floats(each, values) => values[row(each)].iter().flat_map(|n| n.to_ne_bytes()).collect(),
             Self::Texts(_) => Vec::new(),
@@ -144,15 +144,15 @@ impl ColumnValues {
     }
 }
 
-/// A cell of the table as written. Its meaning depends on the whole column.
+/// A cell of the table before conversion. The type of its value depends on all cells of the column.
 #[derive(Debug, Clone, PartialEq)]
 enum Cell {
     Empty,
-    /// Characters without quotes: a number, or in a CSV table perhaps a text.
+    /// Characters without quotes: a number, or in a CSV table possibly a string.
     Bare(String),
-    /// A text in quotes.
+    /// A string in quotes.
     Text(String),
-    Truth(bool),
+    Bool(bool),
     /// A list of numbers or booleans, as JSON.
     List(String),
     /// Any other list, or an object, as JSON.
@@ -202,17 +202,17 @@ impl LabelTable {
         (0..self.header.len()).filter(|&column| !self.naming.names_samples(column))
     }
 
-    /// The names of the columns, without those that name the samples.
+    /// The names of the columns that hold values. Columns that name the samples are not included.
     pub fn names(&self) -> Vec<String> {
         self.of_values().map(|column| self.header[column].clone()).collect()
     }
 
-    /// The columns in [`LabelTable::names`] for the samples of `index`. `kind` gives the kind of field that is
-    /// requested for a column, if any. Rows that belong to no sample are skipped, with a warning.
+    /// The columns in [`LabelTable::names`] for the samples of `index`. `kind` returns the kind of field that the user
+    /// requests for a column, if any. Rows that belong to no sample are skipped, with a warning.
     ///
     /// # Errors
-    /// [`Error::Config`] for `labels`, with the line, if a sample has no row or two, or if the values of a column
-    /// cannot have one type.
+    /// [`Error::Config`] for `labels`, with the line, if a sample has no row or several rows, or if the values of a
+    /// column cannot have one type.
     pub fn columns(
         &self,
         index: &DatasetIndex,
@@ -246,7 +246,7 @@ impl TableFault {
         Self { line: Some(line), message: message.to_string() }
     }
 
-    /// What is wrong, with the place.
+    /// The description of the fault, with its line if the fault is in a single line.
     pub(super) fn message(self) -> String {
         match self.line {
             Some(line) => format!("line {line}: {}", self.message),
@@ -294,23 +294,23 @@ fn parsed(format: TableFormat, text: &[u8], trimmed: bool) -> Result<Table, Tabl
 }
 
 impl Cell {
-    /// The cell's text in the file.
+    /// The text of the cell as written in the file.
     fn text(&self) -> String {
         match self {
             Self::Empty => String::new(),
             Self::Bare(text) | Self::Text(text) | Self::List(text) | Self::Nested(text) => text.clone(),
-            Self::Truth(truth) => truth.to_string(),
+            Self::Bool(truth) => truth.to_string(),
         }
     }
 }
 
-/// Formats a cell for messages, with texts in quotes.
+/// Formats a cell for messages, with strings in quotes.
 impl std::fmt::Display for Cell {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Empty => f.write_str("empty"),
             Self::Text(text) => write!(f, "{text:?}"),
-            Self::Bare(_) | Self::Truth(_) | Self::List(_) | Self::Nested(_) => f.write_str(&self.text()),
+            Self::Bare(_) | Self::Bool(_) | Self::List(_) | Self::Nested(_) => f.write_str(&self.text()),
         }
     }
 }

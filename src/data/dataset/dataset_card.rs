@@ -1,43 +1,44 @@
-//! The README.md of a Hugging Face repository. YAML at its head may say which files belong to which split.
+//! The README.md of a Hugging Face repository. YAML at the head of this file can say which files belong to which split.
 //!
-//! Only the key `configs` is read, and only names of files below the README. Aliases are not followed.
+//! Of the YAML, only the key `configs` is read. Only files below the directory of the README are accepted. Aliases are
+//! not followed.
 
 use crate::source::without_mark;
 use glob::{MatchOptions, Pattern};
 use saphyr_parser::{Event, Parser};
 
-/// The name of the file.
+/// The name of the README.
 pub(super) const CARD: &str = "README.md";
-/// The number of bytes of a README that are read. A longer head is an error.
+/// The largest number of bytes that are read of a README. A longer head is an error.
 pub(super) const LARGEST_CARD: u64 = LONGEST_HEAD as u64 + (1 << 12);
-/// Limits: bytes of the head, depth of nested lists, bytes of a pattern, and stars of a pattern.
+/// Limits: size of the head in bytes, depth of nested lists, size of a pattern in bytes, and stars in a pattern.
 const LONGEST_HEAD: usize = 1 << 20;
 const DEEPEST: usize = 32;
 const LONGEST_PATTERN: usize = 1024;
 const MAX_STARS: usize = 16;
-/// The split of files for which no split is named.
+/// The split that files belong to if the README names no split for them.
 const USUAL_SPLIT: &str = "train";
 
-/// A configuration. Each is a dataset of its own.
+/// A configuration. Each configuration is a dataset of its own.
 #[derive(Debug, PartialEq)]
 pub(super) struct CardConfig {
     pub(super) name: String,
     pub(super) is_default: bool,
-    /// The directory that contains its files; empty if there is no restriction.
+    /// The directory that contains the files of the configuration; empty for files in any directory.
     pub(super) directory: String,
-    /// Patterns for the names of each split's files; empty if the names themselves say the split.
+    /// Patterns for the file names of each split; empty if the split follows from the file names themselves.
     pub(super) splits: Vec<(String, Vec<FilePattern>)>,
 }
 
 impl CardConfig {
-    /// Whether it names the files of a split one by one, not by patterns that match several.
+    /// Whether the configuration names the files of a split one by one, not by patterns that match several files.
     pub(super) fn lists_files_of(&self, split: &str) -> bool {
         let mut own = self.splits.iter().filter(|(name, _)| name == split).flat_map(|(_, patterns)| patterns);
         own.all(|pattern| !pattern.text().contains(['*', '?', '[']))
     }
 }
 
-/// Names of files, as a shell pattern.
+/// A pattern for file names, as in a shell.
 #[derive(Debug, PartialEq)]
 pub(super) struct FilePattern(Pattern);
 
@@ -45,7 +46,7 @@ impl FilePattern {
     /// Parses a pattern from a README.
     ///
     /// # Errors
-    /// The reason why it cannot match files below the README.
+    /// The reason why the pattern cannot match files below the README.
     fn new(directory: &str, text: &str) -> Result<Self, String> {
         let text = below(text)?;
         let text = if directory.is_empty() { text.to_owned() } else { format!("{directory}/{text}") };
@@ -72,7 +73,7 @@ impl FilePattern {
     }
 }
 
-/// The name relative to the README. Names outside of its directory are refused.
+/// The file name relative to the README. Names outside the README's directory are refused.
 fn below(text: &str) -> Result<&str, String> {
     let below = text.strip_prefix("./").unwrap_or(text);
     let leads_out = below.starts_with('/') || below.contains("://") || below.contains('\\');
@@ -87,7 +88,7 @@ fn below(text: &str) -> Result<&str, String> {
 /// The configurations in a README; empty if it defines none.
 ///
 /// # Errors
-/// What is wrong with it, in words that follow its name.
+/// What is wrong with the README: a phrase that follows its name in the message.
 pub(super) fn configs(readme: &[u8]) -> Result<Vec<CardConfig>, String> {
     let Some(head) = head(readme)? else { return Ok(Vec::new()) };
     let document = parse(&head)?;
@@ -101,7 +102,7 @@ pub(super) fn configs(readme: &[u8]) -> Result<Vec<CardConfig>, String> {
     configs.iter().map(config).collect()
 }
 
-/// The head of a README, between two lines of three dashes; `None` where it has none.
+/// The head of a README, between two lines of three dashes; `None` if it has no head.
 fn head(readme: &[u8]) -> Result<Option<String>, String> {
     let mut lines = without_mark(readme).split_inclusive(|&byte| byte == b'\n');
     if lines.next().is_none_or(|first| first.trim_ascii_end() != b"---") {
@@ -156,7 +157,7 @@ fn unclear() -> String {
 enum Yaml {
     Text(String),
     List(Vec<Self>),
-    /// A mapping. While it is parsed, one of its keys may lack its value.
+    /// A mapping. While the mapping is parsed, the value of its last key can be missing.
     Map(Vec<(String, Self)>),
     /// An alias. It is not followed.
     Alias,
@@ -172,7 +173,7 @@ impl Yaml {
         if let Self::Text(text) = self { Some(text) } else { None }
     }
 
-    /// The texts of a list, or a single text.
+    /// The strings of a list, or a single string.
     fn texts(&self) -> Option<Vec<&str>> {
         match self {
             Self::List(texts) => texts.iter().map(Self::text).collect(),
@@ -181,9 +182,9 @@ impl Yaml {
     }
 }
 
-/// Parses the first document of a text.
+/// Parses the first YAML document in `text`.
 fn parse(text: &str) -> Result<Option<Yaml>, String> {
-    // The lists and mappings that are open. Each mapping has the key whose value comes next.
+    // The lists and mappings that are not closed yet. Each mapping is stored with the key whose value comes next.
     let mut open: Vec<(Yaml, Option<String>)> = Vec::new();
     for event in Parser::new_from_str(text) {
         let (event, _) = event.map_err(|error| format!("has a head that is not YAML: {error}"))?;
@@ -209,7 +210,7 @@ fn parse(text: &str) -> Result<Option<Yaml>, String> {
             Some((Yaml::List(values), _)) => values.push(value),
             Some((Yaml::Map(pairs), key)) => match key.take() {
                 Some(key) => pairs.push((key, value)),
-                // Keys that are no texts are not needed.
+                // Ignore keys that are not strings.
                 None => {
                     *key = Some(if let Yaml::Text(text) = &mut value {
                         std::mem::take(text)
@@ -277,7 +278,7 @@ mod tests {
             assert!(read(&format!("configs: [{{data_dir: \"{out}\", data_files: a}}]")).is_err());
         }
         let deep = format!("configs: {}{}", "[".repeat(100_000), "]".repeat(100_000));
-        // The parser itself limits its recursion to this depth.
+        // The parser itself limits recursion to this depth.
         let told = read(&deep).unwrap_err();
         assert!(told.starts_with("has a head that is not YAML: recursion limit exceeded"), "{told}");
         let deeper = format!("configs: {}{}", "[".repeat(DEEPEST), "]".repeat(DEEPEST));

@@ -18,13 +18,13 @@ use std::time::Duration;
 /// A directory of index files.
 pub(super) struct IndexDirectory {
     pub(super) path: PathBuf,
-    /// Whether the user named it. Then no other directory replaces it.
+    /// Whether the user named the directory. If so, no other directory replaces it.
     pub(super) named: bool,
 }
 
 impl IndexDirectory {
-    /// The directory that [`IndexOptions::directory`] selects; `None` if nothing selects one and there is no home
-    /// directory.
+    /// The directory that [`IndexOptions::directory`] selects; `None` if no setting selects a directory and the user
+    /// has no home directory.
     pub(super) fn of(options: &IndexOptions) -> Result<Option<Self>> {
         let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let named = options.directory.clone().or_else(|| variable("FORELOAD_INDEX_DIR"));
@@ -44,19 +44,18 @@ impl IndexDirectory {
         Ok(Some(Self { path, named: is_named }))
     }
 
-    /// The user's own directory among the temporary files, for jobs without a writable home, as in containers. An index
-    /// says where samples are, so no other user may be able to put one there.
+    /// The user's own directory below the directory of temporary files, for jobs without a writable home directory, as
+    /// in containers. An index says where samples are stored, so no other user must be able to write an index there.
     ///
     /// # Errors
-    /// [`Error::Config`] for `index_dir` if there is no such directory and none can be made.
+    /// [`Error::Config`] for `index_dir` if the directory does not exist and cannot be created.
     pub(super) fn temporary() -> Result<Self> {
         let user = rustix::process::geteuid().as_raw();
-        // The last place is in memory, for containers whose whole file system is read-only.
+        // The last candidate is in memory, for containers whose whole file system is read-only.
         let places = [std::env::temp_dir(), PathBuf::from("/dev/shm")];
         let usual = format!("foreload-index-{user}");
-        // If another user has taken the usual name, use a name that cannot be guessed. The next start then indexes
-        // again.
-        let once = format!("{usual}-{:016x}", super::publish::chance().unwrap_or_default());
+        // If another user has taken the usual name, use a random name. The next start then indexes again.
+        let once = format!("{usual}-{:016x}", super::publish::random_u64().unwrap_or_default());
         let mut refused = Vec::new();
         for path in
             [&usual, &once].into_iter().flat_map(|name| places.iter().map(move |place| place.join(name)))
@@ -74,12 +73,12 @@ impl IndexDirectory {
         Err(Error::config("index_dir", message))
     }
 
-    /// The index file of the dataset at the path `canonical`, or of its split, with the label that the user named. The
-    /// name depends on the path, so a dataset that was moved or copied gets a new index, with the same fingerprint.
+    /// The path of the index file of the dataset at `canonical`, for the split and label that the user named. The name
+    /// of the file depends on `canonical`, so a dataset that was moved or copied gets a new index, with the same
+    /// fingerprint.
     ///
     /// # Errors
-    /// [`Error::Config`] for a directory inside the dataset. Sources are read-only, so not even an index is written
-    /// there.
+    /// [`Error::Config`] for a directory inside the dataset. Datasets are read-only, so no index is written into one.
     pub(super) fn file(&self, canonical: &Path, options: &IndexOptions) -> Result<PathBuf> {
         let existing = self.path.ancestors().find_map(|path| path.canonicalize().ok());
         if existing.is_some_and(|path| path.starts_with(canonical)) {
@@ -94,12 +93,12 @@ impl IndexDirectory {
         let mut digest = Sha256::new();
         digest.update(canonical.as_os_str().as_bytes());
         if let Some(split) = &options.split {
-            // A NUL is a safe separator, because no path has one.
+            // NUL is a safe separator, because no path contains it.
             digest.update([0]);
             digest.update(split);
         }
         if let Some(label) = &options.label {
-            // No split has a NUL either.
+            // No split contains a NUL either.
             digest.update([0, 0]);
             digest.update(label);
         }
@@ -114,14 +113,14 @@ impl IndexDirectory {
         Ok(self.path.join(name))
     }
 
-    /// Whether `error` says that this directory cannot be written. Errors about the dataset do not count.
+    /// Whether `error` says that this directory cannot be written, and is not about the dataset.
     pub(super) fn is_why(&self, error: &Error) -> bool {
         matches!(error, Error::Io { path, .. } if path.starts_with(&self.path))
     }
 }
 
-/// Waits until no other process builds `index`. Creates its directory if it is missing. The kernel releases the lock if
-/// the process dies.
+/// Waits until no other process builds `index`, and locks it. Creates the directory of `index` if it is missing. The
+/// kernel releases the lock if the process dies.
 pub(super) fn lock(index: &Path, root: &Path, cancel: &Cancel) -> Result<File> {
     if let Some(directory) = index.parent() {
         std::fs::create_dir_all(directory)
@@ -139,7 +138,8 @@ pub(super) fn lock(index: &Path, root: &Path, cancel: &Cancel) -> Result<File> {
                 std::thread::sleep(Duration::from_millis(20));
                 continue;
             }
-            // Without support for locks, two processes may build the same index, each in its own file.
+            // Without support for locks, two processes might build the same index at the same time, each in its own
+            // file.
             Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) => {}
             Err(error) => return Err(Error::io("lock", &path, error.into())),
         }
@@ -147,8 +147,8 @@ pub(super) fn lock(index: &Path, root: &Path, cancel: &Cancel) -> Result<File> {
     }
 }
 
-/// Creates a directory at `path` that is accessible to this user alone, unless it exists. The error says why that is
-/// impossible.
+/// Creates a directory at `path` that only this user can access, unless it exists. The error says why the directory
+/// cannot be created or used.
 fn own(path: &Path, user: u32) -> Result<(), String> {
     match DirBuilder::new().mode(0o700).create(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error.to_string()),

@@ -1,17 +1,17 @@
-//! Datasets of loose files: class directories of images, or files of any kind.
+//! Datasets with a file per sample: class directories of images, or files of any kind.
 //!
-//! The files are in torchvision's order: `sorted(os.walk(class, followlinks=True))`, then sorted names, both by code
-//! points. For UTF-8 this is the order of bytes.
+//! The files are in torchvision's order: `sorted(os.walk(class, followlinks=True))`, then sorted names. Both sorts
+//! compare code points. For UTF-8 this is the order of bytes.
 //!
-//! Where torchvision would fail later or never end, this module differs and reports it. Broken links, and pipes named
-//! like images, are skipped. Links to a directory above are not followed. A class without images keeps its number
-//! instead of being an error (torchvision's `allow_empty=True`).
+//! In some cases torchvision fails later or never ends. There this module differs, and reports the case. Broken links,
+//! and pipes with names of images, are skipped. Links to a parent directory are not followed. A class without images
+//! keeps its number, and is not an error (torchvision's `allow_empty=True`).
 
 use super::build::{FileRow, GroupRows, IndexBuilder, IndexGroup};
 use super::cancel::Cancel;
 use super::ignored::ignored_entry;
 use super::kind::is_image_file;
-use super::left_out::LeftOut;
+use super::left_out::SkipReason;
 use super::open::IndexProgress;
 use super::parallel::collect;
 use super::survey::{self, below};
@@ -25,9 +25,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// The number of files whose sizes one job reads, so that one huge directory keeps all threads busy.
 const PORTION: usize = 1024;
-/// The same if each size needs a request.
+/// The number of files whose sizes one job reads if each size needs a request to a server.
 const REMOTE_PORTION: usize = 16;
-/// Size that marks something other than a regular file.
+/// Size that marks an entry that is not a regular file.
 const NO_FILE: u32 = u32::MAX;
 
 /// Indexes the directories `classes` (sorted names) below the root. Without classes, indexes everything below the root
@@ -78,8 +78,8 @@ pub(super) fn index(
     Ok(notes)
 }
 
-/// Lists one directory again, as [`index`] does. Returns its files (their class has no meaning), the sorted names of
-/// its subdirectories, and what was skipped.
+/// Lists one directory again, as [`index`] does. Returns the files, the sorted names of the subdirectories, and what
+/// was skipped. The class in the result has no meaning.
 pub(super) fn list_again(
     source: &dyn DatasetSource,
     contents: Contents,
@@ -105,7 +105,7 @@ pub(super) fn list_again(
     Ok((group, directories, notes))
 }
 
-/// The directories above the one at `path`, including the root. Links may lead to them.
+/// The parent directories of the directory at `path`, up to the root. Links can lead to them.
 fn above(source: &dyn DatasetSource, path: &[u8]) -> Result<Option<Arc<Ancestors>>> {
     if path.is_empty() {
         return Ok(None);
@@ -127,7 +127,7 @@ struct ListedDirectory {
     above: Option<Arc<Ancestors>>,
 }
 
-/// The directories above a directory, by device and inode. A link to one of them would be a loop.
+/// The parent directories of a directory, by device and inode. A link to one of these would form a loop.
 struct Ancestors {
     identity: Identity,
     next: Option<Arc<Ancestors>>,
@@ -139,7 +139,7 @@ struct Listing {
     path: Vec<u8>,
     directory: Box<dyn SourceDirectory>,
     notes: Notes,
-    /// The names, one after another.
+    /// The file names, one after another.
     names: Vec<u8>,
     files: Vec<FolderEntry>,
 }
@@ -152,7 +152,8 @@ struct FolderEntry {
 
 enum WalkJob {
     List(ListedDirectory),
-    /// Reads the sizes of some files of a listing. The thread that finishes the last of these jobs returns the listing.
+    /// Reads the sizes of some files of a listing. The thread that finishes the last of the jobs of a listing returns
+    /// it.
     Measure(Arc<Listing>, std::ops::Range<usize>),
 }
 
@@ -184,7 +185,7 @@ impl<'a> FolderWalk<'a> {
                 for start in (0..count).step_by(portion) {
                     self.queue.push(WalkJob::Measure(listing.clone(), start..count.min(start + portion)));
                 }
-                // Other threads may have finished all portions already.
+                // Other threads might have finished all portions already.
                 Ok(Arc::into_inner(listing).map(Listing::finish))
             }
             WalkJob::Measure(listing, portion) => {
@@ -194,7 +195,7 @@ impl<'a> FolderWalk<'a> {
         }
     }
 
-    /// Reads the names of a directory and queues the directories in it.
+    /// Reads the names of a directory and queues its subdirectories.
     fn list(&self, ListedDirectory { class, path, above }: ListedDirectory) -> Result<Listing> {
         let directory = self.source.directory(&path)?;
         let identity = directory.identity()?;
@@ -203,7 +204,7 @@ impl<'a> FolderWalk<'a> {
         let known = std::iter::successors(above.as_deref(), |above| above.next.as_deref());
         if identity.is_some_and(|identity| known.into_iter().any(|above| above.identity == identity)) {
             let name = || String::from_utf8_lossy(&listing.path).into_owned();
-            listing.notes.skip(LeftOut::LinkAbove, name);
+            listing.notes.skip(SkipReason::LinkToParent, name);
             return Ok(listing);
         }
         let above = identity.map(|identity| Arc::new(Ancestors { identity, next: above }));
@@ -216,7 +217,7 @@ impl<'a> FolderWalk<'a> {
                 return Ok(ControlFlow::Continue(()));
             }
             match entry.kind {
-                // Ask for the size, because that error gives the reason.
+                // Ask for the size, because the error of that call gives the reason.
                 EntryKind::Unseen => _ = directory.size(name)?,
                 EntryKind::Directory => {
                     let path = below(path, name);
@@ -237,7 +238,7 @@ impl<'a> FolderWalk<'a> {
                     let size = AtomicU32::new(size);
                     files.push(FolderEntry { name: at, name_length: name.len() as u32, size });
                 }
-                _ => notes.skip(LeftOut::of_file(name), || display(path, name)),
+                _ => notes.skip(SkipReason::of_file(name), || display(path, name)),
             }
             Ok(ControlFlow::Continue(()))
         })?;
@@ -269,14 +270,14 @@ impl Listing {
         &self.names[start..start + file.name_length as usize]
     }
 
-    /// Sorts the files, and removes everything that is no regular file.
+    /// Sorts the files, and removes all entries that are not regular files.
     fn finish(mut self) -> (IndexGroup, Notes) {
         let mut files = std::mem::take(&mut self.files);
         files.retain(|file| {
             let is_file = file.size.load(Ordering::Relaxed) != NO_FILE;
             if !is_file {
                 let name = display(&self.path, self.name(file));
-                self.notes.skip(LeftOut::BrokenLink, || name);
+                self.notes.skip(SkipReason::BrokenLink, || name);
             }
             is_file
         });
@@ -298,8 +299,8 @@ fn display(directory: &[u8], name: &[u8]) -> String {
     String::from_utf8_lossy(&below(directory, name)).into_owned()
 }
 
-/// Queue of jobs that may add more jobs. It is a stack, so that started work is finished first. It is done when it is
-/// empty and no job runs.
+/// Queue of jobs; a job can add more jobs. The queue is a stack, so that started work is finished first. The queue is
+/// done when it is empty and no job runs.
 struct JobQueue {
     state: Mutex<QueueState>,
     changed: Condvar,
@@ -327,8 +328,8 @@ impl JobQueue {
         self.changed.notify_one();
     }
 
-    /// Takes the next job; `None` if all are done or the queue was stopped. The caller must hold a [`RunningJob`]
-    /// meanwhile.
+    /// Takes the next job; `None` if all jobs are done or the queue was stopped. The caller must hold a [`RunningJob`]
+    /// while it runs the job.
     fn take(&self) -> Option<WalkJob> {
         let mut state = self.state();
         loop {
@@ -352,7 +353,8 @@ impl JobQueue {
     }
 }
 
-/// A job that runs. Its drop ends it even after a panic, so that other threads do not wait for it forever.
+/// A job that runs. Dropping this guard marks the job as ended, also after a panic, so that other threads do not wait
+/// forever.
 struct RunningJob<'a>(&'a JobQueue);
 
 impl Drop for RunningJob<'_> {

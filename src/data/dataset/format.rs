@@ -1,9 +1,9 @@
 //! Format of the index file: a header and sections, each with a digest, little-endian. Nothing in the file is trusted.
 //!
-//! The file is read whole into private memory, and every section is compared with its digest. So a run continues with
-//! what it read, even if the file is truncated, overwritten or removed later, or if its server becomes unreachable. A
-//! memory-mapped file would then raise a signal or return other bytes (→ `tests/data/index_file.rs`). The digests
-//! detect damage, not malice: all accessors stay within bounds even if a digest was forged.
+//! The file is read whole into private memory, and every section is compared with its digest. So a run does not depend
+//! on the file after loading: the file can be truncated, overwritten or removed, or its server can become unreachable.
+//! A memory-mapped file would raise a signal or return other bytes in these cases (→ `tests/data/index_file.rs`). The
+//! digests detect damage, not malice: all accessors stay within bounds even if a digest was forged.
 
 use super::blocks::BLOCK_ROW;
 use super::cells::ColumnFacts;
@@ -28,8 +28,8 @@ pub(super) const VERSION: u32 = 9;
 pub(super) const HEADER: usize = SECTIONS_AT + Section::COUNT * SECTION_ROW + 32;
 const SECTIONS_AT: usize = 112;
 const SECTION_ROW: usize = 48;
-/// Number of bytes for which it pays to start a thread that reads and digests them: a few milliseconds of work.
-const WORTH_A_THREAD: usize = 4 << 20;
+/// Number of bytes for which it pays to start a thread that reads and digests the bytes: a few milliseconds of work.
+const MIN_BYTES_PER_THREAD: usize = 4 << 20;
 /// Number of bytes of a row of [`Section::Groups`]: an end (u64) for each [`GroupEnd`], then the lengths of the prefix
 /// and the suffix that all names of the group share (u32 each, at [`GROUP_PREFIX`] and [`GROUP_SUFFIX`]). Prefix and
 /// suffix are stored after the group's path.
@@ -38,15 +38,15 @@ pub(super) const GROUP_ROW: usize = 32;
 pub(super) const GROUP_PREFIX: usize = 24;
 /// Offset of the suffix length in a row of [`Section::Groups`].
 pub(super) const GROUP_SUFFIX: usize = 28;
-/// Number of bytes of a row of [`Section::Stamps`], which is a [`Stamp`].
+/// Number of bytes of a row of [`Section::Stamps`]. A row is a [`Stamp`].
 pub(super) const STAMP_ROW: usize = Stamp::BYTES;
 
-/// The sections of the file, in file order. A *group* holds samples: it is a directory or a shard.
+/// The sections of the file, in file order. A *group* is a directory or a shard with samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Section {
     /// The dataset's canonical path.
     Root,
-    /// The class names: for each its length (u32) and its bytes.
+    /// The class names. For each name its length (u32) and its bytes.
     Classes,
     /// What was found while the dataset was listed ([`Notes`]), as JSON.
     Notes,
@@ -64,8 +64,8 @@ pub(super) enum Section {
     /// For shards, the offset of each sample (u64). For directories, the end of each sample's name among the names of
     /// its directory (u32).
     Places,
-    /// The names of files in directories, one after another, without the prefix and suffix of their directory. Names in
-    /// a directory are mostly alike ("n01440764_10026.JPEG"), so this leaves a quarter of their bytes.
+    /// The names of files in directories, one after another, without the prefix and suffix of their directory. Most
+    /// names in a directory are similar ("n01440764_10026.JPEG"), so only about a quarter of their bytes is stored.
     Names,
     /// For packed shards, the header summary of each sample's packed image ([`RawHeaderSummary`]).
     HeaderSummaries,
@@ -73,20 +73,20 @@ pub(super) enum Section {
     Blocks,
     /// The keys of the members that samples in shards have, sorted, as JSON.
     Keys,
-    /// The kinds of these members, as JSON; an empty list if the keys determine them.
+    /// The kinds of the members, in the order of the keys, as JSON; an empty list if the keys determine the kinds.
     Kinds,
     /// The columns of small values that samples of tables have ([`ColumnFacts`]), sorted by name, as JSON.
     Columns,
-    /// For shards with members, the number of members of each sample and all samples before it (u64). This section and
+    /// For shards with members, the number of members of each sample and of all samples before (u64). This section and
     /// the following ones are loaded on demand, because only fields need them.
     MemberEnds,
-    /// The members of all samples in turn, those of each sample sorted by key number: rows of [`MEMBER_ROW`] bytes.
+    /// The members of all samples in turn, sorted by key number within each sample: rows of [`MEMBER_ROW`] bytes.
     Members,
-    /// The values of the columns, one column after another (`cells.rs`). They are loaded on demand, too.
+    /// The values of the columns, one column after another (`cells.rs`). This section is loaded on demand, too.
     Cells,
 }
 
-/// The ends (exclusive) in a row of [`Section::Groups`], in their order.
+/// The ends (exclusive) in a row of [`Section::Groups`], in the order of the row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum GroupEnd {
     /// End of the group's samples.
@@ -121,8 +121,8 @@ impl Section {
     ];
 
     /// Whether the section depends only on the data, not on where or when it is indexed. The fingerprint, and with it
-    /// the dataset's order, is computed from these sections. Members other than images are not included: they may be
-    /// rewritten without a change of the order.
+    /// the dataset's order, is computed from these sections. Members other than images are not included, so that they
+    /// can be rewritten without a change of the order.
     pub(super) fn is_content(self) -> bool {
         let is_beside =
             matches!(self, Self::Root | Self::Notes | Self::Stamps | Self::HeaderSummaries | Self::Blocks);
@@ -195,7 +195,7 @@ impl IndexHeader {
         bytes
     }
 
-    /// Parses a header; `None` if this program does not have its layout, contents or listing rules.
+    /// Parses a header; `None` if this program does not support the layout, contents or listing rules in it.
     fn decode(bytes: &[u8]) -> Option<Self> {
         let kind = u32_at(bytes, 12);
         let contents = [Contents::Images, Contents::Files];
@@ -245,12 +245,12 @@ fn clear_member_sections(table: &mut [SectionEntry; Section::COUNT]) -> u64 {
     offset
 }
 
-/// Which members and columns are loaded from an index file, in addition to the samples.
+/// Which members and columns are loaded from an index file in addition to the samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Beside {
+pub(super) enum LoadMembers {
     Nothing,
-    /// Those of tables, and of packed datasets, whose source may be tables.
-    OfTables,
+    /// The members and columns of tables, and of packed datasets, whose source can be tables.
+    TablesOnly,
     All,
 }
 
@@ -266,12 +266,13 @@ pub(super) struct IndexFile {
 }
 
 impl IndexFile {
-    /// Reads and verifies the file at `path`, at about 1 GB/s per thread. The sections of members and columns, which
-    /// may be as large as all others, are skipped unless they are `wanted`.
+    /// Reads and verifies the file at `path`, at about 1 GB/s per thread. Sections of members and columns, which can be
+    /// as large as all other sections together, are loaded only if `members_to_load` says so.
     ///
     /// # Errors
-    /// [`Error::Io`] if it cannot be read; [`Error::Dataset`] if it is not an index of this version, or is damaged.
-    pub(super) fn load(path: &Path, wanted: Beside) -> Result<Self> {
+    /// [`Error::Io`] if the file cannot be read; [`Error::Dataset`] if the file is not an index of this version, or is
+    /// damaged.
+    pub(super) fn load(path: &Path, members_to_load: LoadMembers) -> Result<Self> {
         let fail = |what| move |error| Error::io(what, path, error);
         let damaged = |what: &str| Error::dataset(path, format!("not a usable index file: {what}"));
         let mut file = File::open(path).map_err(fail("open index"))?;
@@ -291,10 +292,10 @@ impl IndexFile {
         }
         let header = IndexHeader::decode(facts)
             .ok_or_else(|| damaged("it was built by the rules of another version"))?;
-        let members = match wanted {
-            Beside::Nothing => false,
-            Beside::OfTables => header.layout.is_table() || header.layout == Layout::Packed,
-            Beside::All => true,
+        let members = match members_to_load {
+            LoadMembers::Nothing => false,
+            LoadMembers::TablesOnly => header.layout.is_table() || header.layout == Layout::Packed,
+            LoadMembers::All => true,
         };
         let mut table = Section::ALL.map(|section| {
             let at = SECTIONS_AT + section as usize * SECTION_ROW;
@@ -326,7 +327,7 @@ impl IndexFile {
     fn read_sections(&mut self, file: &File) -> Result<()> {
         let (path, table) = (&self.path, &self.table);
         let threads = std::thread::available_parallelism().map_or(1, |n| n.get().min(Section::COUNT));
-        let threads = threads.min(self.bytes.len() / WORTH_A_THREAD);
+        let threads = threads.min(self.bytes.len() / MIN_BYTES_PER_THREAD);
         let mut parts = Vec::with_capacity(Section::COUNT);
         let (mut rest, mut at) = (&mut self.bytes[..], 0);
         for entry in table {
@@ -336,8 +337,8 @@ impl IndexFile {
             parts.push(Mutex::new(part));
         }
         for_each(threads, Section::COUNT, |i| {
-            // The large sections come last in the file. Begin with them, so that no thread still reads one when all
-            // others are done.
+            // The large sections come last in the file. Read them first, so that no thread still reads a large section
+            // when all other threads are done.
             let section = Section::ALL[Section::COUNT - 1 - i];
             let entry = table[section as usize];
             let mut part = parts[section as usize].lock().unwrap_or_else(PoisonError::into_inner);
@@ -385,7 +386,7 @@ impl IndexFile {
         rows(Section::Stamps, groups, STAMP_ROW as u64)
     }
 
-    /// Checks that ends ascend and stay in bounds. The binary search and the slices rely on this.
+    /// Checks that all ends ascend and stay in bounds. Binary searches and slices rely on this.
     fn check_groups(&self) -> Option<()> {
         let mut last = [0; 3];
         for row in self.section(Section::Groups).chunks_exact(GROUP_ROW) {
@@ -407,7 +408,7 @@ impl IndexFile {
         &self.header
     }
 
-    /// Whether the file was loaded with its members.
+    /// Whether the sections of members were loaded.
     pub(super) fn has_members(&self) -> bool {
         self.members
     }

@@ -1,5 +1,5 @@
-//! Common code of the parsers of tables: limits on what a shard may expand to, and columns of bytes and texts that are
-//! collected value by value.
+//! Common code of the parsers of tables: limits on the expanded size of a shard, and columns of bytes and strings that
+//! are collected value by value.
 
 use super::FieldKind;
 use super::blocks::ShardBlocks;
@@ -10,16 +10,16 @@ use crate::source::{Malformed, ReadAt, Window};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-/// Largest number of bytes of texts that are kept of a column.
+/// Largest number of bytes of strings that the index keeps of a column.
 const COLUMN_TEXTS: u64 = 256 << 20;
-/// Largest number of bytes of texts that are kept of a shard.
+/// Largest number of bytes of strings that the index keeps of a shard.
 const SHARD_TEXTS: u64 = 1 << 30;
-/// Largest number of cells of a shard, in all of its columns together.
+/// Largest number of cells of a shard, summed over all columns.
 pub(super) const MAX_CELLS: u64 = 1 << 27;
-/// Largest number of values of a column that are examined to find their kind.
-const LOOKED_AT: usize = 16;
-/// Average length, in bytes, above which texts stay in the shard if they are stored there verbatim.
-const SHORT: u64 = 64;
+/// Largest number of values of a column that are examined to detect the kind of the column.
+const SAMPLED_VALUES: usize = 16;
+/// Average length in bytes above which strings are not copied to the index, if the shard stores them verbatim.
+const SHORT_TEXT_BYTES: u64 = 64;
 
 /// A file that a parser of tables reads.
 pub(super) type TableFile<'a> = Window<'a, dyn ReadAt + 'a>;
@@ -27,7 +27,7 @@ pub(super) type TableFile<'a> = Window<'a, dyn ReadAt + 'a>;
 /// Why a column has no cells.
 #[derive(Debug)]
 pub(super) enum ColumnFault {
-    /// It cannot be read, but the rest of the table can.
+    /// The column cannot be read, but the other columns of the table can.
     Refused(String),
     /// The shard is damaged.
     Damaged(Malformed),
@@ -42,8 +42,7 @@ impl From<Malformed> for ColumnFault {
 impl ColumnFault {
     /// The cells of a refused column.
     ///
-    /// # Errors
-    /// The damage, if the shard is damaged.
+    /// The damage, if the shard is damaged. The damage, if the shard is damaged.
     fn cells(self) -> Result<TableCells, Malformed> {
         match self {
             Self::Refused(why) => Ok(TableCells::Refused(why)),
@@ -52,16 +51,16 @@ impl ColumnFault {
     }
 }
 
-/// Remaining limits of what a shard may expand to. Few bytes can encode many values. So the number that a shard states
-/// is accepted only if it is plausible for the shard's size.
+/// Remaining limits on the expanded size of a shard. Few bytes can encode many values, so a count in a shard is
+/// accepted only if it is plausible for the size of the shard.
 pub(super) struct TableLimits {
     cells: u64,
     bytes: u64,
     column_texts: u64,
     shard_texts: u64,
-    /// The columns whose texts are all kept, however long they are.
-    kept: Vec<String>,
-    is_kept: bool,
+    /// The columns of which the index keeps all strings, however long the strings are.
+    kept_columns: Vec<String>,
+    keeps_all_texts: bool,
 }
 
 impl TableLimits {
@@ -72,23 +71,23 @@ impl TableLimits {
             bytes: size.saturating_mul(256).saturating_add(1 << 30),
             column_texts: COLUMN_TEXTS,
             shard_texts: SHARD_TEXTS,
-            kept: Vec::new(),
-            is_kept: false,
+            kept_columns: Vec::new(),
+            keeps_all_texts: false,
         }
     }
 
-    /// Keeps all texts of these columns, because other shards do not store theirs verbatim.
-    pub(super) fn keeping(self, columns: &[String]) -> Self {
-        Self { kept: columns.to_vec(), ..self }
+    /// Keeps all strings of these columns, because other shards do not store the strings of these columns verbatim.
+    pub(super) fn with_kept_texts(self, columns: &[String]) -> Self {
+        Self { kept_columns: columns.to_vec(), ..self }
     }
 
-    /// Begins the next column, with this path.
+    /// Begins the next column, which has this path.
     pub(super) fn begin_column(&mut self, path: &[String]) {
         self.column_texts = COLUMN_TEXTS;
-        self.is_kept = !self.kept.is_empty() && self.kept.contains(&path.join("."));
+        self.keeps_all_texts = !self.kept_columns.is_empty() && self.kept_columns.contains(&path.join("."));
     }
 
-    /// Reserves `count` cells, as stated at `offset`.
+    /// Reserves `count` cells. `offset` is where the shard states the count.
     pub(super) fn take_cells(&mut self, count: u64, offset: u64) -> Result<(), Malformed> {
         let left = self.cells.checked_sub(count).ok_or_else(|| {
             let message = format!(
@@ -101,8 +100,8 @@ impl TableLimits {
         Ok(())
     }
 
-    /// Reserves the reading or decompression of `size` bytes, as stated at `offset`. Without this limit, a shard whose
-    /// parts refer to the same bytes could be read forever.
+    /// Reserves `size` bytes to read or decompress. `offset` is where the shard states the size. Without this limit, a
+    /// shard in which many parts refer to the same bytes could be read forever.
     pub(super) fn take_bytes(&mut self, size: u64, offset: u64) -> Result<(), Malformed> {
         let left = self.bytes.checked_sub(size).ok_or_else(|| Malformed {
             offset,
@@ -114,7 +113,7 @@ impl TableLimits {
         Ok(())
     }
 
-    /// Reserves memory for a text.
+    /// Reserves memory for a string.
     pub(super) fn take_text(&mut self, length: u64) -> Result<(), ColumnFault> {
         let column = self.column_texts.checked_sub(length);
         let (Some(column), Some(shard)) = (column, self.shard_texts.checked_sub(length)) else {
@@ -129,17 +128,17 @@ impl TableLimits {
     }
 }
 
-/// A value of a column of bytes or texts.
+/// A value of a column of bytes or strings.
 #[derive(Debug, Clone)]
 pub(super) enum ByteValue {
-    /// It is stored verbatim in the shard.
-    Lies(CellExtent),
-    /// It has been read, because it is not stored verbatim.
+    /// The value is stored verbatim in the shard.
+    Stored(CellExtent),
+    /// The text of a value that is not stored verbatim and was read now.
     Text(Box<str>),
 }
 
 impl ByteValue {
-    /// A text that had to be decompressed.
+    /// A string that had to be decompressed.
     pub(super) fn text(bytes: &[u8], limits: &mut TableLimits) -> Result<Self, ColumnFault> {
         limits.take_text(bytes.len() as u64)?;
         let text = std::str::from_utf8(bytes)
@@ -148,7 +147,7 @@ impl ByteValue {
     }
 
     /// A copy of this value for another sample.
-    pub(super) fn again(&self, limits: &mut TableLimits) -> Result<Self, ColumnFault> {
+    pub(super) fn duplicate(&self, limits: &mut TableLimits) -> Result<Self, ColumnFault> {
         if let Self::Text(text) = self {
             limits.take_text(text.len() as u64)?;
         }
@@ -156,16 +155,16 @@ impl ByteValue {
     }
 }
 
-/// The cells of a column that were collected so far.
-pub(super) enum GatheredCells {
-    Truths(Vec<Option<bool>>),
+/// The cells of a column, collected while the column is read.
+pub(super) enum CollectedCells {
+    Bools(Vec<Option<bool>>),
     Integers(Vec<Option<i64>>),
     Floats(Vec<Option<f64>>),
     Bytes(Vec<Option<ByteValue>>),
 }
 
-impl GatheredCells {
-    /// The cells of a complete column. `is_text` says whether bytes are texts.
+impl CollectedCells {
+    /// The cells of a complete column. `is_text` says whether values of bytes are strings.
     pub(super) fn finish(
         self,
         is_text: bool,
@@ -173,7 +172,7 @@ impl GatheredCells {
         limits: &mut TableLimits,
     ) -> Result<TableCells, ColumnFault> {
         match self {
-            Self::Truths(cells) => Ok(TableCells::Truths(cells)),
+            Self::Bools(cells) => Ok(TableCells::Bools(cells)),
             Self::Integers(cells) => Ok(TableCells::Integers(cells)),
             Self::Floats(cells) => Ok(TableCells::Floats(cells)),
             Self::Bytes(cells) if is_text => text_cells(cells, file, limits),
@@ -182,10 +181,10 @@ impl GatheredCells {
     }
 }
 
-/// The cells of a column of bytes. All must be stored in the shard.
+/// The cells of a column of bytes. All values must be stored verbatim in the shard.
 fn byte_cells(values: Vec<Option<ByteValue>>) -> Result<TableCells, ColumnFault> {
     let extent = |value| match value {
-        ByteValue::Lies(extent) => Ok(extent),
+        ByteValue::Stored(extent) => Ok(extent),
         ByteValue::Text(_) => {
             Err(ColumnFault::Refused("its bytes are not stored verbatim in the shard".to_owned()))
         }
@@ -194,7 +193,7 @@ fn byte_cells(values: Vec<Option<ByteValue>>) -> Result<TableCells, ColumnFault>
     extents.collect::<Result<_, _>>().map(TableCells::Extents)
 }
 
-/// The cells of a column of texts. Long texts stay in the shard; short ones are read now.
+/// The cells of a column of strings. Long strings stay in the shard; short strings are read now.
 fn text_cells(
     values: Vec<Option<ByteValue>>,
     file: &mut TableFile<'_>,
@@ -203,17 +202,17 @@ fn text_cells(
     let (mut total, mut count, mut all_lie) = (0, 0, true);
     for value in values.iter().flatten() {
         match value {
-            ByteValue::Lies(extent) => total += u64::from(extent.length),
+            ByteValue::Stored(extent) => total += u64::from(extent.length),
             ByteValue::Text(_) => all_lie = false,
         }
         count += 1;
     }
-    if all_lie && total > SHORT * count && !limits.is_kept {
+    if all_lie && total > SHORT_TEXT_BYTES * count && !limits.keeps_all_texts {
         return byte_cells(values);
     }
     let mut text = |value| match value {
         ByteValue::Text(text) => Ok(text),
-        ByteValue::Lies(CellExtent { offset, length }) => {
+        ByteValue::Stored(CellExtent { offset, length }) => {
             limits.take_text(u64::from(length))?;
             let bytes = file.read(offset, u64::from(length))?;
             let text = String::from_utf8(bytes)
@@ -225,9 +224,9 @@ fn text_cells(
     texts.collect::<Result<_, _>>().map(TableCells::Texts)
 }
 
-/// Makes a column from its format and from its description by `datasets`. For a struct of bytes and a path, the bytes
-/// get the name of the struct. Bytes without any value or known kind become no column: another shard may have values,
-/// which determine the kind.
+/// Makes a column from the table's schema and from its description by `datasets`. For a struct of bytes and a path, the
+/// column of the bytes gets the name of the struct. A column of bytes without any value or known kind is dropped,
+/// because the values in another shard determine the kind.
 pub(super) fn column(
     path: &[String],
     in_bytes_and_path: bool,
@@ -262,7 +261,7 @@ pub(super) fn column(
     Ok(Some(TableColumn { name: path.join("."), kind, classes, cells }))
 }
 
-/// Makes the names of columns distinct. Several columns with one name, as a list in some formats gives, become one
+/// Makes the names of columns distinct. Several columns with one name, which a list gives in some formats, become one
 /// refused column.
 pub(super) fn by_different_names(columns: Vec<TableColumn>) -> Vec<TableColumn> {
     let mut places = HashMap::<String, usize>::new();
@@ -285,8 +284,8 @@ pub(super) fn by_different_names(columns: Vec<TableColumn>) -> Vec<TableColumn> 
     different
 }
 
-/// Examines how some values of a column begin, spread over all of it. It examines only a few, because they may be far
-/// apart.
+/// Examines the first bytes of some values that are spread over the column. Examines only a few values, because each
+/// can need a separate read.
 fn kinds(
     extents: &[Option<CellExtent>],
     file: &mut TableFile<'_>,
@@ -295,7 +294,7 @@ fn kinds(
     let mut kinds = ValueKinds::default();
     let values: Vec<CellExtent> =
         extents.iter().flatten().filter(|value| value.length > 0).copied().collect();
-    for value in values.iter().step_by(values.len().div_ceil(LOOKED_AT).max(1)) {
+    for value in values.iter().step_by(values.len().div_ceil(SAMPLED_VALUES).max(1)) {
         let range = value.offset..value.offset + u64::from(value.length);
         match blocks.head(file, range, HEAD as usize)? {
             Some(head) => kinds.look_at(&head, u64::from(value.length)),

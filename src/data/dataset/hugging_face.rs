@@ -29,21 +29,21 @@ const OTHERS: [&str; 16] = [
 /// The features of a dataset: `{"info": {"features": {NAME: {"_type": ...}}}}`.
 pub(super) struct DeclaredFeatures(Value);
 
-/// Meaning of a column by its feature.
+/// Meaning of a column, given by its feature.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Feature {
     /// Encoded images: bytes, or a struct of bytes and a path.
     Image,
-    /// Integers that stand for these names.
+    /// Integers that are class numbers. The item is the list of class names.
     Classes(Vec<String>),
     /// Plain values with the type of the schema.
     Value,
-    /// Something else, such as audio.
+    /// Another feature, such as audio.
     Other,
 }
 
 impl DeclaredFeatures {
-    /// The features that a document describes; none without such a document.
+    /// The features that a document describes; no features without a document.
     pub(super) fn read(document: Option<&[u8]>) -> Self {
         let document = document.and_then(|document| serde_json::from_slice::<Value>(document).ok());
         let features = document.and_then(|mut document| Some(document.pointer_mut("/info/features")?.take()));

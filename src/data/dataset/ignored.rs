@@ -4,14 +4,14 @@
 use super::Contents;
 use super::kind::{ending_among, is_image_file};
 use super::layouts::Layout;
-use super::left_out::LeftOut;
+use super::left_out::SkipReason;
 use super::survey::describes;
 use crate::source::{Entry, EntryKind};
 
 /// Names that operating systems, storage servers and tools give to their own files and directories, in lower case.
-/// Names that begin with a dot, such as `.ipynb_checkpoints`, need no entry. A name that could be a class has none.
+/// Names that begin with a dot, such as `.ipynb_checkpoints`, need no entry. A name that could be a class has no entry.
 const OF_SYSTEMS: &[&str] = &[
-    // macOS, and archives that it makes.
+    // macOS, and archives that macOS makes.
     "__macosx",
     "icon\r",
     "network trash folder",
@@ -57,30 +57,30 @@ const UNFINISHED: &[&str] = &[
     ".tmp",
 ];
 
-/// The number of letters and digits that rsync appends to the name of a file that it writes.
+/// The number of letters and digits that rsync appends to the name of a file while writing it.
 const RSYNC_SUFFIX: usize = 6;
 
-/// Why a file or directory with this name is skipped, anywhere below the root; `None` if it is not.
-pub(super) fn ignored(name: &[u8]) -> Option<LeftOut> {
+/// Why a file or directory with this name is skipped, anywhere below the root; `None` if it is not skipped.
+pub(super) fn ignored(name: &[u8]) -> Option<SkipReason> {
     if name.starts_with(b".") {
-        return Some(LeftOut::Hidden);
+        return Some(SkipReason::Hidden);
     }
     let is_own = |own: &&str| own.as_bytes().eq_ignore_ascii_case(name);
-    OF_SYSTEMS.iter().any(is_own).then_some(LeftOut::System)
+    OF_SYSTEMS.iter().any(is_own).then_some(SkipReason::System)
 }
 
-/// Whether a name is skipped, anywhere in a dataset or an archive.
+/// Whether a file or directory with this name is skipped, anywhere in a dataset or an archive.
 pub fn is_ignored(name: &[u8]) -> bool {
     ignored(name).is_some()
 }
 
 /// Why a file with this name is skipped: for the reasons of [`ignored`], or as a shard that is a backup or unfinished.
-fn ignored_file(name: &[u8], contents: Contents) -> Option<LeftOut> {
-    is_unfinished_shard(name, contents).then_some(LeftOut::UnfinishedShard).or_else(|| ignored(name))
+fn ignored_file(name: &[u8], contents: Contents) -> Option<SkipReason> {
+    is_unfinished_shard(name, contents).then_some(SkipReason::UnfinishedShard).or_else(|| ignored(name))
 }
 
-/// Why an entry of a directory is skipped, whatever it contains.
-pub(super) fn ignored_entry(entry: Entry<'_>, contents: Contents) -> Option<LeftOut> {
+/// Why an entry of a directory is skipped, independent of its contents.
+pub(super) fn ignored_entry(entry: Entry<'_>, contents: Contents) -> Option<SkipReason> {
     match entry.kind {
         EntryKind::Directory => ignored(entry.name),
         _ => ignored_file(entry.name, contents),
@@ -88,27 +88,28 @@ pub(super) fn ignored_entry(entry: Entry<'_>, contents: Contents) -> Option<Left
 }
 
 /// Why a member of an archive is skipped: by its own name, or by the name of one of its directories.
-pub(super) fn ignored_member(path: &[u8]) -> Option<LeftOut> {
+pub(super) fn ignored_member(path: &[u8]) -> Option<SkipReason> {
     let is_name = |part: &&[u8]| !part.is_empty() && *part != b"." && *part != b"..";
     path.split(|&byte| byte == b'/').filter(is_name).find_map(ignored)
 }
 
-/// Whether a name is that of a shard, with a prefix or suffix that editors and copy programs give to old or unfinished
-/// files.
+/// Whether a name is that of a shard with an added prefix or suffix, as editors and copy programs mark old or
+/// unfinished files.
 fn is_unfinished_shard(name: &[u8], contents: Contents) -> bool {
-    // Most files are images, so test these first. Apple's attribute files (`._`) have no contents of their own.
+    // Most files are images, so test for images first. Apple's attribute files (`._`) have no contents of their own.
     if is_image_file(name) || name.starts_with(b"._") {
         return false;
     }
     let is_shard = |name: &[u8]| {
-        Layout::of_samples(contents).any(|(_, knows)| knows.is_shard(name) || knows.is_compressed(name))
+        Layout::of_samples(contents)
+            .any(|(_, layout_impl)| layout_impl.is_shard(name) || layout_impl.is_compressed(name))
     };
     let plain = plain(name);
     if plain.len() < name.len() && is_shard(plain) {
         return true;
     }
-    // A name that continues after a shard's ending, with a number or a date for example, is no shard's name and is not
-    // read.
+    // A name that continues after the extension of a shard, for example with a number or a date, is not the name of a
+    // shard. Such a file is not read.
     let mut ends = (0..name.len()).filter(|&at| !name[at].is_ascii_alphanumeric());
     ends.any(|at| is_shard(&name[..at])) && !is_shard(name) && !describes(name)
 }

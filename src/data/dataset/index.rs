@@ -1,5 +1,5 @@
-//! The index of all datasets that a job reads, as one. Samples and files are numbered consecutively, in the order of
-//! the datasets.
+//! The index of all datasets that a job reads, concatenated to one dataset. Samples and files are numbered
+//! consecutively, in the order of the datasets.
 
 mod blocks;
 pub use blocks::BlockCosts;
@@ -12,7 +12,7 @@ mod versions;
 use super::cancel::Cancel;
 use super::checks::{check_members, columns_and_members, faulty, refuse_repeated};
 use super::classes::Classes;
-use super::format::{Beside, IndexFile};
+use super::format::{IndexFile, LoadMembers};
 use super::packed::PackedFooter;
 use super::part::DatasetPart;
 use super::{
@@ -29,15 +29,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// Extents and labels of all samples, in memory: about 20 bytes for each sample that is a loose file.
+/// Extents and labels of all samples, in memory: about 20 bytes per sample, if each sample is a separate file.
 pub struct DatasetIndex {
-    /// The datasets in order: at least one, and none for a stream.
+    /// The datasets, in order. There is at least one, except for a stream, which has none.
     parts: Vec<OffsetDataset>,
     classes: Classes,
     samples: u64,
     files: u32,
     notices: Notices,
-    /// The members that are read of each sample, without columns. `None` if only the image is read.
+    /// The members that are read of each sample. Columns are not included. `None` if only the image is read.
     members: Option<Vec<String>>,
     unpacked: BlockCache,
     /// The samples of a stream, which has no `parts`.
@@ -47,9 +47,9 @@ pub struct DatasetIndex {
 /// A dataset and its position in the concatenation.
 struct OffsetDataset {
     part: DatasetPart,
-    /// The number of its first sample in the concatenation.
+    /// The id of the dataset's first sample in the concatenation.
     sample: u64,
-    /// The number of its first file in the concatenation.
+    /// The number of the dataset's first file in the concatenation.
     file: u32,
 }
 
@@ -60,30 +60,31 @@ impl DatasetIndex {
     /// for files of any kind. If processes start together, the first builds the index and the others wait for it.
     ///
     /// Every start checks whether the dataset still matches its index. It compares the stamps of the root, of all
-    /// directories and of all shards, and lists or parses again what has another stamp. [`IndexOptions::changed`]
-    /// decides what happens if something differs.
+    /// directories and of all shards, and lists or parses again the directories and shards whose stamp changed.
+    /// [`IndexOptions::changed`] decides what happens if the dataset differs.
     ///
     /// # Errors
-    /// - [`Error::DatasetChanged`] if the dataset differs from its index and [`IndexOptions::changed`] refuses that;
+    /// - [`Error::DatasetChanged`] if the dataset differs from its index and [`IndexOptions::changed`] does not allow
+    ///   this;
     /// - [`Error::Dataset`] for a root that does not exist, has no samples or no known layout, for shards that cannot
     ///   be indexed, and for an index directory inside the dataset;
-    /// - [`Error::Io`] if something cannot be read or written.
+    /// - [`Error::Io`] if a file or directory cannot be read or written.
     pub fn open(root: &Path, options: &IndexOptions) -> Result<Self> {
         let cancel = Cancel::default();
         Self::concatenate(vec![open::open(root, options, &cancel)?], options, &cancel)
     }
 
     /// Opens several datasets like [`DatasetIndex::open`] and concatenates them in the order of `roots`. If classes
-    /// have names, the classes of the whole are all names in sorted order, and a dataset that has all of them keeps its
-    /// labels. Class numbers without names are kept. With one root this is the same as `open`.
+    /// have names, the combined classes are all names in sorted order, and a dataset that has all of these names keeps
+    /// its labels. Class numbers without names are kept. With one root, this function does the same as `open`.
     ///
     /// Listing a large dataset takes minutes, so another thread can set `cancel`, for Ctrl-C. The call then fails soon,
     /// also while it waits for another process that builds the index. No partial index remains. An index that already
-    /// exists is loaded even so.
+    /// exists is loaded even after cancellation.
     ///
     /// # Errors
     /// The errors of `open`; [`Error::Dataset`], "indexing was interrupted", after cancellation; [`Error::Config`] if
-    /// there is no root; [`Error::Dataset`] for roots that overlap, and for labels that cannot be combined (see
+    /// `roots` is empty; [`Error::Dataset`] for roots that overlap, and for labels that cannot be combined (see
     /// [`DatasetIndex::classes`]).
     pub fn open_all(
         roots: &[impl AsRef<Path>],
@@ -102,13 +103,13 @@ impl DatasetIndex {
     /// Loads the index file `file` for `root`, without checking `root`.
     ///
     /// # Errors
-    /// [`Error::Io`] if it cannot be read, [`Error::Dataset`] if it is not a valid index file.
+    /// [`Error::Io`] if the file cannot be read, [`Error::Dataset`] if it is not a valid index file.
     pub fn load(root: &Path, file: &Path) -> Result<Self> {
         Self::concatenate(
             vec![DatasetPart::new(
                 &source::shown(root),
                 &*source::at(root)?,
-                IndexFile::load(file, Beside::All)?,
+                IndexFile::load(file, LoadMembers::All)?,
             )?],
             &IndexOptions::default(),
             &Cancel::default(),
@@ -170,23 +171,23 @@ impl DatasetIndex {
         Ok(index)
     }
 
-    /// Messages to the user about the dataset and everything that reads it.
+    /// Messages to the user about the dataset and about reading it.
     pub fn notices(&self) -> &Notices {
         &self.notices
     }
 
-    /// The roots of the datasets as the user named them, each with its range of samples, in order.
+    /// The roots of the datasets as the user named them, in order, each with its range of sample ids.
     pub fn parts(&self) -> impl ExactSizeIterator<Item = (&Path, Range<u64>)> {
         let range = |placed: &OffsetDataset| placed.sample..placed.sample + placed.part.len();
         self.parts.iter().map(move |placed| (placed.part.root.as_path(), range(placed)))
     }
 
-    /// The first dataset's root as the user named it. Errors about all datasets name it.
+    /// The first dataset's root as the user named it. Errors that are about all datasets name this root.
     pub fn root(&self) -> &Path {
         self.live.as_ref().map_or_else(|| self.parts[0].part.root.as_path(), |live| live.name())
     }
 
-    /// Whether all samples are in shards, each of which holds many.
+    /// Whether all samples are in shards.
     pub fn is_sharded(&self) -> bool {
         self.parts.iter().all(|placed| placed.part.layout().is_sharded())
     }
@@ -207,7 +208,7 @@ impl DatasetIndex {
         self.len() == 0
     }
 
-    /// Whether samples have labels: class directories, or a class number with each image. Of several datasets, either
+    /// Whether samples have labels: class directories, or a class number with each image. With several datasets, either
     /// all have labels or none has.
     pub fn is_labeled(&self) -> bool {
         self.classes.labeled
@@ -216,7 +217,7 @@ impl DatasetIndex {
     /// Checks that samples have labels, because `setting` needs them.
     ///
     /// # Errors
-    /// [`Error::Config`] for `setting`, with what to do; [`Error::Dataset`] if labels exist but cannot be used.
+    /// [`Error::Config`] for `setting`, with a remedy; [`Error::Dataset`] if labels exist but cannot be used.
     pub fn check_labeled(&self, setting: &'static str) -> Result<()> {
         if self.is_labeled() {
             return Ok(());
@@ -229,22 +230,23 @@ impl DatasetIndex {
         Err(Error::config(setting, message))
     }
 
-    /// A sample with several images and no clear main image. `fields` must then name one.
+    /// The name of a sample with several images and no clear main image. If such a sample exists, `fields` must name
+    /// the image.
     pub fn ambiguous(&self) -> Option<&str> {
         self.parts.iter().find_map(|placed| placed.part.notes.ambiguous.as_deref())
     }
 
-    /// The sample whose bytes are exactly `extent`; `None` if there is none.
+    /// The sample whose bytes are exactly `extent`; `None` if there is no such sample.
     pub fn sample_of(&self, extent: Extent) -> Option<u64> {
         if extent.file.0 >= self.files {
             return None;
         }
-        let (placed, file) = self.part_of(extent.file);
+        let (placed, file) = self.dataset_of_file(extent.file);
         placed.part.sample_of(Extent { file, ..extent }).map(|sample| placed.sample + sample)
     }
 
     /// Calls `take` with ranges of samples of these classes, in no particular order. Class directories need no pass
-    /// over the other samples; shards need one pass over all.
+    /// over the other samples; shards need one pass over all samples.
     pub(super) fn each_of_classes(&self, labels: &[u32], mut take: impl FnMut(Range<u64>)) {
         for (number, placed) in self.parts.iter().enumerate() {
             let (part, first) = (&placed.part, placed.sample);
@@ -260,13 +262,14 @@ impl DatasetIndex {
         }
     }
 
-    /// All files: shards, and loose files of samples.
+    /// All files: shards, and files of single samples.
     pub fn files(&self) -> impl Iterator<Item = FileId> + use<> {
         (0..self.files).map(FileId)
     }
 
-    /// Calls `visit` for every file in order, with its samples and its path below its dataset's root. For a packed
-    /// dataset these are the files of its source. Their names are read from the packed shards.
+    /// Calls `visit` for every file in order, with the file's samples and its path below the root of the dataset. For a
+    /// packed dataset, visits the files of the dataset that was packed. The names of these files are read from the
+    /// packed shards.
     pub(super) fn each_name(&self, mut visit: impl FnMut(Range<u64>, &[u8])) -> Result<()> {
         self.parts.iter().try_for_each(|OffsetDataset { part, sample, .. }| {
             part.each_name(|samples, path| visit(sample + samples.start..sample + samples.end, path))
@@ -279,9 +282,9 @@ impl DatasetIndex {
     /// [`Error::Io`] and [`Error::Dataset`] if the shard cannot be read.
     ///
     /// # Panics
-    /// Panics if there is no such file.
+    /// Panics if the index has no such file.
     pub fn packed_footer(&self, file: FileId) -> Result<Option<PackedFooter>> {
-        let (placed, file) = self.part_of(file);
+        let (placed, file) = self.dataset_of_file(file);
         let is_packed = placed.part.layout() == super::Layout::Packed;
         is_packed.then(|| placed.part.packed_footer(file)).transpose()
     }
@@ -299,13 +302,13 @@ impl DatasetIndex {
         placed.part.shown_path(sample - placed.sample)
     }
 
-    /// The key of a sample in a tar shard, for messages; `None` if only a search would find it.
+    /// The key of a sample in a tar shard, for messages; `None` if finding it needs a search.
     pub fn key_in_tar(&self, sample: u64) -> Option<Box<str>> {
         let placed = self.live.is_none().then(|| self.dataset_of_sample(sample).1)?;
         placed.part.key_in_tar(sample - placed.sample)
     }
 
-    /// Whether samples are loose files, or were before packing, so that each has a name.
+    /// Whether each sample has a name: samples are single files, or were single files before packing.
     pub(super) fn has_sample_names(&self) -> bool {
         !self.parts.iter().all(|placed| placed.part.has_shards_of_samples())
     }
@@ -320,12 +323,12 @@ impl DatasetIndex {
         &self.parts[0].part
     }
 
-    /// The samples of a file, in their order in the file.
+    /// The samples of a file, in the order of the file.
     ///
     /// # Panics
     /// Panics if the index has no such file.
     pub fn samples_of(&self, file: FileId) -> Range<u64> {
-        let (placed, file) = self.part_of(file);
+        let (placed, file) = self.dataset_of_file(file);
         let Range { start, end } = placed.part.samples_of(file);
         placed.sample + start..placed.sample + end
     }
@@ -338,17 +341,17 @@ impl DatasetIndex {
         if let Some(live) = &self.live {
             return live.path(file);
         }
-        let (placed, file) = self.part_of(file);
+        let (placed, file) = self.dataset_of_file(file);
         placed.part.path(file)
     }
 
-    /// The class names by number; empty if there are only numbers (tar with `.cls`). [`IndexOptions::class_names`]
+    /// The class names by class number; empty if classes have no names (tar with `.cls`). [`IndexOptions::class_names`]
     /// replaces them.
     ///
     /// Several datasets must all have names, or all numbers, or all no labels. Numbers next to names are refused,
-    /// because their meaning is unknown. There is one exception: if all datasets with names have the same names, and
-    /// the numbers are below their count, the numbers stand for these names. Shards made of such a directory have such
-    /// numbers. With [`super::Contents::Files`], labels that cannot be combined are dropped.
+    /// because their meaning is unknown. There is one exception. If all datasets with names have the same names, and
+    /// all numbers are below the number of names, the numbers refer to these names. An example is a class directory and
+    /// the shards that were made of it. With [`super::Contents::Files`], labels that cannot be combined are dropped.
     pub fn classes(&self) -> &[String] {
         &self.classes.names
     }
@@ -359,7 +362,7 @@ impl DatasetIndex {
         self.classes.count
     }
 
-    /// The dataset's fingerprint; for several datasets, the hash of theirs in order.
+    /// The dataset's fingerprint; for several datasets, the hash of their fingerprints in order.
     pub fn fingerprint(&self) -> Fingerprint {
         if let Some(live) = &self.live {
             return live.fingerprint();
@@ -367,10 +370,10 @@ impl DatasetIndex {
         Fingerprint(self.digest(b"foreload datasets 1", |part| part.fingerprint().0))
     }
 
-    /// Digest of the inodes of the datasets' directories or single shards. Unlike the fingerprint, it distinguishes two
-    /// datasets of equal content. It is the same on all nodes that share the file system. Inodes are left out where
-    /// they do not persist, as on FUSE. The digest depends on the members that are read, because cached copies of a
-    /// sample hold only these.
+    /// Digest of the inodes of the datasets' directories or single shards. Unlike the fingerprint, the digest
+    /// distinguishes two datasets of equal content. All nodes that share the file system compute the same digest.
+    /// Inodes are left out on file systems where they are not stable, such as FUSE. The digest depends on the members
+    /// that are read, because cached copies of a sample hold only these members.
     pub fn identity(&self) -> [u8; 32] {
         let roots = self.digest(b"foreload roots 1", DatasetPart::identity);
         let Some(members) =
@@ -387,7 +390,7 @@ impl DatasetIndex {
         hash.finalize().into()
     }
 
-    /// The digest of a single dataset, or the hash of the digests of several.
+    /// The digest of a single dataset, or the hash of the digests of several datasets.
     fn digest(&self, domain: &[u8], of: impl Fn(&DatasetPart) -> [u8; 32]) -> [u8; 32] {
         if let [only] = &self.parts[..] {
             return of(&only.part);
@@ -397,44 +400,45 @@ impl DatasetIndex {
         hash.finalize().into()
     }
 
-    /// The number of bytes of the largest sample.
+    /// The size of the largest sample in bytes.
     pub fn largest(&self) -> u32 {
         let largest = self.parts.iter().map(|placed| placed.part.largest()).max();
         largest.or_else(|| Some(self.live.as_ref()?.sizes().0)).unwrap_or(0)
     }
 
-    /// The number of bytes of a sample: the mean, or for a stream the usual size.
+    /// The size of a sample in bytes: the mean, or for a stream the usual size.
     pub fn mean_bytes(&self) -> u64 {
         let usual = self.live.as_ref().map(|live| u64::from(live.sizes().1));
         usual.unwrap_or_else(|| self.total_bytes() / self.len().max(1))
     }
 
-    /// The number of bytes of all samples.
+    /// The total size of all samples in bytes.
     pub fn total_bytes(&self) -> u64 {
         self.parts.iter().map(|placed| placed.part.total_bytes()).sum()
     }
 
-    /// The number of reads of all samples: one for each, and one for each member that is stored elsewhere in its shard.
+    /// The number of reads that fetch all samples: one per sample, and one for each member that is stored far from the
+    /// rest of its sample.
     pub fn total_reads(&self) -> u64 {
         self.parts.iter().map(|placed| placed.part.total_reads()).sum()
     }
 
-    /// Whether some sample has a member or a table column of this name.
+    /// Whether any sample has a member or a table column with this name.
     pub fn has_member(&self, name: &str) -> bool {
         self.parts.iter().any(|OffsetDataset { part, .. }| {
             part.keys().iter().any(|key| key == name) || part.columns().iter().any(|of| of.name == name)
         })
     }
 
-    /// The facts that `foreload index` shows of each dataset.
+    /// The facts about each dataset that `foreload index` shows.
     pub fn summaries(&self) -> impl ExactSizeIterator<Item = IndexSummary> {
         self.parts.iter().map(|placed| placed.part.summary())
     }
 
-    /// The dataset that has `sample`, and its number among the datasets.
+    /// The dataset that contains `sample`, and the index of this dataset.
     fn dataset_of_sample(&self, sample: u64) -> (usize, &OffsetDataset) {
         match &self.parts[..] {
-            // This is the usual case. It needs no search.
+            // This is the usual case and needs no search.
             [only] => (0, only),
             parts => {
                 assert!(sample < self.samples, "sample {sample} of a dataset of {}", self.samples);
@@ -444,8 +448,8 @@ impl DatasetIndex {
         }
     }
 
-    /// The dataset that has `file`, and the file's number there.
-    fn part_of(&self, file: FileId) -> (&OffsetDataset, FileId) {
+    /// The dataset that contains `file`, and the number of the file in this dataset.
+    fn dataset_of_file(&self, file: FileId) -> (&OffsetDataset, FileId) {
         match &self.parts[..] {
             [only] => (only, file),
             parts => {
@@ -458,8 +462,8 @@ impl DatasetIndex {
 }
 
 impl OffsetDataset {
-    /// Converts the number of one of the dataset's files to the number in the concatenation.
-    fn whole(&self, file: FileId) -> FileId {
+    /// Converts a file number within the dataset to the file number in the concatenation.
+    fn global_file(&self, file: FileId) -> FileId {
         FileId(self.file + file.0)
     }
 }

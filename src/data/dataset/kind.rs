@@ -9,15 +9,15 @@ pub enum FieldKind {
     Image,
     /// An image whose values are class numbers. Palette indices and 16-bit values are kept.
     Mask,
-    /// Boxes in the image: an array of four numbers each.
+    /// Boxes in the image: an array of four numbers per box.
     Boxes,
     /// Text in UTF-8.
     Text,
     /// A JSON document.
     Json,
-    /// An array in NumPy's `.npy`.
+    /// An array in NumPy's `.npy` format.
     Array,
-    /// A whole number as text.
+    /// An integer as text.
     Integer,
     /// A decimal number as text.
     Float,
@@ -37,19 +37,19 @@ named!(FieldKind:
     "bytes" => Bytes,
 );
 
-/// Version of the listing rules: what a sample is, its image, its label, and the order of samples. An index that was
-/// listed by other rules is never used, whatever its format version. Raise this with every change of the rules,
-/// including the list below.
+/// Version of the listing rules. The rules define what a sample is, its image, its label, and the order of samples. An
+/// index that was made by other rules is never used, whatever its format version. Raise this number with every change
+/// of the rules, also of [`IMAGE_EXTENSIONS`].
 pub(super) const RULES: u32 = 6;
 
-/// Extensions of images that can be decoded. If a sample has several images, its image is the one whose extension comes
-/// first here.
+/// Extensions of images that can be decoded. If a sample has several images, the image whose extension comes first in
+/// this list is used.
 pub const IMAGE_EXTENSIONS: &[&str] = &["jpg", "jpeg", "jpe", "jfif", "png", "webp"];
 
-/// Suffixes of the keys of masks. By their extension alone, masks would be images.
+/// Key suffixes of masks. By their extension alone, masks would be images.
 const MASKS: &[&str] = &["seg.png", "mask.png"];
 
-/// The first of these suffixes that a name has, in upper or lower case.
+/// The first of `endings` that `name` has, in upper or lower case.
 pub(super) fn ending_among(endings: &[&'static str], name: &[u8]) -> Option<&'static str> {
     let has = |ending: &&&str| {
         let start = name.len().checked_sub(ending.len());
@@ -59,7 +59,7 @@ pub(super) fn ending_among(endings: &[&'static str], name: &[u8]) -> Option<&'st
 }
 
 impl FieldKind {
-    /// The kind of a member with this key. A key is the part of a name after the first dot, in lower case.
+    /// The kind of a member with this key. A key is the part of a file name after the first dot, in lower case.
     pub fn of_key(key: &str) -> Self {
         let ends_in =
             |end: &&str| key.strip_suffix(*end).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
@@ -76,7 +76,7 @@ impl FieldKind {
         }
     }
 
-    /// Whether a field of this kind needs the bytes of a file, so that a small value of a table cannot be used.
+    /// Whether a field of this kind needs the bytes of a file, so that a small value from a table cannot be used.
     pub fn is_of_files(self) -> bool {
         !matches!(self, Self::Text | Self::Integer | Self::Float)
     }
@@ -93,13 +93,13 @@ impl FieldKind {
     }
 }
 
-/// The position of a key in [`IMAGE_EXTENSIONS`]. Only keys of a sample's own image have one; keys such as `seg.png` or
-/// `left.jpg` have none.
+/// The index of a key in [`IMAGE_EXTENSIONS`]. Only keys of a sample's own image are in this list; keys such as
+/// `seg.png` or `left.jpg` are not.
 pub fn image_rank(key: &[u8]) -> Option<usize> {
     IMAGE_EXTENSIONS.iter().position(|extension| extension.as_bytes() == key)
 }
 
-/// The extension of the decodable format that a file with this beginning has.
+/// The extension of the image format that a file with these first bytes has; `None` if the format cannot be decoded.
 pub fn image_extension(head: &[u8]) -> Option<&'static str> {
     match head {
         [0xff, 0xd8, 0xff, ..] => Some("jpg"),
@@ -116,7 +116,7 @@ pub(super) fn is_image_file(name: &[u8]) -> bool {
     extension.is_some_and(|extension| image_rank(&extension).is_some())
 }
 
-/// The extensions as a phrase: ".jpg, .jpeg, .jpe, .jfif, .png or .webp".
+/// All extensions as a phrase: ".jpg, .jpeg, .jpe, .jfif, .png or .webp".
 pub fn image_extensions() -> String {
     let (last, others) = IMAGE_EXTENSIONS.split_last().expect("some image can be decoded");
     let others: Vec<String> = others.iter().map(|extension| format!(".{extension}")).collect();

@@ -1,6 +1,6 @@
-//! The column of a table that is the label, and the class numbers of its cells.
+//! The label column of a table, and the class numbers of its cells.
 //!
-//! In every layout with columns, integers are class numbers and texts are class names.
+//! In every layout with columns, integers are class numbers and strings are class names.
 
 use super::FieldKind;
 use super::class_names::{ClassNames, LONGEST_NAME};
@@ -10,18 +10,18 @@ use crate::source::{Malformed, ReadAt, Window};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// Usual names of the label in tables of Parquet, Arrow and MDS.
+/// Usual names of the label column in tables of Parquet, Arrow and MDS.
 pub const LABELS: UsualLabels = UsualLabels { names: &["label", "cls", "class"], numbers_first: true };
 
-/// Further names of the label. A column with such a name is the label if no column with a usual name has labels, and if
-/// it is the only column with such a name.
+/// Less usual names of the label column. A column with such a name is the label if no column with a usual name has
+/// labels, and no other column has a name from this list.
 pub const MORE_LABELS: [&str; 2] = ["labels", "class_id"];
 
-/// The names that the label of a layout usually has.
+/// The usual names of the label column in a layout.
 pub struct UsualLabels {
     /// The names, in order of preference.
     pub names: &'static [&'static str],
-    /// Whether integers by any of the names are preferred to other labels by a better name.
+    /// Whether a column of integers with any of the names is preferred to a column of other labels with a better name.
     pub(super) numbers_first: bool,
 }
 
@@ -31,22 +31,22 @@ const EXACT: f64 = (1_u64 << 53) as f64;
 /// The labels of a shard that is a table.
 #[derive(Debug)]
 pub(super) struct ColumnLabels<'a> {
-    /// The name of their column.
+    /// The name of the label column.
     pub(super) column: &'a str,
-    /// The class number of each sample; `None` if it has no label.
+    /// The class number of each sample; `None` for a sample without a label.
     pub(super) numbers: Cow<'a, [Option<i64>]>,
-    /// The names of the classes; empty if the numbers are class numbers.
+    /// The names of the classes; empty if classes have no names.
     pub(super) classes: Vec<String>,
-    /// Whether the names are values of the column, so that other shards may have others.
+    /// Whether the names are values of the column, so that other shards can have other names.
     pub(super) are_values: bool,
 }
 
 /// Finds the labels: in the column that the user named, or else in the best column with a `usual` name, or else in the
-/// only column among [`MORE_LABELS`]. Within the names, floating-point columns are the last choice. Columns whose
-/// values cannot be labels are recorded in `not_labels`.
+/// only column that [`MORE_LABELS`] names. Among columns with these names, floating-point columns are the last choice.
+/// Columns whose values cannot be labels are recorded in `not_labels`.
 ///
 /// # Errors
-/// [`Malformed`] if texts in the shard cannot be read.
+/// [`Malformed`] if strings in the shard cannot be read.
 pub(super) fn find<'a, S: ReadAt + ?Sized>(
     columns: &'a [TableColumn],
     bytes: &S,
@@ -84,7 +84,8 @@ pub(super) fn find<'a, S: ReadAt + ?Sized>(
     if let [only] = more[..] { labels(only) } else { Ok(None) }
 }
 
-/// Returns the labels of a column, `None` for a type that cannot be a label, or the reason why its values cannot be.
+/// Returns the labels of a column, `None` for a type that cannot be a label, or the reason why its values cannot be
+/// labels.
 fn of_column<'a, S: ReadAt + ?Sized>(
     column: &'a TableColumn,
     bytes: &S,
@@ -94,7 +95,7 @@ fn of_column<'a, S: ReadAt + ?Sized>(
     };
     Ok(match &column.cells {
         TableCells::Integers(cells) => Ok(labels(Cow::Borrowed(&cells[..]), column.classes.clone(), false)),
-        TableCells::Truths(cells) => {
+        TableCells::Bools(cells) => {
             let numbers = cells.iter().map(|cell| cell.map(i64::from)).collect();
             Ok(labels(Cow::Owned(numbers), Vec::new(), false))
         }
@@ -142,10 +143,10 @@ fn of_column<'a, S: ReadAt + ?Sized>(
     })
 }
 
-/// Reason why long texts are no names.
+/// Reason why a column of long strings does not hold class names.
 const TOO_LONG: &str = "has texts of more than 1024 bytes, which cannot be class names";
 
-/// The number of a cell, or a missing value. `None` if the cell has a value but no number.
+/// The integer of a cell, or `Some(None)` for an empty cell. `None` if the value of the cell is not an integer.
 fn whole_or_missing(cell: Option<Option<i64>>) -> Option<Option<i64>> {
     cell.map_or(Some(None), |number| number.map(Some))
 }

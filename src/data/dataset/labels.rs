@@ -7,21 +7,21 @@ use super::samples::text;
 use crate::source::{Malformed, ReadAt, without_mark};
 use base::json;
 
-/// The largest number of bytes of a `.cls` member, which holds a number and white space.
+/// The largest size in bytes of a `.cls` member, which holds a number and white space.
 const MAX_CLS: u64 = 64;
-/// The largest number of bytes of a `.json` member that is searched for a label.
+/// The largest size in bytes of a `.json` member that is searched for a label.
 const MAX_JSON: u64 = 16 << 20;
 
 /// The label of a sample, from its members.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Label {
-    /// There is no such member, or it has neither of the keys.
+    /// The member does not exist, or has none of the keys.
     #[default]
     Missing,
     Number(u32),
-    /// The name of a class, by its number among those of the shard.
+    /// The index of a class name among the names of the shard.
     Name(u32),
-    /// The member holds something that is no label. The reason is determined again if it is needed.
+    /// The value of the member is not a label. The reason is not stored, and is determined again when it is needed.
     Unusable,
 }
 
@@ -35,7 +35,7 @@ pub(super) enum LabelValue {
 /// A label, or the reason why there is none.
 pub(super) type ReadLabel = Result<Option<LabelValue>, Malformed>;
 
-/// Drops the reason, which is long and mostly not needed.
+/// Drops the reason why there is no label, because the reason is long and mostly not needed.
 pub(super) fn reduced(label: ReadLabel, names: &mut ClassNames) -> Label {
     match label {
         Ok(None) => Label::Missing,
@@ -57,7 +57,8 @@ impl<'a> LabelMembers<'a> {
         Self { asked }
     }
 
-    /// The key of a member that is a label as a whole. It has priority over a `.json` member, wherever it is stored.
+    /// The key of a member that is a label as a whole. It has priority over a `.json` member, wherever in the shard it
+    /// is stored.
     pub(super) fn whole(self) -> &'a str {
         self.asked.unwrap_or(CLS)
     }
@@ -65,13 +66,13 @@ impl<'a> LabelMembers<'a> {
     /// Reads the label from a member that is a label as a whole.
     ///
     /// # Errors
-    /// The outer error says that the member cannot be read, the inner error that it holds no label.
+    /// The outer error says that the member cannot be read, the inner error that its value is not a label.
     pub(super) fn read_whole<S: ReadAt + ?Sized>(
         self,
         members: &mut TarMembers<'_, S>,
         member: &TarMember,
     ) -> Result<ReadLabel, Malformed> {
-        // Only a member that the user named may hold a class name, because `.cls` is WebDataset's name for numbers.
+        // Only a member that the user named can hold a class name, because `.cls` is WebDataset's name for numbers.
         let takes_names = self.asked.is_some();
         let most = if takes_names { LONGEST_NAME as u64 } else { MAX_CLS };
         let data = if member.size <= most { Some(members.read(member.offset, member.size)?) } else { None };
@@ -93,7 +94,7 @@ impl<'a> LabelMembers<'a> {
         }))
     }
 
-    /// Reads the label in a `.json` member; `None` if its key is missing.
+    /// Reads the label in a `.json` member; `None` if the member does not have the key.
     ///
     /// # Errors
     /// The errors of [`LabelMembers::read_whole`].
@@ -117,7 +118,7 @@ impl<'a> LabelMembers<'a> {
     }
 }
 
-/// The label under the first of `keys` that a JSON document has; `None` if it has none of them.
+/// The label under the first of `keys` that a JSON document has; `None` if it has none of these keys.
 fn label_in_json(data: &[u8], keys: &[&str]) -> Result<Option<LabelValue>, String> {
     let Some((key, value)) = value_in_json(data, keys)? else { return Ok(None) };
     let is_name = |name: &String| (1..=LONGEST_NAME).contains(&name.len());
@@ -133,14 +134,14 @@ fn label_in_json(data: &[u8], keys: &[&str]) -> Result<Option<LabelValue>, Strin
 /// The integer under `label` or `cls` in a JSON document; `None` if neither key exists.
 ///
 /// # Errors
-/// What is wrong with the document, in words that follow its name.
+/// What is wrong with the document: a phrase that follows its name in the message.
 pub fn class_number_in_json(data: &[u8]) -> Result<Option<u32>, String> {
     let Some((key, label)) = value_in_json(data, &NAMES)? else { return Ok(None) };
     let wrong = || format!("has {key}, which should be a class number from 0 to 4294967294");
     class_number_in_text(&label).map(Some).ok_or_else(wrong)
 }
 
-/// The first of `keys` that a JSON document has, with its value as written.
+/// The first of `keys` that a JSON document has, with the text of its value.
 fn value_in_json<'a>(data: &[u8], keys: &[&'a str]) -> Result<Option<(&'a str, Vec<u8>)>, String> {
     let mut found: Vec<Option<Vec<u8>>> = vec![None; keys.len()];
     let scanned = json::utf8(data).and_then(|document| {
@@ -158,16 +159,16 @@ fn value_in_json<'a>(data: &[u8], keys: &[&'a str]) -> Result<Option<(&'a str, V
 /// The key of the members that hold class numbers.
 const CLS: &str = "cls";
 
-/// The keys under which a JSON object may hold its sample's class. The first existing key counts.
+/// The keys under which a JSON object can hold the class of its sample. The first key that exists is used.
 const NAMES: [&str; 2] = ["label", CLS];
 
-/// Parses a class number. The largest u32 is refused, because it marks a missing label elsewhere.
+/// Parses a class number. The largest u32 is refused, because it marks a missing label in other places.
 pub fn class_number_in_text(written: &[u8]) -> Option<u32> {
     let number = std::str::from_utf8(without_mark(written)).ok()?.trim().parse().ok()?;
     (number < u32::MAX).then_some(number)
 }
 
-/// The class number of a boolean in a JSON document.
+/// The class number (0 or 1) of a boolean in a JSON document.
 fn truth(written: &[u8]) -> Option<u32> {
     match written {
         b"false" => Some(0),
@@ -176,7 +177,7 @@ fn truth(written: &[u8]) -> Option<u32> {
     }
 }
 
-/// Parses a class number that may be written as `3.0`. Programs write integers like this in columns that also have
+/// Parses a class number that can be written as `3.0`. Programs write integers in this way if the column also has
 /// fractions.
 fn class_number_with_point(written: &[u8]) -> Option<u32> {
     let (whole, zeros) = match written.iter().position(|&byte| byte == b'.') {

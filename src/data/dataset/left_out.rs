@@ -1,4 +1,4 @@
-//! Reasons why files are skipped, and what each of them costs the user.
+//! Reasons why files are skipped, and what each reason costs the user.
 
 use super::Contents;
 use super::below::shard_layout;
@@ -6,10 +6,10 @@ use super::kind::ending_among;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
-/// A reason why something that was found is no sample, or no label.
+/// A reason why a file, directory or member is not a sample, or has no label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum LeftOut {
-    BesideRecords,
+pub(super) enum SkipReason {
+    FileNextToRecords,
     BrokenLink,
     CompressedTar,
     DirectoryWithoutImages,
@@ -17,15 +17,15 @@ pub(super) enum LeftOut {
     Hidden,
     ImageInRoot,
     LargeMember,
-    LinkAbove,
+    LinkToParent,
     MemberFarAway,
     MemberWithoutStem,
     Metadata,
     NoImage,
     NoPlainMember,
-    /// An image of a format that cannot be decoded, by the suffix of its name.
+    /// An image in a format that cannot be decoded. The item is the suffix of the file name.
     OtherImage(&'static str),
-    SampleCutShort,
+    SplitAtFirstDot,
     SampleWithoutImage,
     ShardInClass,
     ShardInRoot,
@@ -36,17 +36,17 @@ pub(super) enum LeftOut {
     UpperCaseShard,
 }
 
-/// Cost of skipping something.
+/// What the user loses when a file, directory or member is skipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SkipCost {
-    /// It may have been meant as a sample.
+    /// The file was possibly meant as a sample.
     Sample,
-    /// It may have been meant as a label.
+    /// The file was possibly meant as a label.
     Label,
-    /// It is stored next to the samples and is none.
+    /// The file is stored next to the samples, but is not a sample.
     Beside,
-    /// It is never expected to be read.
+    /// The file is not expected to be read.
     Nothing,
 }
 
@@ -56,8 +56,8 @@ const OTHER_IMAGES: &[&str] = &[
     ".tiff",
 ];
 
-impl LeftOut {
-    /// The reason to skip a file of this name in a class directory, if it is no image that can be decoded.
+impl SkipReason {
+    /// The reason to skip a file of this name in a class directory. The file must not be an image that can be decoded.
     pub(super) fn of_file(name: &[u8]) -> Self {
         if let Some(ending) = Self::other_image(name) {
             return Self::OtherImage(ending);
@@ -68,15 +68,15 @@ impl LeftOut {
         }
     }
 
-    /// The suffix of a file name that belongs to an image format that cannot be decoded.
+    /// The suffix of the file name, if it is that of an image format that cannot be decoded.
     pub(super) fn other_image(name: &[u8]) -> Option<&'static str> {
         ending_among(OTHER_IMAGES, name)
     }
 
-    /// The text that users read.
+    /// The description of the reason for users.
     pub(super) fn text(self) -> Cow<'static, str> {
         Cow::Borrowed(match self {
-            Self::BesideRecords => "files beside TFRecord shards",
+            Self::FileNextToRecords => "files beside TFRecord shards",
             Self::BrokenLink => "broken links and special files",
             Self::CompressedTar => "compressed tars beside class directories",
             Self::DirectoryWithoutImages => "directories without images beside shards",
@@ -84,7 +84,7 @@ impl LeftOut {
             Self::Hidden => "hidden files",
             Self::ImageInRoot => "images in the root itself, apart from the samples",
             Self::LargeMember => "members of 4 GiB and more",
-            Self::LinkAbove => "links to a directory above",
+            Self::LinkToParent => "links to a directory above",
             Self::MemberFarAway => "members more than 1 TiB from their image",
             Self::MemberWithoutStem => "members without stem or suffix",
             Self::Metadata => "tables beside the images",
@@ -93,7 +93,7 @@ impl LeftOut {
             Self::OtherImage(ending) => {
                 return format!("{ending} images, which no decoder here reads").into();
             }
-            Self::SampleCutShort => {
+            Self::SplitAtFirstDot => {
                 "samples without an image, as names are cut at the first dot (0.left.jpg is left.jpg of sample 0)"
             }
             Self::SampleWithoutImage => "samples without an image",
@@ -107,10 +107,10 @@ impl LeftOut {
         })
     }
 
-    /// The cost of skipping it.
+    /// What the user loses by a skip for this reason.
     pub(super) fn loss(self) -> SkipCost {
         match self {
-            Self::BesideRecords | Self::Hidden | Self::System => SkipCost::Nothing,
+            Self::FileNextToRecords | Self::Hidden | Self::System => SkipCost::Nothing,
             Self::DirectoryWithoutImages | Self::FileInRoot | Self::NoImage | Self::ShardWithoutImages => {
                 SkipCost::Beside
             }
@@ -119,12 +119,12 @@ impl LeftOut {
             | Self::CompressedTar
             | Self::ImageInRoot
             | Self::LargeMember
-            | Self::LinkAbove
+            | Self::LinkToParent
             | Self::MemberFarAway
             | Self::MemberWithoutStem
             | Self::NoPlainMember
             | Self::OtherImage(_)
-            | Self::SampleCutShort
+            | Self::SplitAtFirstDot
             | Self::SampleWithoutImage
             | Self::ShardInClass
             | Self::ShardInRoot

@@ -1,4 +1,4 @@
-//! Datasets whose files are listed in a manifest: one sample for each row, in the order of the rows.
+//! Datasets whose files are listed in a manifest: one sample per row, in the order of the rows.
 
 use super::build::{FileRow, GroupRows, IndexGroup, ListedRows};
 use super::cancel::Cancel;
@@ -18,14 +18,15 @@ use base::error::{Error, Result};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// The largest number of bytes of a manifest, for about ten million rows. It is read whole.
+/// The largest size of a manifest in bytes, for about ten million rows. The manifest is read into memory whole.
 const LARGEST: u64 = 1 << 30;
 
-/// The number of files whose sizes a thread looks up at a time; one if that needs requests.
+/// The number of files whose sizes a thread looks up at a time. If lookups are requests to a server, a thread looks up
+/// one file at a time.
 const PORTION: usize = 256;
 
-/// The number of threads that ask servers for sizes. They mostly wait.
-pub(super) const ASKERS: usize = 64;
+/// The number of threads that request sizes from servers. They mostly wait for responses.
+pub(super) const SIZE_REQUEST_THREADS: usize = 64;
 
 /// Size that marks a missing file.
 pub(super) const NO_FILE: u32 = u32::MAX;
@@ -34,15 +35,15 @@ pub(super) const NO_FILE: u32 = u32::MAX;
 pub(super) struct ManifestRows {
     pub(super) group: IndexGroup,
     pub(super) notes: Notes,
-    /// The names of the classes by number.
+    /// The class names by class number.
     pub(super) classes: Vec<Vec<u8>>,
 }
 
 /// Reads the manifest of `source`, and looks up all files that it lists.
 ///
 /// # Errors
-/// [`Error::Dataset`] if it is no such table, and, with the line, for files that are missing or cannot be seen;
-/// [`Error::Io`] if the manifest cannot be read.
+/// [`Error::Dataset`] if the file is not such a table. Also, with the line, for files that are missing or not
+/// accessible; [`Error::Io`] if the manifest cannot be read.
 pub(super) fn read(
     source: &ManifestSource,
     contents: Contents,
@@ -60,11 +61,18 @@ pub(super) fn read(
         check_endings(source, &table, &rows)?;
     }
     let secrets = names.has_secrets();
-    names.learn();
+    names.set_secret_urls();
     let is_on_server = rows.files().any(|(name, _)| source.is_on_server(name));
     let what = if contents == Contents::Images { "images" } else { "files" };
     progress.expect(rows.files.len() as u64, what);
-    measure(source, &table, &mut rows, if is_on_server { ASKERS } else { threads }, progress, cancel)?;
+    measure(
+        source,
+        &table,
+        &mut rows,
+        if is_on_server { SIZE_REQUEST_THREADS } else { threads },
+        progress,
+        cancel,
+    )?;
     let found = ShardTable { samples: table.len() as u64, columns: table.columns(), blocks: Vec::new() };
     let found = rows_of_table::contents(found, &[][..], &LISTED_LABELS, reading);
     let ShardContents { rows: own, findings } = found.map_err(|fault| wrong(fault.message))?;
@@ -98,13 +106,13 @@ pub(super) fn read(
     Ok(ManifestRows { group, notes, classes: classes.into_iter().map(String::into_bytes).collect() })
 }
 
-/// Has the files of `source` requested by the current URLs of its manifest. This is needed if the URLs contain secrets,
-/// because the index stores only the file names, which are `indexed`.
+/// Reads the manifest of `source` again, and requests its files by the current URLs from now on. This is needed if the
+/// URLs contain secrets, because the index stores only file names. `indexed` are these file names.
 ///
 /// # Errors
-/// The errors of [`read`] about the manifest itself; [`Error::DatasetChanged`] if it names other files than were
-/// indexed.
-pub(super) fn learn(source: &ManifestSource, indexed: impl Iterator<Item = Vec<u8>>) -> Result<()> {
+/// The errors of [`read`] about the manifest itself; [`Error::DatasetChanged`] if the manifest names other files than
+/// the index.
+pub(super) fn set_secret_urls(source: &ManifestSource, indexed: impl Iterator<Item = Vec<u8>>) -> Result<()> {
     let mut rows = ListedRows::default();
     let names = take_names(source, &parse(source, None)?, &mut rows)?;
     if !rows.files().map(|(name, _)| name.to_vec()).eq(indexed) {
@@ -112,7 +120,7 @@ pub(super) fn learn(source: &ManifestSource, indexed: impl Iterator<Item = Vec<u
                        rebuild_index=True";
         return Err(Error::DatasetChanged { path: source.path(&[]), message: message.to_owned() });
     }
-    names.learn();
+    names.set_secret_urls();
     Ok(())
 }
 
@@ -144,7 +152,7 @@ fn take_names<'a>(
     Ok(names)
 }
 
-/// Checks that paths end like an image that can be decoded, as in class directories. URLs need not.
+/// Checks that paths have an image extension that can be decoded, as in class directories. URLs are not checked.
 fn check_endings(source: &ManifestSource, table: &ListingTable, rows: &ListedRows) -> Result<()> {
     let is_odd = |name: &[u8]| !ManifestSource::is_url(name) && !is_image_file(name);
     let Some((row, (name, _))) = rows.files().enumerate().find(|(_, (name, _))| is_odd(name)) else {
@@ -160,7 +168,7 @@ fn check_endings(source: &ManifestSource, table: &ListingTable, rows: &ListedRow
     Err(Error::dataset(source.path(&[]), message))
 }
 
-/// Looks up the sizes of all files that the rows name.
+/// Looks up the sizes of all files in the rows.
 fn measure(
     source: &ManifestSource,
     table: &ListingTable,
@@ -176,7 +184,7 @@ fn measure(
     Ok(())
 }
 
-/// The column that names files, and a function that describes the place of each name, for messages.
+/// The column that names files, and a function that describes where each name is, for messages.
 pub(super) struct NamedBy<'a> {
     pub(super) column: &'a str,
     pub(super) place: &'a (dyn Fn(usize) -> String + Sync),
@@ -185,7 +193,8 @@ pub(super) struct NamedBy<'a> {
 /// Looks up the sizes of the files with these `names`, each file once.
 ///
 /// # Errors
-/// [`Error::Dataset`], with the place, for a name that is no file, and for a file that is too large.
+/// [`Error::Dataset`] for a name that is not a file, and for a file that is too large. The message says where the name
+/// is.
 pub(super) fn sizes(
     source: &ManifestSource,
     names: &[&[u8]],
@@ -201,7 +210,7 @@ pub(super) fn sizes(
         names.iter().enumerate().map(|(row, name)| *first.entry(*name).or_insert(row)).collect();
     drop(first);
     let sizes: Vec<AtomicU32> = names.iter().map(|_| AtomicU32::new(NO_FILE)).collect();
-    let portion = if threads == ASKERS { 1 } else { PORTION };
+    let portion = if threads == SIZE_REQUEST_THREADS { 1 } else { PORTION };
     for_each(threads.min(names.len().div_ceil(portion)), names.len().div_ceil(portion), |number| {
         for row in number * portion..names.len().min((number + 1) * portion) {
             cancel.check(&root)?;

@@ -1,43 +1,46 @@
-//! Location of a sample's member, as the index stores it.
+//! Location of a sample's member, as stored in the index.
 
 use super::format::{u32_at, u64_at};
 
-/// Size of a [`MemberRow`] in the index, in bytes: the key's number, with the packed flag in its highest bit (u32); the
-/// length (u32); the distance from the sample's image (i64).
+/// Size of a [`MemberRow`] in the index, in bytes: the key's number with the packed flag in the highest bit (u32), the
+/// length (u32), and the distance from the sample's image (i64).
 pub(super) const MEMBER_ROW: usize = 16;
 
-/// Flag in a key's number in the index: the member is packed.
+/// Flag in the key's number: the member is packed.
 const PACKED: u32 = 1 << 31;
 
 /// Location of a sample's member in its shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemberPlace {
-    /// The bytes from the start of the sample's image to the start of the member; negative if the member comes first.
-    pub apart: i64,
+    /// The distance in bytes from the start of the sample's image to the start of the member; negative if the member is
+    /// before the image.
+    pub offset_from_image: i64,
     /// The length of the member in bytes. Values of [`MemberPlace::DUPLICATE`] and above are markers.
     pub length: u32,
-    /// Whether a packed image is stored there in place of the member. Only packed datasets have these.
+    /// Whether a packed image is stored in place of the member's original bytes. Only packed datasets have packed
+    /// members.
     pub packed: bool,
 }
 
 impl MemberPlace {
     /// Limit of the distance between a member and its image, in bytes (exclusive).
     const MAX_DISTANCE: i64 = 1 << 40;
-    /// Length that marks two members of one name.
+    /// Length that marks two members of the same name.
     pub const DUPLICATE: u32 = u32::MAX - 1;
     /// Marks a member that the sample does not have.
-    pub const ABSENT: Self = Self { apart: 0, length: u32::MAX, packed: false };
+    pub const ABSENT: Self = Self { offset_from_image: 0, length: u32::MAX, packed: false };
 
     /// Whether exactly one member of this name exists.
     pub(super) fn is_single(self) -> bool {
         self.length < Self::DUPLICATE
     }
 
-    /// The location of a member at `offset`, if its sample's image is at `image`; `None` if they are too far apart.
+    /// The location of a member at `offset`, given the offset `image` of the sample's image; `None` if the member is
+    /// too far from the image.
     pub fn new(image: u64, offset: u64, length: u32) -> Option<Self> {
-        let apart = offset.cast_signed().checked_sub(image.cast_signed())?;
-        (-Self::MAX_DISTANCE..Self::MAX_DISTANCE).contains(&apart).then_some(Self {
-            apart,
+        let offset_from_image = offset.cast_signed().checked_sub(image.cast_signed())?;
+        (-Self::MAX_DISTANCE..Self::MAX_DISTANCE).contains(&offset_from_image).then_some(Self {
+            offset_from_image,
             length,
             packed: false,
         })
@@ -47,9 +50,9 @@ impl MemberPlace {
 /// A member of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemberRow {
-    /// The number of its key in the sorted list of keys.
+    /// The index of the member's key in the sorted list of keys.
     pub key: u32,
-    /// Its place in the shard.
+    /// The location of the member in the shard.
     pub place: MemberPlace,
 }
 
@@ -59,12 +62,16 @@ impl MemberRow {
         let packed = if self.place.packed { PACKED } else { 0 };
         bytes[..4].copy_from_slice(&(self.key | packed).to_le_bytes());
         bytes[4..8].copy_from_slice(&self.place.length.to_le_bytes());
-        bytes[8..].copy_from_slice(&self.place.apart.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.place.offset_from_image.to_le_bytes());
         bytes
     }
 
     pub(super) fn from_bytes(bytes: &[u8]) -> Self {
-        let (key, length, apart) = (u32_at(bytes, 0), u32_at(bytes, 4), u64_at(bytes, 8).cast_signed());
-        Self { key: key & !PACKED, place: MemberPlace { apart, length, packed: key & PACKED != 0 } }
+        let (key, length, offset_from_image) =
+            (u32_at(bytes, 0), u32_at(bytes, 4), u64_at(bytes, 8).cast_signed());
+        Self {
+            key: key & !PACKED,
+            place: MemberPlace { offset_from_image, length, packed: key & PACKED != 0 },
+        }
     }
 }

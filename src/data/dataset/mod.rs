@@ -1,5 +1,5 @@
-//! Dataset indexing: which samples a dataset has and where the bytes of each are stored. The result is a persistent
-//! index: sample id → (file, offset, length, label).
+//! Dataset indexing: which samples a dataset has, and where the bytes of each sample are stored. The result is a
+//! persistent index: sample id → (file, offset, length, label).
 //!
 //! Layouts:
 //!
@@ -11,27 +11,28 @@
 //! - shards that `foreload pack` wrote ([`Layout::Packed`]), with the samples, the order and the fingerprint of their
 //!   source (→ `tests/load/pack/`).
 //!
-//! Several threads list a dataset once, into an index file outside the dataset. Later starts read that file whole and
-//! list nothing again (→ `tests/data/index_file.rs`). Every start compares the stamps of the root, of directories and
-//! of shards with the index (`changes.rs`, → `tests/data/changes.rs`). A file that changes later is detected when it is
-//! read, by [`DatasetIndex::shard_stamp`] and by its length. Several datasets can be opened as one
-//! ([`DatasetIndex::open_all`]), and samples selected by number, class or list ([`Select`]).
+//! Several threads list a dataset once, into an index file outside the dataset. Later starts read this file whole and
+//! do not list the dataset again (→ `tests/data/index_file.rs`). Every start compares the stamps of the root, of
+//! directories and of shards with the index (`changes.rs`, → `tests/data/changes.rs`). A file that changes later is
+//! detected when it is read, by its stamp ([`DatasetIndex::shard_stamp`]) and by its length. Several datasets can be
+//! opened as one ([`DatasetIndex::open_all`]), and samples can be selected by number, class or list ([`Select`]).
 //!
 //! Where to find what:
 //!
-//! - `survey.rs` detects the layout of a root. `layouts/` has the one table of layouts: how each is recognised, and
-//!   what parses a shard. `ignored.rs` has the names that every listing of directories and archives must skip.
+//! - `survey.rs` detects the layout of a root. `layouts/` has the table of layouts, and for each layout the code that
+//!   recognises it and parses its shards. `ignored.rs` has the names that are skipped in directories and archives of
+//!   all layouts.
 //! - Parsers of tables return a `ShardTable` (`table.rs`), whose cells are byte ranges or small values.
 //!   `rows_of_table.rs` converts it to samples. Small values become columns of the index (`cells.rs`,
-//!   `selected_columns.rs`), read only for fields that need them. `parquet/` and `arrow/` share the limits in
+//!   `selected_columns.rs`). A column is read only if a field needs it. `parquet/` and `arrow/` share the limits in
 //!   `gather.rs`. `manifest.rs` makes samples of the files that a table lists.
-//! - `splits.rs` assigns files to splits by their names or by a README (`dataset_card.rs`), `split_directories.rs`
-//!   directories.
-//! - A value in a compressed block has no offset in its shard. `blocks.rs` gives it an address after the shard's end,
-//!   so that extents, members and caches work as for any sample. `whole_file.rs` treats a compressed shard as one
+//! - `splits.rs` assigns files to splits by their names or by a README (`dataset_card.rs`). `split_directories.rs`
+//!   assigns directories to splits.
+//! - A value in a compressed block has no offset in its shard. `blocks.rs` gives the value an address after the shard's
+//!   end, so that extents, members and caches work as for any sample. `whole_file.rs` treats a compressed shard as one
 //!   block, and `unpacked.rs` is the shared cache of decompressed blocks.
-//! - `neighbour_blocks.rs` groups an epoch's neighbouring samples for common reads. `packed/` has the format of packed
-//!   datasets.
+//! - `neighbour_blocks.rs` groups neighbouring samples of an epoch, so that one read fetches a group. `packed/` has the
+//!   format of packed datasets.
 
 use base::names::named;
 use base::notices::Notices;
@@ -119,8 +120,8 @@ pub use summary::{IndexOrigin, IndexSummary};
 pub use summary::{IndexRequests, Notes, SampleBytes, Skipped};
 pub use unpacked::{BlockCache, BlockObserver, MAX_CACHED_BYTES, UnpackStats};
 
-/// Digest of what defines the dataset: layout, relative paths, extents and labels. It includes no times, so a copy of
-/// the dataset has the same fingerprint.
+/// Digest of what defines the dataset: layout, relative paths, extents and labels. The digest includes no times, so a
+/// copy of the dataset has the same fingerprint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fingerprint(pub [u8; 32]);
 
@@ -130,34 +131,35 @@ impl std::fmt::Display for Fingerprint {
     }
 }
 
-/// Number of a file in the index. A file is a shard, or in datasets of loose files the sample itself.
+/// Number of a file in the index. A file is a shard, or in a dataset of loose files a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId(pub u32);
 
 /// Location of a sample's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
-    /// The file.
+    /// The file that holds the sample.
     pub file: FileId,
-    /// The offset of the first byte.
+    /// The offset of the sample's first byte in the file.
     pub offset: u64,
-    /// The number of bytes.
+    /// The size of the sample in bytes.
     pub length: u32,
 }
 
 /// Kind of samples to index. A dataset has a separate index for each kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Contents {
-    /// Images whose extension can be decoded: loose, in class directories, or in shards.
+    /// Images with an extension that can be decoded, in class directories or in shards.
     #[default]
     Images,
     /// All files below a directory except hidden ones, or the records of the `.tfrecord` shards in it. If all files are
-    /// in subdirectories, these are the classes. Otherwise there are no labels; records have none either.
+    /// in subdirectories, these directories are the classes. Otherwise samples have no labels. Records have no labels
+    /// either.
     Files,
 }
 
-/// What happens if a dataset differs from its index at the start. A directory of which only the times changed does not
-/// count. A file that changes during a run causes an error that names it when it is read.
+/// What happens if a dataset differs from its index at the start. A directory whose times alone changed is not a
+/// difference. A file that changes during a run causes an error when it is read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Changed {
     /// The index is rebuilt, with a warning. Samples, order and fingerprint are those of the current dataset.
@@ -176,8 +178,8 @@ named!(Changed: "rebuild" => Rebuild, "warn" => Warn, "refuse" => Refuse);
 #[derive(Debug, Clone, Default)]
 pub struct IndexOptions {
     /// Directory of index files. `None` selects `$FORELOAD_INDEX_DIR`, else `$XDG_CACHE_HOME/foreload/index`, else
-    /// `~/.cache/foreload/index`. If these cannot be written, the user's own directory below the temporary directory is
-    /// used, with a warning. The directory is never inside the dataset, because sources are read-only.
+    /// `~/.cache/foreload/index`. If this directory cannot be written, the user's own directory below the temporary
+    /// directory is used, with a warning. The directory is never inside the dataset, because datasets are read-only.
     pub directory: Option<PathBuf>,
     /// Whether the index is rebuilt even if one exists.
     pub rebuild: bool,
@@ -187,38 +189,38 @@ pub struct IndexOptions {
     pub bad_shards: BadShards,
     /// If true, an unreadable shard is an error only when a selection names it.
     pub bad_shards_later: bool,
-    /// Whether a progress bar is shown on stderr, if that is a terminal.
+    /// Whether a progress bar is shown on stderr, if stderr is a terminal.
     pub progress: bool,
-    /// Number of threads that list and parse. 0 selects 64 for datasets on a server (16 for tables), else one per
-    /// available processor and at least 4, because listing mostly waits for I/O.
+    /// Number of threads that list directories and parse shards. 0 selects 64 for datasets on a server (16 for tables),
+    /// else one per available processor and at least 4, because listing mostly waits for I/O.
     pub threads: usize,
     /// The kind of samples.
     pub contents: Contents,
-    /// Split to open, if the dataset has splits. `None` selects the only one.
+    /// Split to open, if the dataset has splits. `None` selects the only split.
     pub split: Option<String>,
     /// Keys of the members to read of each sample in shards, and [`IMAGE`] for the image. A key is the part of a
     /// member's name after the first dot, in lower case. `None` selects the image alone.
     pub members: Option<Vec<String>>,
-    /// Members among these that a sample may lack.
+    /// Members among `members` that a sample can lack.
     pub optional: Vec<String>,
-    /// Members that are requested as contents of files. If a manifest has a text column of that name, its texts are
-    /// file names.
+    /// Members of which the contents of files are requested. If a manifest has a text column with such a name, its
+    /// strings are read as file names.
     pub of_files: Vec<String>,
-    /// Whether every stem of tar shards is a sample, even without an image. Unless each has an image, this is another
-    /// dataset, with its own index and order.
+    /// Whether every stem of tar shards is a sample, even without an image. If not all stems have an image, this makes
+    /// another dataset, with its own index and order.
     pub every_stem: bool,
-    /// Whether the field `label` is requested by name. A column of that name is then read, if it holds no class
+    /// Whether the field `label` is requested by name. If so, a column of this name is read, unless it holds class
     /// numbers.
     pub label_column: bool,
     /// Column of tables, or in tar shards a member or a key of the `.json` member, that holds the label. `None` selects
-    /// the usual names. Labels depend on this option, so each value has its own index.
+    /// the usual names. Labels depend on this option, so each value of the option has its own index.
     pub label: Option<String>,
-    /// Whether labels are not needed. Missing labels, or labels that are no class numbers, are then no error, and the
-    /// dataset has no labels.
+    /// Whether labels are not needed. If so, missing labels, or labels that are not class numbers, are not an error,
+    /// and the dataset has no labels.
     pub without_labels: bool,
-    /// Names of the classes in the order of their numbers. `None` keeps the dataset's own class numbers. Neither the
-    /// index file nor the fingerprint depends on this option.
+    /// Names of the classes in the order of their numbers. `None` keeps the dataset's own class numbers. The index file
+    /// and the fingerprint do not depend on this option.
     pub class_names: Option<Vec<String>>,
-    /// Messages to the user about the index and about everything that reads with it.
+    /// Messages to the user about the index and about reading the dataset.
     pub notices: Notices,
 }

@@ -1,23 +1,23 @@
-//! Blocks of neighbouring samples (*stretches*). Each stretch is read at once if an order keeps neighbours together. →
+//! Blocks of neighbouring samples. If the order of an epoch keeps neighbours together, each block is read at once. →
 //! `tests/data/neighbour_blocks.rs`
 
 use super::{DatasetIndex, Extent, FileBlock, FileId, MAX_CACHED_BYTES};
 use sha2::{Digest, Sha256};
 
-/// Largest number of bytes of a stretch outside of compressed blocks. With so many bytes, the overhead of a request to
-/// a server is small.
+/// Largest size in bytes of a block of uncompressed samples. At this size, the overhead of a request to a server is
+/// small.
 pub const MAX_NEIGHBOUR_BLOCK_BYTES: u64 = 4 << 20;
-/// Largest gap in bytes between two samples of a stretch. It is read along. The gap may hold headers and small fields,
+/// Largest gap in bytes between two samples of a block. The gap is read too. A gap can hold headers and small fields,
 /// or small samples that are not selected.
 const MAX_BETWEEN: u64 = 64 << 10;
 
-/// A stretch: its first member, and the bytes that are read for it.
+/// A block of neighbouring samples: its first sample, and the byte range that is read for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct NeighbourBlock {
-    /// The number of its first sample among the members.
+    /// The index of the block's first sample among the selected samples (`members`).
     first: u64,
     file: FileId,
-    /// The first byte, and the end (exclusive). For a compressed block these are addresses.
+    /// The offset of the first byte, and the end (exclusive). For a compressed block, these are addresses.
     start: u64,
     end: u64,
     is_compressed: bool,
@@ -29,29 +29,29 @@ impl NeighbourBlock {
     }
 }
 
-/// The stretches of the samples that epochs draw from, in the order of the samples.
+/// The blocks of neighbouring samples from which epochs draw, in the order of the samples.
 ///
-/// A stretch is all samples of a compressed block, or consecutive samples of a shard. The latter have a limited number
-/// of bytes, including gaps. Stretches depend on the dataset and on the selected samples, but not on where the dataset
-/// is stored.
+/// A block has all samples of a compressed block, or consecutive samples of a shard, up to a limited number of bytes
+/// including gaps. The blocks depend on the dataset and on the selected samples, but not on where the dataset is
+/// stored.
 #[derive(Debug)]
 pub struct NeighbourBlocks {
     neighbour_blocks: Vec<NeighbourBlock>,
     members: u64,
     digest: [u8; 32],
-    /// The numbers of uncompressed stretches with several samples, sorted by file and offset.
-    by_place: Vec<u32>,
+    /// The indices of uncompressed blocks with several samples, sorted by file and offset.
+    uncompressed_by_offset: Vec<u32>,
 }
 
 impl NeighbourBlocks {
-    /// The stretches of `members` samples. `member` gives the number of each sample. A stretch outside of compressed
-    /// blocks has at most `most` bytes, or a single sample.
+    /// Divides `members` selected samples into blocks. `member` returns the sample id of each. A block of uncompressed
+    /// samples has at most `most` bytes, or a single sample.
     pub fn new(index: &DatasetIndex, members: u64, member: impl Fn(u64) -> u64, most: u64) -> Self {
         let mut neighbour_blocks: Vec<NeighbourBlock> = Vec::new();
         for number in 0..members {
             let extent = index.extent(member(number));
             if let Some(last) = neighbour_blocks.last_mut()
-                && last.takes(extent, most)
+                && last.accepts(extent, most)
             {
                 if extent.length > 0 {
                     last.end = last.end.max(extent.offset + u64::from(extent.length));
@@ -63,7 +63,7 @@ impl NeighbourBlocks {
         Self::of(neighbour_blocks, members)
     }
 
-    /// Stretches with these numbers of members and bytes, for a simulated dataset.
+    /// Blocks for a simulated dataset: the number of samples and of bytes of each block.
     pub fn simulated(sizes: &[(u64, u64)]) -> Self {
         let (mut neighbour_blocks, mut first, mut start) = (Vec::new(), 0, 0);
         for (members, bytes) in sizes {
@@ -92,75 +92,76 @@ impl NeighbourBlocks {
             let neighbour_block = &neighbour_blocks[*number as usize];
             !neighbour_block.is_compressed && end_of(*number as usize) - neighbour_block.first > 1
         };
-        let mut by_place: Vec<u32> = (0..neighbour_blocks.len() as u32).filter(plain).collect();
-        by_place.sort_by_key(|&number| {
+        let mut uncompressed_by_offset: Vec<u32> = (0..neighbour_blocks.len() as u32).filter(plain).collect();
+        uncompressed_by_offset.sort_by_key(|&number| {
             let NeighbourBlock { file, start, .. } = neighbour_blocks[number as usize];
             (file.0, start)
         });
-        Self { neighbour_blocks, members, digest: hash.finalize().into(), by_place }
+        Self { neighbour_blocks, members, digest: hash.finalize().into(), uncompressed_by_offset }
     }
 
-    /// Whether any samples are read together.
+    /// Whether any block has several samples.
     pub fn has_neighbours(&self) -> bool {
         let is_shared = |number: usize| self.members_of(number).count() > 1 && self.bytes_of(number) > 0;
         (self.neighbour_blocks.len() as u64) < self.members && (0..self.len()).any(is_shared)
     }
 
-    /// The bytes of the largest stretch, if memory holds only a few that large.
+    /// The size of the largest block in bytes, if memory can hold only a few blocks of this size.
     pub fn largest_if_few_fit(&self) -> Option<u64> {
         let largest = (0..self.len()).map(|number| self.bytes_of(number)).max()?;
         (largest > MAX_CACHED_BYTES / 8).then_some(largest)
     }
 
-    /// The number of stretches.
+    /// The number of blocks.
     pub fn len(&self) -> usize {
         self.neighbour_blocks.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no blocks.
     pub fn is_empty(&self) -> bool {
         self.neighbour_blocks.is_empty()
     }
 
-    /// The number of samples in all of them.
+    /// The number of samples in all blocks.
     pub fn members(&self) -> u64 {
         self.members
     }
 
-    /// The members of a stretch, as a range of their numbers.
+    /// The samples of a block, as a range of indices among the selected samples.
     ///
     /// # Panics
-    /// Panics if there is no such stretch.
+    /// Panics if the block does not exist.
     pub fn members_of(&self, neighbour_block: usize) -> std::ops::Range<u64> {
         let end = self.neighbour_blocks.get(neighbour_block + 1).map_or(self.members, |next| next.first);
         self.neighbour_blocks[neighbour_block].first..end
     }
 
-    /// The stretch that contains a member.
+    /// The block that contains a selected sample.
     pub fn with_member(&self, member: u64) -> usize {
         self.neighbour_blocks.partition_point(|neighbour_block| neighbour_block.first <= member) - 1
     }
 
-    /// The bytes of memory that a stretch takes after reading and decompression.
+    /// The size in memory of a block after reading and decompression, in bytes.
     ///
     /// # Panics
-    /// Panics if there is no such stretch.
+    /// Panics if the block does not exist.
     pub fn bytes_of(&self, neighbour_block: usize) -> u64 {
         self.neighbour_blocks[neighbour_block].bytes()
     }
 
-    /// The hash of how samples are divided into stretches.
+    /// The digest of how samples are divided into blocks.
     pub fn digest(&self) -> &[u8; 32] {
         &self.digest
     }
 
-    /// The uncompressed stretch with several samples that contains an extent: its file, its first byte and its length.
-    pub fn around(&self, extent: Extent) -> Option<Extent> {
-        let at = self.by_place.partition_point(|&number| {
+    /// The extent of the uncompressed block with several samples that contains `extent`; `None` if no such block
+    /// contains it.
+    pub fn containing(&self, extent: Extent) -> Option<Extent> {
+        let at = self.uncompressed_by_offset.partition_point(|&number| {
             let NeighbourBlock { file, start, .. } = self.neighbour_blocks[number as usize];
             (file.0, start) <= (extent.file.0, extent.offset)
         });
-        let number = *self.by_place.get(at.checked_sub(1)?)? as usize;
+        let number = *self.uncompressed_by_offset.get(at.checked_sub(1)?)? as usize;
         let NeighbourBlock { file, start, end, .. } = self.neighbour_blocks[number];
         let inside = file == extent.file && extent.offset.checked_add(extent.length.into())? <= end;
         let length = u32::try_from(end - start).ok()?;
@@ -181,9 +182,9 @@ impl NeighbourBlock {
         }
     }
 
-    /// Whether the sample after those in the stretch belongs to it, too. A sample without an image has no bytes, so its
-    /// offset does not count.
-    fn takes(&self, extent: Extent, most: u64) -> bool {
+    /// Whether the next sample, at `extent`, also belongs to the block. A sample without an image has no bytes, so its
+    /// offset is ignored.
+    fn accepts(&self, extent: Extent, most: u64) -> bool {
         let Extent { file, offset, length } = extent;
         if file == self.file && length == 0 {
             return true;

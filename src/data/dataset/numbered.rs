@@ -1,61 +1,62 @@
-//! Files whose names number them as parts of a whole, `NAME-00000-of-00010`, and which of these are missing.
+//! Files that are numbered as parts of a dataset, `NAME-00000-of-00010`, and checks for missing parts.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-/// The text between the number of a part and the number of all parts.
+/// The text between the number of a part and the total number of parts.
 const TOTAL_SEPARATOR: &[u8] = b"-of-";
-/// Possible numbers of digits. Fewer digits may mean anything, and no dataset has more files than 9 digits can count.
+/// Possible numbers of digits. A number with fewer digits can mean something else. No dataset has more files than 9
+/// digits can count.
 const DIGITS: std::ops::RangeInclusive<usize> = 4..=9;
 /// Largest number of missing files that a message names.
 const NAMED: usize = 3;
 
-/// A name, split into its components.
+/// A file name, split into its components.
 struct NumberedName<'a> {
     /// The text before the number.
     before: &'a [u8],
     number: u64,
-    /// The total number of files, and the digits that it is written with.
+    /// The total number of files, and the number of digits in which the name gives it.
     total: u64,
     digits: usize,
-    /// The text after the total: an ending, and before it perhaps a digest of this file.
-    behind: &'a [u8],
+    /// The text after the total: an extension, possibly preceded by a digest of the file.
+    suffix: &'a [u8],
     ending: &'a [u8],
 }
 
 impl<'a> NumberedName<'a> {
     fn of(name: &'a [u8]) -> Option<Self> {
         let at = name.windows(TOTAL_SEPARATOR.len()).rposition(|part| part == TOTAL_SEPARATOR)?;
-        let (start, behind) = (&name[..at], &name[at + TOTAL_SEPARATOR.len()..]);
-        let digits = behind.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let (start, suffix) = (&name[..at], &name[at + TOTAL_SEPARATOR.len()..]);
+        let digits = suffix.iter().take_while(|byte| byte.is_ascii_digit()).count();
         let before = start.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
         if before != digits || !DIGITS.contains(&digits) {
             return None;
         }
         let number = |text: &[u8]| std::str::from_utf8(text).ok()?.parse().ok();
-        let ((before, part), (all, behind)) = (start.split_at(start.len() - digits), behind.split_at(digits));
-        let ending = &behind[behind.iter().position(|&byte| byte == b'.').unwrap_or(behind.len())..];
-        Some(Self { before, number: number(part)?, total: number(all)?, digits, behind, ending })
+        let ((before, part), (all, suffix)) = (start.split_at(start.len() - digits), suffix.split_at(digits));
+        let ending = &suffix[suffix.iter().position(|&byte| byte == b'.').unwrap_or(suffix.len())..];
+        Some(Self { before, number: number(part)?, total: number(all)?, digits, suffix, ending })
     }
 
-    /// The name of the file.
+    /// The file name.
     fn text(&self) -> String {
-        let Self { before, number, total, digits, behind, .. } = self;
+        let Self { before, number, total, digits, suffix, .. } = self;
         let text = String::from_utf8_lossy;
-        format!("{}{number:0digits$}-of-{total:0digits$}{}", text(before), text(behind))
+        format!("{}{number:0digits$}-of-{total:0digits$}{}", text(before), text(suffix))
     }
 
-    /// The name of the file with another number.
+    /// The file name with another part number.
     fn with_number(&self, number: &str) -> String {
         let text = String::from_utf8_lossy;
-        let own = if self.behind.len() > self.ending.len() { "-*" } else { "" };
+        let own = if self.suffix.len() > self.ending.len() { "-*" } else { "" };
         let Self { before, total, digits, ending, .. } = self;
         format!("{}{number}-of-{total:0digits$}{own}{}", text(before), text(ending))
     }
 }
 
-/// Two of these files whose names differ only in their compression. This happens if the compressed file is kept after
-/// decompression.
-pub(super) fn twice(names: &[Vec<u8>]) -> Option<(Vec<u8>, Vec<u8>)> {
+/// Finds two of these files whose names differ only in their compression. This happens if the compressed file is kept
+/// after decompression.
+pub(super) fn same_file_twice(names: &[Vec<u8>]) -> Option<(Vec<u8>, Vec<u8>)> {
     let all: HashSet<&[u8]> = names.iter().map(Vec::as_slice).collect();
     names.iter().find_map(|name| {
         let ending = |ending: &[u8]| name.strip_suffix(ending);
@@ -67,9 +68,9 @@ pub(super) fn twice(names: &[Vec<u8>]) -> Option<(Vec<u8>, Vec<u8>)> {
     })
 }
 
-/// What is wrong if these files are not all parts of a whole by their names, and how to read them anyway. The words
-/// follow the name of the dataset. Names without such numbers do not count.
-pub(super) fn incomplete(names: &[Vec<u8>]) -> Option<String> {
+/// What is wrong if parts are missing according to the file names, and how to read the files anyway: a phrase that
+/// follows the name of the dataset. Names without such numbers are ignored.
+pub(super) fn missing_parts(names: &[Vec<u8>]) -> Option<String> {
     let mut wholes: BTreeMap<_, Vec<NumberedName<'_>>> = BTreeMap::new();
     for name in names.iter().filter_map(|name| NumberedName::of(name)) {
         wholes.entry((name.before, name.ending)).or_default().push(name);
@@ -151,7 +152,7 @@ mod tests {
 
     fn said(names: &[&str]) -> String {
         let names: Vec<Vec<u8>> = names.iter().map(|name| name.as_bytes().to_vec()).collect();
-        incomplete(&names).unwrap_or_default()
+        missing_parts(&names).unwrap_or_default()
     }
 
     #[test]
@@ -161,7 +162,7 @@ mod tests {
             &["d/a-00000-of-00002.parquet", "d/a-00001-of-00002.parquet", "d/b-00000-of-00001.parquet"],
             &["a-00000-of-00002-0123abcd.parquet", "a-00001-of-00002-456789ef.parquet"],
             &["x.tfrecord-00000-of-00001", "x.tfrecord-00000-of-00001.gz"],
-            // Numbers that begin with 1, and names without such numbers.
+            // Parts that are numbered from 1, and names without such numbers.
             &["a-00001-of-00002.tar", "a-00002-of-00002.tar"],
             &["a-1-of-9.tar", "a-0001-of-00009.tar", "best-of-2020.tar", "-of-", "0000000000-of-0000000009"],
         ] {

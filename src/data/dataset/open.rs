@@ -1,13 +1,13 @@
 //! Finds, loads or builds the index of a dataset. An existing index file is loaded and compared with the stamps of the
 //! dataset. If nothing changed, no lock is needed. Otherwise one process at a time revalidates or rebuilds the index
-//! and publishes it, while the others wait.
+//! and publishes it, while the other processes wait.
 
 use super::bad_shards::{self, UnreadShards, fingerprint_without};
 use super::build::{IndexBuilder, IndexFacts};
 use super::cancel::{Cancel, OpeningWatch};
 use super::changes::{Change, ChangedStamps};
 use super::directory::{self, IndexDirectory};
-use super::format::{Beside, IndexFile, Section};
+use super::format::{IndexFile, LoadMembers, Section};
 use super::layouts::{ShardLayout, ShardReadOptions};
 use super::names_stamp::stamp_of_names;
 use super::packed::PackedManifest;
@@ -34,12 +34,12 @@ use std::time::{Duration, Instant};
 
 /// The number of threads that index a dataset on a server.
 const REMOTE_THREADS: usize = 64;
-/// The same for tables. There are fewer, because each thread holds its columns in memory.
+/// The number of threads that index tables on a server. It is smaller, because each thread holds columns in memory.
 const REMOTE_TABLE_THREADS: usize = 16;
 
 pub(super) fn open(root: &Path, options: &IndexOptions, cancel: &Cancel) -> Result<DatasetPart> {
     let opened = opened(root, options, cancel);
-    // Report the cancellation. The error of the interrupted step would say less.
+    // Report the cancellation: the error of the interrupted step has less information.
     opened.map_err(|error| cancel.check(&source::shown(root)).err().unwrap_or(error))
 }
 
@@ -50,7 +50,8 @@ fn opened(root: &Path, options: &IndexOptions, cancel: &Cancel) -> Result<Datase
     if let Some(split) = &options.split
         && let Some(directory) = split_directories::chosen(&*source, split, options.contents, cancel)?
     {
-        // The directory of the split is a dataset of its own. It shares the index that its own name gives.
+        // The directory of the split is a separate dataset. It shares the index with a user who opens the directory by
+        // its path.
         let directory = String::from_utf8_lossy(&directory);
         return open(
             &source::below(root, &directory),
@@ -72,7 +73,7 @@ fn opened(root: &Path, options: &IndexOptions, cancel: &Cancel) -> Result<Datase
         },
     }?;
     if let Some(manifest) = source.manifest().filter(|_| index.notes.secrets) {
-        manifest::learn(manifest, index.files_of(0).map(|(name, _)| name))?;
+        manifest::set_secret_urls(manifest, index.files_of(0).map(|(name, _)| name))?;
     }
     if let Some(warning) = source.warning() {
         options.notices.warn_once("versions", || warning);
@@ -103,17 +104,17 @@ struct IndexOpening<'a> {
     canonical: PathBuf,
     options: &'a IndexOptions,
     cancel: &'a Cancel,
-    /// Whether inode numbers persist where the dataset is stored.
+    /// Whether inode numbers are stable on the file system of the dataset.
     inodes: bool,
 }
 
 impl IndexOpening<'_> {
-    /// Returns the index in `directory`. Builds it if there is none, or if the dataset no longer matches it.
+    /// Returns the index in `directory`. Builds the index if none exists, or if the dataset no longer matches it.
     fn open_in(&self, directory: &IndexDirectory) -> Result<DatasetPart> {
         let file = directory.file(&self.canonical, self.options)?;
         let find = || {
             if self.options.rebuild {
-                return Ok(FoundIndex::Nothing("a rebuild was requested".to_owned()));
+                return Ok(FoundIndex::Missing("a rebuild was requested".to_owned()));
             }
             self.find(&file)
         };
@@ -122,18 +123,18 @@ impl IndexOpening<'_> {
         }
         let lock = directory::lock(&file, self.root, self.cancel);
         self.cancel.check(self.root)?;
-        // Another process may have built or revalidated the index while this one waited.
+        // Another process might have built or revalidated the index while this process waited.
         let (because, change) = match find()? {
             FoundIndex::Same(index) => return Ok(index),
-            FoundIndex::Nothing(because) => (because, None),
-            FoundIndex::Moved(index, moved) => match self.revalidate(index, moved, lock.is_ok())? {
+            FoundIndex::Missing(because) => (because, None),
+            FoundIndex::Stale(index, moved) => match self.revalidate(index, moved, lock.is_ok())? {
                 Revalidated::Index(index) => return Ok(*index),
                 Revalidated::Changed(change, was) => ("the dataset changed".to_owned(), Some((change, was))),
             },
         };
         let _lock = lock?;
         self.build(&file)?;
-        let mut built = self.load(&file, self.wanted())?;
+        let mut built = self.load(&file, self.members_to_load())?;
         built.origin = IndexOrigin::Built(because);
         if let Some((change, was)) = change {
             let then = match was == built.fingerprint() {
@@ -148,8 +149,9 @@ impl IndexOpening<'_> {
         Ok(built)
     }
 
-    /// Compares the changed places with `index`. Returns `index` if it still matches, or if the user keeps it anyway.
-    /// With `may_write`, the new stamps are stored, so that the next start need not compare again.
+    /// Compares the directories and shards with changed stamps with `index`. Returns `index` if the dataset still
+    /// matches, or if the user keeps the index anyway. With `may_write`, the new stamps are stored, so that the next
+    /// start does not compare again.
     fn revalidate(
         &self,
         mut index: DatasetPart,
@@ -164,7 +166,7 @@ impl IndexOpening<'_> {
         let all = changed != Changed::Rebuild;
         let threads = threads(self.options, &*self.source, index.layout());
         let mut seen = moved.compare(&index, threads, all, self.cancel)?;
-        // Newly skipped files change a warning. They are no reason to list everything again.
+        // Newly skipped files change a warning, but are no reason to list everything again.
         let mut is_new = false;
         for (place, skipped) in std::mem::take(&mut seen.left_out) {
             is_new |= index.notes.replace_skipped(&place, skipped);
@@ -204,7 +206,7 @@ impl IndexOpening<'_> {
         self.options.notices.notify(NoticeKind::Warning, message);
     }
 
-    /// Like `open_in`, in a directory that may vanish with the container or at the next boot.
+    /// Like `open_in`, but in a temporary directory that can disappear with the container or at the next boot.
     fn open_in_temporary(&self, because: &str) -> Result<DatasetPart> {
         let directory = IndexDirectory::temporary()?;
         let index = self.open_in(&directory)?;
@@ -219,40 +221,40 @@ impl IndexOpening<'_> {
     }
 
     fn find(&self, file: &Path) -> Result<FoundIndex> {
-        match self.load(file, self.wanted()) {
+        match self.load(file, self.members_to_load()) {
             Ok(index) => {
                 let moved = ChangedStamps::since(&index)?;
                 if moved.is_empty() {
                     return Ok(FoundIndex::Same(index));
                 }
                 if index.file.has_members() {
-                    return Ok(FoundIndex::Moved(index, moved));
+                    return Ok(FoundIndex::Stale(index, moved));
                 }
-                // Changed shards are compared with all their members.
-                match self.load(file, Beside::All) {
-                    Ok(index) => Ok(FoundIndex::Moved(index, moved)),
-                    Err(error) => Ok(FoundIndex::Nothing(error.to_string())),
+                // Load all members, because changed shards are compared with all their members.
+                match self.load(file, LoadMembers::All) {
+                    Ok(index) => Ok(FoundIndex::Stale(index, moved)),
+                    Err(error) => Ok(FoundIndex::Missing(error.to_string())),
                 }
             }
             Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
-                Ok(FoundIndex::Nothing("there was no index yet".to_owned()))
+                Ok(FoundIndex::Missing("there was no index yet".to_owned()))
             }
-            // An index can always be rebuilt. The summary says what was wrong with this one.
-            Err(error) => Ok(FoundIndex::Nothing(error.to_string())),
+            // An index can always be rebuilt. The summary says what was wrong with this index.
+            Err(error) => Ok(FoundIndex::Missing(error.to_string())),
         }
     }
 
-    /// What is loaded from the index file in addition to the samples.
-    fn wanted(&self) -> Beside {
+    /// Which members and columns are loaded from the index file in addition to the samples.
+    fn members_to_load(&self) -> LoadMembers {
         match (&self.options.members, self.options.label_column) {
-            (Some(_), _) => Beside::All,
-            (None, true) => Beside::OfTables,
-            (None, false) => Beside::Nothing,
+            (Some(_), _) => LoadMembers::All,
+            (None, true) => LoadMembers::TablesOnly,
+            (None, false) => LoadMembers::Nothing,
         }
     }
 
-    fn load(&self, file: &Path, wanted: Beside) -> Result<DatasetPart> {
-        let mut index = DatasetPart::new(self.root, &*self.source, IndexFile::load(file, wanted)?)?;
+    fn load(&self, file: &Path, members_to_load: LoadMembers) -> Result<DatasetPart> {
+        let mut index = DatasetPart::new(self.root, &*self.source, IndexFile::load(file, members_to_load)?)?;
         index.inodes = self.inodes;
         index.split.clone_from(&self.options.split);
         index.label_asked.clone_from(&self.options.label);
@@ -269,7 +271,7 @@ impl IndexOpening<'_> {
         let source = &**source;
         cancel.check(root)?;
         let progress = IndexProgress::new(options.progress);
-        // Take the stamp before reading the names, so that names added later show as a change.
+        // Take the stamp before reading the names, so that names that are added later are detected as a change.
         let gone = || Error::io("open dataset", *root, ErrorKind::NotFound.into());
         let look = |shards: &[Vec<u8>], described: &[&str]| {
             let shards = shards.iter().map(Vec::as_slice);
@@ -278,12 +280,12 @@ impl IndexOpening<'_> {
         };
         let survey = || survey::survey(source, options.contents, options.split.as_deref(), cancel);
         let (mut stamp, mut found) = (look(&[], &[])?, survey()?);
-        let described = found.layout.shards().map(ShardLayout::descriptions).unwrap_or_default();
+        let described = found.layout.shards().map(ShardLayout::description_files).unwrap_or_default();
         if !described.is_empty() {
             stamp = look(&found.shards, &described)?;
             found = survey()?;
         }
-        let Survey { layout, mut classes, shards, notes, mut nothing, packed, .. } = found;
+        let Survey { layout, mut classes, shards, notes, mut empty_message, packed, .. } = found;
         let mut notes = notes.assigned_to(ROOT_SURVEY);
         if let Some(manifest) = &packed {
             manifest.check_asked(root, options.contents, options.every_stem)?;
@@ -293,8 +295,8 @@ impl IndexOpening<'_> {
             Ok(IndexBuilder::new(file, layout, options.contents)?.cancelled_by(cancel).with_inodes(*inodes))
         };
         let mut builder = new()?;
-        // Shards without images hold no sample for a loader of images. A loader of other members takes all stems of
-        // these shards, because the members may be images by other names.
+        // Shards without images hold no sample for a loader of images. A loader of other members reads all stems of
+        // these shards, because the members can be images with other extensions.
         let any_image = || -> Result<Option<String>> {
             let first = |shard| shards::first_image(source, shard, cancel);
             let mut read = shards.iter().map(|shard| Ok(first(shard)?.found.unwrap_or_default()));
@@ -303,7 +305,7 @@ impl IndexOpening<'_> {
         let every_stem = layout == Layout::Tar
             && (options.every_stem || options.members.is_some() && any_image()?.is_none());
         if every_stem {
-            nothing = "the shards hold no sample".to_owned();
+            empty_message = "the shards hold no sample".to_owned();
         }
         let reading = ShardReadOptions { label: options.label.clone(), ..ShardReadOptions::default() };
         let (mut labels, mut unread) = (None, UnreadShards::default());
@@ -333,14 +335,14 @@ impl IndexOpening<'_> {
             }
         };
         notes.absorb(more);
-        unread.settle((*root, source), options, (shards.len(), builder.samples()), &mut notes)?;
+        unread.record((*root, source), options, (shards.len(), builder.samples()), &mut notes)?;
         if builder.samples() == 0
             && let Some((layout, splits)) = layouts::marked_directories(source, &classes, options.contents)?
         {
             return Err(splits::directories_error(source, layout, &splits, None));
         }
         if builder.samples() == 0 {
-            return Err(Error::dataset(*root, notes.explain(&nothing)));
+            return Err(Error::dataset(*root, notes.explain(&empty_message)));
         }
         let without =
             |manifest: PackedManifest| fingerprint_without(manifest.fingerprint(), &notes.bad_shards);
@@ -356,32 +358,32 @@ impl IndexOpening<'_> {
     }
 }
 
-/// Result of looking for an index file.
+/// Result of the search for an index file.
 enum FoundIndex {
-    /// There is an index that matches the dataset.
+    /// An index that matches the dataset.
     Same(DatasetPart),
-    /// There is an index, and these stamps have changed since it was made.
-    Moved(DatasetPart, ChangedStamps),
-    /// There is no usable index, for this reason.
-    Nothing(String),
+    /// An index, and the stamps that have changed since it was made.
+    Stale(DatasetPart, ChangedStamps),
+    /// There is no usable index. The item is the reason.
+    Missing(String),
 }
 
 /// Result of revalidating an index after stamps changed.
 enum Revalidated {
     Index(Box<DatasetPart>),
-    /// The index must be rebuilt because of this change. The second field is its fingerprint.
+    /// The index must be rebuilt because of this change. The second field is the fingerprint of the old index.
     Changed(Change, Fingerprint),
 }
 
 /// The error that names all `changes`.
 fn refusal(root: &Path, changes: Vec<Change>) -> Error {
     let faults = changes.into_iter().map(|Change { path, message }| (path, message)).collect();
-    let (path, message) = bad_shards::joined(root, faults).unwrap_or_default();
+    let (path, message) = bad_shards::join_faults(root, faults).unwrap_or_default();
     Error::DatasetChanged { path, message }
 }
 
-/// Compares everything below the root of `index` with it, and shards with the checksums that their layout stores. Warns
-/// of checksums that cannot be compared.
+/// Compares all files and directories below the root with `index`, and shards with the checksums that their layout
+/// stores. Warns of checksums that cannot be compared.
 pub(super) fn verify(index: &DatasetPart, notices: &Notices) -> Result<()> {
     let threads = threads(&IndexOptions::default(), &*index.source, index.layout());
     let cancel = Cancel::default();
@@ -389,9 +391,9 @@ pub(super) fn verify(index: &DatasetPart, notices: &Notices) -> Result<()> {
     if !changes.is_empty() {
         return Err(refusal(&index.root, changes));
     }
-    let Some(knows) = index.layout().shards() else { return Ok(()) };
-    let mut parser = knows.parser(&*index.source, index.notes.every_stem)?;
-    parser.read_by(index.reading());
+    let Some(layout_impl) = index.layout().shards() else { return Ok(()) };
+    let mut parser = layout_impl.parser(&*index.source, index.notes.every_stem)?;
+    parser.set_read_options(index.reading());
     let (not_compared, faults) = (Mutex::new(BTreeSet::new()), Mutex::new(Vec::new()));
     for_each(threads, index.groups(), |group| {
         let shard = index.group_path(group);
@@ -408,7 +410,7 @@ pub(super) fn verify(index: &DatasetPart, notices: &Notices) -> Result<()> {
         Ok(())
     })?;
     let faults = faults.into_inner().unwrap_or_else(PoisonError::into_inner);
-    if let Some((path, message)) = bad_shards::joined(&index.root, faults) {
+    if let Some((path, message)) = bad_shards::join_faults(&index.root, faults) {
         return Err(Error::dataset(path, message));
     }
     for why in not_compared.into_inner().unwrap_or_else(PoisonError::into_inner) {
@@ -417,7 +419,7 @@ pub(super) fn verify(index: &DatasetPart, notices: &Notices) -> Result<()> {
     Ok(())
 }
 
-/// The number of threads that index what is stored at `source`. Threads that send requests to a server mostly wait.
+/// The number of threads that index the dataset at `source`. Threads that send requests to a server mostly wait.
 pub(super) fn threads(options: &IndexOptions, source: &dyn DatasetSource, layout: Layout) -> usize {
     match options.threads {
         0 if source.is_remote() && layout.is_table() => REMOTE_TABLE_THREADS,
@@ -427,16 +429,16 @@ pub(super) fn threads(options: &IndexOptions, source: &dyn DatasetSource, layout
     }
 }
 
-/// A progress bar on stderr: of known length, or counting up.
+/// A progress bar on stderr, with a known length or as a counter.
 pub(super) struct IndexProgress(ProgressBar);
 
 impl IndexProgress {
     pub(super) fn new(visible: bool) -> Self {
-        // It draws nothing if stderr is no terminal.
+        // The spinner draws nothing if stderr is not a terminal.
         Self(if visible { ProgressBar::new_spinner() } else { ProgressBar::hidden() })
     }
 
-    /// Announces `total` items, called `what`; 0 if their number is unknown.
+    /// Sets the number of items, or 0 if the number is unknown. `what` is the plural noun for the items.
     pub(super) fn expect(&self, total: u64, what: &str) {
         let template = if total > 0 {
             "{spinner} indexing [{bar:40}] {human_pos}/{human_len} {msg} ({per_sec}, {eta} left)"

@@ -4,10 +4,10 @@ use base::error::{Error, Result};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Runs `work` on `threads` threads. The items that they send go to `take` on this thread, one at a time. The first
-/// error ends everything.
+/// Runs `work` on `threads` threads. The calling thread passes the items that these threads send to `take`, one at a
+/// time. The first error stops all threads.
 ///
-/// `work` gets a function for sending, which returns whether to continue.
+/// `work` gets a function that sends an item and returns whether to continue.
 pub(super) fn collect<T: Send>(
     threads: usize,
     work: impl Fn(&dyn Fn(Result<T>) -> bool) + Sync,
@@ -25,7 +25,7 @@ pub(super) fn collect<T: Send>(
                 });
             });
             if let Err(error) = spawned {
-                // Fewer threads can do the same work, but at least one is needed.
+                // Fewer threads can do the same work, but one thread is needed.
                 if i == 0 {
                     return Err(Error::Unavailable(format!("no thread could be started: {error}")));
                 }
@@ -40,8 +40,9 @@ pub(super) fn collect<T: Send>(
     })
 }
 
-/// Calls `work` with every number below `count`, on up to `threads` threads. This thread is one of them, so that little
-/// work starts no thread. The first error ends the work; of several errors, the one with the lowest number is returned.
+/// Calls `work` with every number below `count`, on up to `threads` threads including the calling thread, so that no
+/// thread is started for little work. The first error stops the work. Of several errors, returns the error for the
+/// lowest number.
 pub(super) fn for_each(
     threads: usize,
     count: usize,
@@ -56,7 +57,7 @@ pub(super) fn for_each(
                 return;
             }
             if let Err(error) = work(number) {
-                // Let no thread begin another item.
+                // Stop all threads from beginning another item.
                 next.store(count, Ordering::Relaxed);
                 let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
                 if failed.as_ref().is_none_or(|(first, _)| number < *first) {

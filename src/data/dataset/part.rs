@@ -1,5 +1,5 @@
-//! One dataset of an index: everything below one root. Samples and files are numbered from 0 here. Values from the
-//! index file are clamped: a damaged file may give wrong answers, but no access out of bounds.
+//! One dataset of an index: everything below one root. In this module, samples and files are numbered from 0. Values
+//! from the index file are clamped: a damaged file can give wrong results, but no access out of bounds.
 
 mod blocks;
 mod named_files;
@@ -14,7 +14,7 @@ use super::layouts::ShardReadOptions;
 use super::selected_members::MemberSelection;
 use super::summary;
 use super::{BadShards, Extent, FileId, Fingerprint, IndexOrigin, Layout, Notes, Stamp};
-use crate::source::{DatasetSource, Seen};
+use crate::source::{DatasetSource, EntryState};
 use base::error::{Error, Result};
 use base::parts::RawHeaderSummary;
 use named_files::NamedFiles;
@@ -27,15 +27,15 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, RwLock};
 
-/// A dataset: its index file and its source. Methods panic if a number is out of range, as [`super::DatasetIndex`]
-/// documents.
+/// A dataset: its index file and its source. Methods panic if a sample or file number is out of range, as
+/// [`super::DatasetIndex`] documents.
 pub(super) struct DatasetPart {
     /// The root as the user named it.
     pub(super) root: PathBuf,
-    /// The place where it is stored, by its absolute path, so that a later change of the working directory does not
-    /// matter.
+    /// The source of the dataset. It uses an absolute path, so that a later change of the working directory has no
+    /// effect.
     pub(super) source: Arc<dyn DatasetSource>,
-    /// Whether some of its files are read by requests to a server.
+    /// Whether some files of the dataset are read by requests to a server.
     has_remote: bool,
     /// The absolute path or URL of the root.
     base: PathBuf,
@@ -45,16 +45,16 @@ pub(super) struct DatasetPart {
     pub(super) seconds: f64,
     /// The split that was requested.
     pub(super) split: Option<String>,
-    /// The label that was requested.
+    /// The label column, member or key that the user named.
     pub(super) label_asked: Option<String>,
     /// How unreadable shards are handled.
     pub(super) bad_shards: BadShards,
-    /// Whether inode numbers persist on its file system, so that they are compared.
+    /// Whether inode numbers are stable on the file system of the dataset, so that they are compared.
     pub(super) inodes: bool,
-    /// The new stamps of shards that were rewritten during the run and still hold the same samples.
-    moved: RwLock<HashMap<usize, Stamp>>,
-    any_moved: AtomicBool,
-    /// Locked while a shard whose stamp changed is checked.
+    /// The new stamps of shards that were rewritten during the run but still hold the same samples.
+    accepted_stamps: RwLock<HashMap<usize, Stamp>>,
+    any_accepted: AtomicBool,
+    /// Locked while a thread checks a shard whose stamp changed.
     pub(super) accepting: Mutex<()>,
     /// The members that are read of each sample; `None` if only the image is read.
     pub(super) members: Option<MemberSelection>,
@@ -62,20 +62,21 @@ pub(super) struct DatasetPart {
     named_files: Vec<NamedFiles>,
     /// The columns of small values that are read.
     pub(super) selected_columns: Vec<ColumnCells<'static>>,
-    /// For each shard of a table whose images are stored in another order than its samples: the numbers of its samples,
+    /// For each shard of a table whose images are stored in another order than the samples: the indices of its samples,
     /// sorted by image offset. Other shards have no entry.
     image_order: HashMap<u32, Vec<u32>>,
-    /// The shards that hold other samples than the index says, if the user keeps the index anyway. Reading them fails.
-    different: HashSet<usize>,
+    /// The shards whose samples differ from the index, if the user keeps the index anyway. Reading these shards fails.
+    changed_shards: HashSet<usize>,
 }
 
-/// Largest offset of an extent. Offset plus length then never exceeds `i64::MAX`, whatever a damaged index holds.
+/// Largest offset of an extent. With this limit, offset plus length never exceeds `i64::MAX`, even if the index is
+/// damaged.
 pub(super) const MAX_OFFSET: u64 = i64::MAX as u64 - u32::MAX as u64;
 
 impl DatasetPart {
-    /// The dataset of the index `file`. Its root is called `root` and is stored at `source`.
+    /// Makes the dataset of the index `file`. `root` is the root as the user named it, `source` gives access to it.
     pub(super) fn new(root: &Path, source: &dyn DatasetSource, file: IndexFile) -> Result<Self> {
-        let source = source.settled()?;
+        let source = source.with_absolute_path()?;
         let base = source.path(&[]);
         let notes = serde_json::from_slice(file.section(Section::Notes)).map_err(|error| {
             Error::dataset(file.path(), format!("not a usable index file: its notes are not JSON: {error}"))
@@ -93,14 +94,14 @@ impl DatasetPart {
             split: None,
             label_asked: None,
             bad_shards: BadShards::default(),
-            moved: RwLock::default(),
-            any_moved: AtomicBool::default(),
+            accepted_stamps: RwLock::default(),
+            any_accepted: AtomicBool::default(),
             accepting: Mutex::default(),
             members: None,
             named_files: Vec::new(),
             selected_columns: Vec::new(),
             image_order: HashMap::new(),
-            different: HashSet::new(),
+            changed_shards: HashSet::new(),
         };
         part.has_remote |= part.notes.on_servers;
         if part.layout().is_table() && part.layout().is_sharded() {
@@ -114,7 +115,7 @@ impl DatasetPart {
         u64_at(self.file.section(Section::Places), 8 * sample as usize).min(MAX_OFFSET)
     }
 
-    /// For each shard of a table whose images are not sorted by offset: its samples in the order of their images.
+    /// For each shard of a table whose images are not sorted by offset, the samples in the order of their images.
     fn orders_of_images(&self) -> HashMap<u32, Vec<u32>> {
         let mut orders = HashMap::new();
         for group in 0..self.groups() {
@@ -152,7 +153,8 @@ impl DatasetPart {
     }
 
     pub(super) fn label(&self, sample: u64) -> u32 {
-        // Clamp the label, as in `extent`: damage may make an answer wrong, but must not break the caller.
+        // Clamp the label, as in `extent`: a damaged index can give a wrong label, but must not cause a panic in the
+        // caller.
         self.column(Section::Labels, sample).min(self.num_classes().saturating_sub(1))
     }
 
@@ -163,7 +165,7 @@ impl DatasetPart {
         first(label)..first(label + 1)
     }
 
-    /// The extent of a sample that one read fetches.
+    /// The extent that the first read of a sample fetches.
     pub(super) fn extent(&self, sample: u64) -> Extent {
         match &self.members {
             None => self.image(sample),
@@ -171,7 +173,7 @@ impl DatasetPart {
         }
     }
 
-    /// The extent of a sample's image, or of the member in the place of a missing image.
+    /// The extent of a sample's image, or of the member that replaces a missing image.
     pub(super) fn image(&self, sample: u64) -> Extent {
         let length = self.column(Section::Lengths, sample).min(self.file.header().largest);
         if self.layout().is_sharded() {
@@ -181,19 +183,18 @@ impl DatasetPart {
         }
     }
 
-    /// Whether a sample's image, or the member in its place, is packed in its shard.
+    /// Whether a sample's image, or the member that replaces a missing image, is packed in its shard.
     pub(super) fn has_packed_image(&self, sample: u64) -> bool {
         self.stored_header_summary(sample)
             .is_some_and(|header_summary| *header_summary != RawHeaderSummary::default())
     }
 
-    /// The header summary (`RawHeaderSummary`) of a sample's first member. It is all zeros if that member is not
-    /// packed.
+    /// The header summary (`RawHeaderSummary`) of a sample's first member. All zeros if this member is not packed.
     pub(super) fn stored_header_summary(&self, sample: u64) -> Option<&RawHeaderSummary> {
         self.file.section(Section::HeaderSummaries).as_chunks().0.get(sample as usize)
     }
 
-    /// The header summary of a sample's packed image, if one read fetches nothing else of the sample.
+    /// The header summary of a sample's packed image, if the first read fetches only the image.
     pub(super) fn header_summary(&self, sample: u64) -> Option<&RawHeaderSummary> {
         let header_summary = self.stored_header_summary(sample)?;
         let is_packed = self.has_packed_image(sample);
@@ -206,7 +207,7 @@ impl DatasetPart {
             let Range { start, end } = self.samples_of(extent.file);
             match &self.members {
                 Some(members) => self.sample_with(members, start..end, extent)?,
-                // Samples of a shard are indexed in the order of their images, or `image_order` has that order.
+                // In most shards, samples are sorted by image offset. For other shards, `image_order` has this order.
                 None => self.sample_with_image(start..end, extent),
             }
         } else {
@@ -215,7 +216,7 @@ impl DatasetPart {
         (sample < self.len() && self.extent(sample) == extent).then_some(sample)
     }
 
-    /// The one of `samples`, all of the same shard, that may have `extent` as its image.
+    /// The sample among `samples` whose image can be `extent`. All `samples` are in the same shard.
     fn sample_with_image(&self, samples: Range<u64>, extent: Extent) -> u64 {
         let Range { start, end } = samples;
         let count = end - start;
@@ -224,25 +225,25 @@ impl DatasetPart {
             None => start + number,
         };
         let first = search(0, count, |number| self.image(sample(number)).offset < extent.offset);
-        // An empty image may begin at the same offset as another image.
+        // An empty image can begin at the same offset as another image.
         let here = (first..count).take_while(|&number| self.image(sample(number)).offset == extent.offset);
         let found = here.map(sample).find(|&sample| self.image(sample) == extent);
         found.unwrap_or(end)
     }
 
-    /// The number of bytes of the largest extent.
+    /// The size of the largest extent in bytes.
     pub(super) fn largest(&self) -> u32 {
         self.members.as_ref().map_or(self.file.header().largest, |members| members.largest)
     }
 
-    /// The number of bytes of all extents.
+    /// The total size of all extents in bytes.
     pub(super) fn total_bytes(&self) -> u64 {
         self.members.as_ref().map_or(self.file.header().total_bytes, |members| members.total)
     }
 
-    /// The number of reads that all samples need.
+    /// The number of reads that fetch all samples.
     pub(super) fn total_reads(&self) -> u64 {
-        self.len() + self.members.as_ref().map_or(0, |members| members.apart)
+        self.len() + self.members.as_ref().map_or(0, |members| members.separate_reads)
     }
 
     pub(super) fn samples_of(&self, file: FileId) -> Range<u64> {
@@ -251,7 +252,7 @@ impl DatasetPart {
             assert!(group < self.groups(), "file {group} of {}", self.groups());
             self.samples_of_group(group)
         } else {
-            // Files that a manifest column names in addition to the samples' own files are no samples.
+            // Files that a manifest column names in addition to the samples' own files are not samples.
             let [start, end] = [0, 1].map(|more| (u64::from(file.0) + more).min(self.len()));
             start..end
         }
@@ -273,12 +274,12 @@ impl DatasetPart {
         }
         // Files in the root itself have no directory part.
         let slash: &[u8] = if directory.is_empty() { b"" } else { b"/" };
-        // Allocate only once: this runs for each sample on the reading path.
+        // Allocate only once, because this code runs for each sample on the read path.
         let parts = [self.base.as_os_str().as_bytes(), slash, directory, b"/", prefix, name, suffix].concat();
         PathBuf::from(OsString::from_vec(parts))
     }
 
-    /// The part of a file's name between prefix and suffix, for a file of the directory `group`.
+    /// The part of a file name between the shared prefix and suffix, for a file of the directory `group`.
     fn name(&self, group: usize, sample: u64) -> &[u8] {
         let names = self.section_of(group, GroupEnd::Names, Section::Names);
         let end = |sample| self.column(Section::Places, sample) as usize;
@@ -287,8 +288,9 @@ impl DatasetPart {
         names.get(start..end(sample)).unwrap_or_default()
     }
 
-    /// Calls `visit` for every file in order, with its samples and its path below the root. If the root is a shard, it
-    /// is called with the shard's own name. For a packed dataset these are the files of its source.
+    /// Calls `visit` for every file in order, with the file's samples and its path below the root. If the root itself
+    /// is a shard, the path is the file name of the shard. For a packed dataset, visits the files of the dataset that
+    /// was packed.
     pub(super) fn each_name(&self, mut visit: impl FnMut(Range<u64>, &[u8])) -> Result<()> {
         if self.layout() == Layout::Packed {
             return self.each_packed_name(visit);
@@ -313,7 +315,7 @@ impl DatasetPart {
         Ok(())
     }
 
-    /// A shard's path below the root; its own name if it is the root.
+    /// A shard's path below the root; its file name if the root is this shard.
     fn shard_name(&self, group: usize) -> &[u8] {
         let own = || self.base.file_name().unwrap_or_default().as_bytes();
         Some(self.group_path(group)).filter(|path| !path.is_empty()).unwrap_or_else(own)
@@ -328,11 +330,11 @@ impl DatasetPart {
     }
 
     /// Reads the current stamp of a file.
-    pub(super) fn stamp_now(&self, file: FileId) -> Result<Seen> {
+    pub(super) fn stamp_now(&self, file: FileId) -> Result<EntryState> {
         self.source.stamp(&self.name_in_source(file))
     }
 
-    /// A file's path below the root; its own name if it is the root.
+    /// A file's path below the root; its file name if the root is this file.
     pub(super) fn name_below(&self, file: FileId) -> Vec<u8> {
         if self.layout().is_sharded() {
             return self.shard_name(file.0 as usize).to_vec();
@@ -349,12 +351,12 @@ impl DatasetPart {
         path.strip_prefix(&self.base).unwrap_or(&path).as_os_str().as_bytes().to_vec()
     }
 
-    /// The class names by number, as bytes; empty if the dataset has only numbers.
+    /// The class names by class number, as bytes; empty if classes have no names.
     pub(super) fn class_names(&self) -> Vec<&[u8]> {
         summary::class_names(self.file.section(Section::Classes))
     }
 
-    /// How its shards were read when the dataset was listed.
+    /// The options by which shards were read when the dataset was listed.
     pub(super) fn reading(&self) -> ShardReadOptions {
         ShardReadOptions {
             kept_texts: self.notes.kept_texts.clone(),
@@ -363,7 +365,7 @@ impl DatasetPart {
         }
     }
 
-    /// Whether its classes are directories or tars, so that class names sort like file names.
+    /// Whether classes are directories or tars. If so, class names are sorted like file names.
     pub(super) fn has_classes_of_files(&self) -> bool {
         let layout = self.notes.packed_of.unwrap_or(self.layout());
         matches!(layout, Layout::Folder | Layout::TarOfTars)
@@ -377,10 +379,10 @@ impl DatasetPart {
         Fingerprint(self.file.header().fingerprint)
     }
 
-    /// Identifies the directory, or the single shard, that the root was when it was indexed. The inode identifies a
-    /// local root, and its name identifies a root on a server.
+    /// Identifies the root, a directory or a single shard, at the time of indexing. The inode identifies a local root,
+    /// and its name identifies a root on a server.
     pub(super) fn identity(&self) -> [u8; 32] {
-        // Where inodes do not persist, the domain still separates a packed dataset from its source. Both have one
+        // If inodes are not stable, the domain still distinguishes a packed dataset from its source. Both have the same
         // fingerprint.
         let domain: &[u8] = match self.layout() {
             Layout::Packed => b"foreload packed root 1",
@@ -406,7 +408,7 @@ impl DatasetPart {
         }) as usize
     }
 
-    /// The start of a group in samples, paths or names: the end of the group before.
+    /// The first sample, path byte or name byte of a group, which is the end of the previous group.
     fn group_start(&self, group: usize, of: GroupEnd) -> u64 {
         match group.checked_sub(1) {
             None => 0,
@@ -414,14 +416,14 @@ impl DatasetPart {
         }
     }
 
-    /// A group's bytes of `section`, which holds the paths or the names.
+    /// The bytes of a group in `section`, which holds the paths or the names.
     fn section_of(&self, group: usize, of: GroupEnd, section: Section) -> &[u8] {
         let bytes = self.file.section(section);
         let end = (self.group_start(group + 1, of) as usize).min(bytes.len());
         &bytes[(self.group_start(group, of) as usize).min(end)..end]
     }
 
-    /// A group's path below the root, and the prefix and the suffix that all its names share.
+    /// A group's path below the root, and the prefix and the suffix that all names in the group share.
     fn group_parts(&self, group: usize) -> (&[u8], &[u8], &[u8]) {
         assert!(group < self.groups(), "file {group} of {}", self.groups());
         let row = self.file.section(Section::Groups);
@@ -466,13 +468,13 @@ impl DatasetPart {
         self.file.header().root
     }
 
-    /// The part of a stamp that is compared.
+    /// The part of a stamp that is compared: without the inode if inodes are not stable.
     pub(super) fn known(&self, found: Stamp) -> Stamp {
         if self.inodes { found } else { found.without_inode() }
     }
 }
 
-/// The numbers of samples with these offsets, sorted by offset; `None` if the offsets are already sorted.
+/// The indices of `offsets`, sorted by offset; `None` if the offsets are already sorted.
 pub(super) fn order(offsets: &[u64]) -> Option<Vec<u32>> {
     if offsets.is_sorted() {
         return None;
@@ -482,8 +484,8 @@ pub(super) fn order(offsets: &[u64]) -> Option<Vec<u32>> {
     Some(order)
 }
 
-/// Binary search for the first number in `low..high` that is not `before`, or `high`. All numbers that are `before`
-/// must come first.
+/// Binary search for the first number in `low..high` for which `before` is false; `high` if there is none. `before`
+/// must be true for all smaller numbers, and false for all larger ones.
 pub(super) fn search(mut low: u64, mut high: u64, before: impl Fn(u64) -> bool) -> u64 {
     while low < high {
         let middle = low.midpoint(high);

@@ -1,21 +1,23 @@
-//! Skipped files by place, so that a place that changed is counted again without all others. A place is the root or a
-//! directory.
+//! Skipped files by place: the root or a directory. If a directory changes, only its own skipped files are counted
+//! again.
 
 use super::samples::text;
 use super::{Notes, Skipped};
 use std::collections::BTreeMap;
 
-/// What was skipped, by reason.
+/// Skipped files, by reason.
 pub(super) type SkippedByReason = BTreeMap<String, Skipped>;
 
-/// Place of what the survey of a root skipped. If the root's own files are samples, they have a place of their own.
+/// Place of the files that the survey of a root skipped. If the root's own files are samples, the files that are
+/// skipped among them have the empty path as their place.
 pub(super) const ROOT_SURVEY: &[u8] = b"/";
 
-/// Largest number of places for which the index keeps skipped files. Beyond it, counts can only grow.
-const MOST: usize = 1000;
+/// Largest number of places for which the index keeps skipped files. With more places, counts of skipped files can only
+/// grow.
+const MAX_PLACES: usize = 1000;
 
 impl Notes {
-    /// Records everything that these notes skipped as skipped in one place.
+    /// Assigns all skipped files in these notes to one place.
     pub(super) fn assigned_to(mut self, place: &[u8]) -> Self {
         if !self.skipped.is_empty() {
             self.places = BTreeMap::from([(text(place), self.skipped.clone())]);
@@ -23,17 +25,17 @@ impl Notes {
         self
     }
 
-    /// Adds the places of other notes.
+    /// Adds the places in other notes.
     pub(super) fn merge_places(&mut self, places: BTreeMap<String, SkippedByReason>) {
-        let room = MOST.saturating_sub(self.places.len());
-        self.places.extend(places.into_iter().take(room));
+        let free_places = MAX_PLACES.saturating_sub(self.places.len());
+        self.places.extend(places.into_iter().take(free_places));
     }
 
-    /// Replaces what is skipped in a place. Returns whether that changed anything.
+    /// Replaces the skipped files of a place. Returns whether this changed any reason or count.
     pub(super) fn replace_skipped(&mut self, place: &[u8], now: SkippedByReason) -> bool {
         let place = text(place);
-        if self.places.len() >= MOST && !self.places.contains_key(&place) {
-            return self.raise(now);
+        if self.places.len() >= MAX_PLACES && !self.places.contains_key(&place) {
+            return self.raise_counts(now);
         }
         if self.places.get(&place).map_or(now.is_empty(), |before| *before == now) {
             return false;
@@ -52,8 +54,8 @@ impl Notes {
         true
     }
 
-    /// Adopts the counts that are larger than the known ones. Returns whether there were any.
-    fn raise(&mut self, now: SkippedByReason) -> bool {
+    /// Takes over counts that are larger than the stored counts. Returns whether there were such counts.
+    fn raise_counts(&mut self, now: SkippedByReason) -> bool {
         let mut is_new = false;
         for (reason, more) in now {
             if self.skipped.get(&reason).is_none_or(|known| known.count < more.count) {
@@ -85,7 +87,7 @@ mod tests {
         notes.absorb(place(&[("gif", 1, "in a shard")]));
         assert_eq!(notes.skipped, skipped(&[("gif", 4, "a/1"), ("tar", 1, "a/t")]));
         assert!(!notes.replace_skipped(b"b", skipped(&[("gif", 2, "b/1")])));
-        // Another file, as many as before; then none; then in a place that had none.
+        // First another file with the same count, then no file, then a file in a place that had none.
         assert!(notes.replace_skipped(b"a", skipped(&[("gif", 1, "a/2"), ("tar", 1, "a/t")])));
         assert_eq!(notes.skipped["gif"].example, "a/2");
         assert!(notes.replace_skipped(b"a", skipped(&[])));

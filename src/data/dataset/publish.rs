@@ -1,5 +1,5 @@
-//! Publication of index files: each is written under a unique temporary name and then renamed, so that it appears whole
-//! or not at all.
+//! Publication of index files: each file is written under a unique temporary name and then renamed, so that no process
+//! sees a partial file.
 
 use base::error::{Error, Result};
 use rustix::rand::GetRandomFlags;
@@ -8,25 +8,26 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Time without a write after which a partial file is abandoned, even if the clocks of two hosts differ much. Its
-/// builder may run on any host that shares the directory, so a search for its process would prove nothing.
+/// Time without a write after which a partial file is abandoned, even if the clocks of two hosts differ much. The
+/// process that writes the file can run on any host that shares the directory, so a search for this process on one host
+/// is not enough.
 const ABANDONED: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Creates a file, has `write` fill it, and renames it to `target`.
+/// Creates a temporary file, calls `write` to fill it, and renames it to `target`.
 ///
 /// # Errors
-/// [`Error::Io`] if it cannot be written. Then the temporary file is removed, and `target` is unchanged.
+/// [`Error::Io`] if the file cannot be written. In this case the temporary file is removed, and `target` is unchanged.
 pub(super) fn publish(target: &Path, write: impl FnOnce(&File) -> io::Result<()>) -> Result<()> {
     let (file, path) = create(target, "new")?;
     let result = write(&file)
-        // After a power failure the renamed index must not lack bytes that were never written.
+        // After a power failure, the renamed index must be complete.
         .and_then(|()| file.sync_data())
         .map_err(|error| Error::io("write", &path, error))
         .and_then(|()| {
             std::fs::rename(&path, target).map_err(|error| Error::io("rename into place", &path, error))
         });
     if result.is_err() {
-        // The cause is reported. A later build removes a leftover that cannot be removed now.
+        // Report the first error. If the temporary file cannot be removed now, a later build removes it.
         let _ = std::fs::remove_file(&path);
     }
     result
@@ -35,29 +36,29 @@ pub(super) fn publish(target: &Path, write: impl FnOnce(&File) -> io::Result<()>
 /// Creates a file next to `target`, for reading and writing, with a name that no other process on any host uses.
 ///
 /// # Errors
-/// [`Error::Io`] if it cannot be created.
+/// [`Error::Io`] if the file cannot be created.
 pub(super) fn create(target: &Path, kind: &str) -> Result<(File, PathBuf)> {
     let path = temporary(target, kind).map_err(|error| Error::io("name a file next to", target, error))?;
     let file = File::options().read(true).write(true).create_new(true).open(&path);
     file.map(|file| (file, path.clone())).map_err(|error| Error::io("create", path, error))
 }
 
-/// The temporary path of a file that will become `target`. Host and process id show people who wrote it; the system's
-/// random number makes the name unique. Containers may have equal host names and process ids, and the crate's own
-/// random numbers are the same in equal jobs.
+/// The temporary path of a file that will become `target`. The host name and process id tell users which process wrote
+/// the file. A random number from the operating system makes the name unique. Containers can have equal host names and
+/// process ids, and the crate's own random numbers are the same in equal jobs.
 fn temporary(target: &Path, kind: &str) -> io::Result<PathBuf> {
-    let random = chance()?;
+    let random = random_u64()?;
     let system = rustix::system::uname();
     let plain = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
-    // Part of a long host name is enough, and keeps the file name short.
+    // Use only the beginning of a long host name, so that the file name is short enough.
     let host: String = system.nodename().to_string_lossy().chars().filter(plain).take(32).collect();
     Ok(target.with_extension(format!("{host}-{}-{random:016x}.{kind}", std::process::id())))
 }
 
 /// A random number from the operating system.
-pub(super) fn chance() -> io::Result<u64> {
+pub(super) fn random_u64() -> io::Result<u64> {
     let mut random = [0u8; 8];
-    // `getrandom` fills up to 256 bytes whole or not at all.
+    // `getrandom` never returns a partial result for up to 256 bytes.
     rustix::io::retry_on_intr(|| rustix::rand::getrandom(&mut random, GetRandomFlags::empty()))?;
     Ok(u64::from_le_bytes(random))
 }
@@ -73,7 +74,7 @@ pub(super) fn remove_leftovers(target: &Path) {
             let modified = entry.metadata().and_then(|metadata| metadata.modified()).ok();
             let age = modified.and_then(|modified| modified.elapsed().ok());
             if age.is_some_and(|age| age > ABANDONED) {
-                // Best effort: a leftover costs space, not correctness.
+                // Best effort: a leftover costs disk space, but does no harm.
                 let _ = std::fs::remove_file(entry.path());
             }
         }

@@ -5,7 +5,7 @@ use super::FieldKind;
 use super::build::SampleRow;
 use super::label_column::{self, ColumnLabels, UsualLabels};
 use super::layouts::ShardReadOptions;
-use super::left_out::LeftOut;
+use super::left_out::SkipReason;
 use super::member::{MemberPlace, MemberRow};
 use super::samples::ShardContents;
 use super::selected_members::IMAGE;
@@ -13,14 +13,14 @@ use super::table::{CellExtent, ShardTable, TableCells, TableColumn};
 use crate::source::{Malformed, ReadAt};
 use std::collections::BTreeMap;
 
-/// The contents of a shard with this table and these `bytes`. Its labels are in a column with one of the `usual` names,
-/// unless `reading` says otherwise.
+/// The contents of a shard with this table. `bytes` are the bytes of the shard. The labels are in a column with one of
+/// the `usual` names, unless `reading` names another column.
 ///
-/// A sample's image is in the column `image`, or else in the first column of images. A sample without an image is
-/// empty, and its offset is the end of the image before it.
+/// A sample's image is in the column `image`, or else in the first column of images. A sample without an image has
+/// length 0, and its offset is the end of the previous image.
 ///
 /// # Errors
-/// [`Malformed`] for a table that contradicts itself.
+/// [`Malformed`] for an inconsistent table.
 pub(super) fn contents<S: ReadAt + ?Sized>(
     mut table: ShardTable,
     bytes: &S,
@@ -66,11 +66,11 @@ impl TableColumn {
         if let TableCells::Extents(extents) = &self.cells { Some(extents) } else { None }
     }
 
-    /// The number of its cells; `None` if it is refused.
+    /// The number of cells in the column; `None` for a refused column.
     fn count(&self) -> Option<usize> {
         match &self.cells {
             TableCells::Extents(cells) => Some(cells.len()),
-            TableCells::Truths(cells) => Some(cells.len()),
+            TableCells::Bools(cells) => Some(cells.len()),
             TableCells::Integers(cells) => Some(cells.len()),
             TableCells::Floats(cells) => Some(cells.len()),
             TableCells::IntegerLists(_, cells) => Some(cells.len()),
@@ -81,7 +81,7 @@ impl TableColumn {
     }
 }
 
-/// Checks the properties that the index relies on.
+/// Checks the properties on which the index relies.
 fn check(table: &ShardTable) -> Result<(), Malformed> {
     let fail = |message: String| Err(Malformed { offset: 0, message });
     for pair in table.columns.windows(2) {
@@ -104,14 +104,14 @@ fn check(table: &ShardTable) -> Result<(), Malformed> {
     Ok(())
 }
 
-/// Takes the labels of the samples, and the names of their classes.
+/// Sets the labels of the samples and the class names.
 fn take_labels(found: &mut ShardContents, samples: u64, labels: Option<ColumnLabels<'_>>) {
     let findings = &mut found.findings;
     let Some(ColumnLabels { column, numbers, classes, are_values }) = labels else {
         findings.unlabeled = (samples > 0).then(|| "0".to_owned());
         return;
     };
-    // If classes have names, a number without a name is no label.
+    // If classes have names, a number without a name is not a label.
     let most = if classes.is_empty() { u32::MAX } else { classes.len() as u32 };
     (findings.classes, findings.classes_are_values) = (classes, are_values);
     findings.label_column = Some(column.to_owned());
@@ -128,7 +128,7 @@ fn take_labels(found: &mut ShardContents, samples: u64, labels: Option<ColumnLab
                         "sample {number} has {label} in the column {column:?}, which is not a class number"
                     )
                 });
-                findings.notes.skip(LeftOut::UnusableLabel, || label.to_string());
+                findings.notes.skip(SkipReason::UnusableLabel, || label.to_string());
             }
             None => {
                 findings.unlabeled.get_or_insert_with(|| number.to_string());
@@ -137,7 +137,7 @@ fn take_labels(found: &mut ShardContents, samples: u64, labels: Option<ColumnLab
     }
 }
 
-/// Takes the members of the samples: the values that are stored in the shard.
+/// Sets the members of the samples: the values that are stored in the shard.
 fn take_members(found: &mut ShardContents, table: &ShardTable) {
     let columns = table.columns.iter().filter_map(|column| Some((column, column.extents()?)));
     let columns: Vec<(&TableColumn, &[Option<CellExtent>])> = columns.collect();
@@ -152,12 +152,12 @@ fn take_members(found: &mut ShardContents, table: &ShardTable) {
         for (key, (_, cells)) in (0..).zip(&columns) {
             let Some(CellExtent { offset, length }) = cells[sample] else { continue };
             if length >= MemberPlace::DUPLICATE {
-                found.findings.notes.skip(LeftOut::LargeMember, || format!("sample {sample}"));
+                found.findings.notes.skip(SkipReason::LargeMember, || format!("sample {sample}"));
                 continue;
             }
             match MemberPlace::new(image, offset, length) {
                 Some(place) => rows.members.push(MemberRow { key, place }),
-                None => found.findings.notes.skip(LeftOut::MemberFarAway, || format!("sample {sample}")),
+                None => found.findings.notes.skip(SkipReason::MemberFarAway, || format!("sample {sample}")),
             }
         }
         rows.counts.push((rows.members.len() - first) as u32);
@@ -205,7 +205,7 @@ mod tests {
         let labels = |cells: [Option<i64>; 3], classes: &[&str]| {
             let mut labels = column("class", FieldKind::Integer, TableCells::Integers(cells.to_vec()));
             labels.classes = classes.iter().map(|name| (*name).to_owned()).collect();
-            // A number with a fraction is no label.
+            // A number with a fraction is not a label.
             let other = column("label", FieldKind::Float, TableCells::Floats(vec![Some(0.5); 3]));
             rows(vec![other, labels])
         };

@@ -1,8 +1,8 @@
 //! Samples of a tar shard: the members that share a stem, wherever they are in the shard.
 //!
-//! WebDataset requires the members of a sample to be adjacent. `tar --sort=name`, archives made type by type, and
-//! labels appended later store them apart. So indexing keeps all stems of a shard in memory. Each stem takes its name
-//! and at most 200 bytes, and each member 16 bytes.
+//! WebDataset requires the members of a sample to be adjacent. In archives made with `tar --sort=name` or type by type,
+//! or with labels appended later, the members of a sample are not adjacent. So indexing keeps all stems of a shard in
+//! memory. Each stem takes the bytes of its name and at most 200 bytes more; each member takes 16 bytes.
 
 use super::Notes;
 use super::archive::{TarMember, TarMembers};
@@ -11,7 +11,7 @@ use super::class_names::ClassNames;
 use super::ignored::ignored_member;
 use super::kind::{FieldKind, image_rank};
 use super::labels::{Label, LabelMembers, reduced};
-use super::left_out::LeftOut;
+use super::left_out::SkipReason;
 use super::member::{MemberPlace, MemberRow};
 use super::packed::{PackedFooter, ShardIdentity};
 use super::shards::refuse_compressed;
@@ -32,22 +32,22 @@ pub struct ShardContents {
 /// Facts about a shard, other than its samples.
 #[derive(Debug, Default)]
 pub struct ShardFindings {
-    /// Notes on what was skipped.
+    /// Notes on skipped files and members.
     pub notes: Notes,
     /// The first sample without a label.
     pub unlabeled: Option<String>,
     /// The first sample with a label.
     pub labeled: Option<String>,
-    /// What is wrong with the first label that is no class number.
+    /// What is wrong with the first label that is not a class number.
     pub unusable: Option<String>,
-    /// Whether some sample has an image.
+    /// Whether any sample has an image.
     pub has_images: bool,
     /// The column of a table that holds the labels.
     pub label_column: Option<String>,
-    /// The names of the classes by number; empty if there are only numbers.
+    /// The class names by class number; empty if classes have no names.
     pub classes: Vec<String>,
-    /// Whether these names are values of the samples, in no order, so that other shards may have others. Otherwise a
-    /// schema defines them.
+    /// Whether the class names are values of the samples. If so, the names are not sorted, and other shards can have
+    /// other names. If not, a schema defines the names.
     pub classes_are_values: bool,
     /// The smallest label of a table's samples.
     pub smallest_label: Option<u32>,
@@ -55,12 +55,12 @@ pub struct ShardFindings {
     pub(super) packed: Option<(PackedFooter, ShardIdentity)>,
 }
 
-/// The members of one stem. It is kept small, because each stem of a shard has one.
+/// The members of one stem. The struct is kept small, because there is one for each stem of a shard.
 #[derive(Default)]
 struct StemMembers {
-    /// The members, sorted by the numbers of their keys.
+    /// The members, sorted by key number.
     members: Vec<MemberAt>,
-    /// The label from the member that is a label as a whole, or else from the `json` member.
+    /// The label from the member that consists only of the label, or else from the `json` member.
     label: Label,
 }
 
@@ -69,7 +69,7 @@ struct StemMembers {
 struct MemberAt {
     offset: NonZeroU64,
     length: u32,
-    /// The number of its key among the keys of the shard.
+    /// The number of the member's key among the keys of the shard.
     key: u32,
 }
 
@@ -99,10 +99,10 @@ impl Keys {
     }
 }
 
-/// Which stems of a shard are samples.
+/// Which stems of a shard become samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stems {
-    /// The stems with an image are samples.
+    /// Stems with an image are samples.
     WithImage,
     /// All stems are samples.
     All,
@@ -112,7 +112,7 @@ pub enum Stems {
 ///
 /// # Errors
 /// [`Malformed`] for an archive that is damaged, truncated or compressed. Also for an image of 4 GiB or more, and for a
-/// sample with two members of one name among those that define it (image, `.cls`, `.json`).
+/// sample with two members of the same name, if this is the image, `.cls` or `.json`.
 pub fn contents<S: ReadAt + ?Sized>(source: &S, wanted: Stems) -> Result<ShardContents, Malformed> {
     contents_with(source, wanted, None)
 }
@@ -132,7 +132,7 @@ pub(super) fn contents_with<S: ReadAt + ?Sized>(
     let labels = LabelMembers::new(label);
     let whole = labels.whole().as_bytes();
     while let Some(member) = members.next_member()? {
-        let Some((stem, suffix)) = contents.findings.parted(&member) else { continue };
+        let Some((stem, suffix)) = contents.findings.split_member(&member) else { continue };
         let key = keys.number(&suffix);
         let sample = match samples.get_mut(stem) {
             Some(sample) => sample,
@@ -143,7 +143,7 @@ pub(super) fn contents_with<S: ReadAt + ?Sized>(
             if is_image {
                 return Err(too_large(stem, &member));
             }
-            contents.findings.notes.skip(LeftOut::LargeMember, || text(&member.name));
+            contents.findings.notes.skip(SkipReason::LargeMember, || text(&member.name));
             continue;
         };
         let at = match sample.find(key) {
@@ -153,14 +153,14 @@ pub(super) fn contents_with<S: ReadAt + ?Sized>(
                 if is_image || suffix == whole || matches!(suffix.as_slice(), b"cls" | b"json") {
                     return Err(twice(source, stem, &member, first.offset));
                 }
-                // This is an error only for loaders that select this field.
+                // A duplicate member is an error only for loaders that select it.
                 first.length = MemberPlace::DUPLICATE;
                 continue;
             }
         };
         sample.members.insert(at, MemberAt { offset: place(&member)?, length, key });
         let has_whole = || keys.numbers.get(whole).is_some_and(|&key| sample.find(key).is_ok());
-        // Read labels at once, while the bytes around their headers are buffered.
+        // Read labels now, while the bytes around their headers are buffered.
         if suffix == whole {
             sample.label = reduced(labels.read_whole(&mut members, &member)?, &mut names);
         } else if suffix == b"json" && !has_whole() {
@@ -174,7 +174,7 @@ pub(super) fn contents_with<S: ReadAt + ?Sized>(
 }
 
 impl ShardContents {
-    /// Takes the samples in the order of their images in the shard.
+    /// Stores the samples in the order of their images in the shard.
     fn take<S: ReadAt + ?Sized>(
         &mut self,
         source: &S,
@@ -185,7 +185,7 @@ impl ShardContents {
     ) -> Result<(), Malformed> {
         let ranks: Vec<Option<usize>> = keys.list.iter().map(|key| image_rank(key)).collect();
         let rank = |found: &&MemberAt| ranks[found.key as usize];
-        // A sample's image, or the member in its place if samples need no image.
+        // A sample's image, or the member that replaces a missing image if samples need no image.
         let image = |sample: &StemMembers| {
             let image = sample.members.iter().filter(|found| rank(found).is_some()).min_by_key(rank);
             let first = || sample.members.iter().min_by_key(|found| found.offset);
@@ -217,7 +217,7 @@ impl ShardContents {
                 self.findings.notes.record_ambiguous(text(&stem));
             }
             let offset = image.offset.get();
-            // A duplicate member in the place of an image has no length.
+            // A duplicate member that replaces a missing image has no length.
             let length = if image.length == MemberPlace::DUPLICATE { 0 } else { image.length };
             self.rows.samples.push(SampleRow { offset, length, label: label.unwrap_or(0) });
             let first = self.rows.members.len();
@@ -226,7 +226,7 @@ impl ShardContents {
                     Some(place) => {
                         self.rows.members.push(MemberRow { key: order[found.key as usize], place })
                     }
-                    None => self.findings.notes.skip(LeftOut::MemberFarAway, || text(&stem)),
+                    None => self.findings.notes.skip(SkipReason::MemberFarAway, || text(&stem)),
                 }
             }
             self.rows.members[first..].sort_unstable_by_key(|row| row.key);
@@ -235,7 +235,7 @@ impl ShardContents {
         Ok(())
     }
 
-    /// Takes the keys that these samples have, sorted. Returns the position of each key of the shard among them.
+    /// Stores the keys that these samples have, sorted. Returns the index of each key of the shard in the stored keys.
     fn take_keys<'a>(&mut self, keys: &Keys, samples: impl Iterator<Item = &'a StemMembers>) -> Vec<u32> {
         let mut used = vec![false; keys.list.len()];
         samples.flat_map(|sample| &sample.members).for_each(|found| used[found.key as usize] = true);
@@ -249,25 +249,25 @@ impl ShardContents {
 }
 
 impl ShardFindings {
-    /// Splits the name of a member that may belong to a sample into stem and suffix. Other members are recorded as
+    /// Splits the name of a member that can belong to a sample into stem and suffix. Other members are recorded as
     /// skipped.
-    fn parted<'a>(&mut self, member: &'a TarMember) -> Option<(&'a [u8], Vec<u8>)> {
+    fn split_member<'a>(&mut self, member: &'a TarMember) -> Option<(&'a [u8], Vec<u8>)> {
         if !member.plain {
             if !member.name.ends_with(b"/") {
-                self.notes.skip(LeftOut::NoPlainMember, || text(&member.name));
+                self.notes.skip(SkipReason::NoPlainMember, || text(&member.name));
             }
             return None;
         }
         let parts = split(&member.name);
         if parts.is_none() {
-            let why = ignored_member(&member.name).unwrap_or(LeftOut::MemberWithoutStem);
+            let why = ignored_member(&member.name).unwrap_or(SkipReason::MemberWithoutStem);
             self.notes.skip(why, || text(&member.name));
         }
         parts
     }
 
-    /// The label of a sample. Records the first sample with a label, the first without one, and the first with an
-    /// unusable one.
+    /// The label of a sample. Records the first sample with a label, the first sample without a label, and the first
+    /// with an unusable label.
     fn label<S: ReadAt + ?Sized>(
         &mut self,
         source: &S,
@@ -289,7 +289,7 @@ impl ShardFindings {
                     )
                 };
                 self.unusable = self.unusable.take().or_else(|| Some(message()));
-                self.notes.skip(LeftOut::UnusableLabel, || text(stem));
+                self.notes.skip(SkipReason::UnusableLabel, || text(stem));
                 return Ok(None);
             }
             Label::Missing => None,
@@ -298,7 +298,7 @@ impl ShardFindings {
                     let Malformed { offset, message } = unusable(source, sample, keys, labels);
                     self.unusable = Some(format!("at byte {offset}: {message}"));
                 }
-                self.notes.skip(LeftOut::UnusableLabel, || text(stem));
+                self.notes.skip(SkipReason::UnusableLabel, || text(stem));
                 return Ok(None);
             }
         };
@@ -310,23 +310,23 @@ impl ShardFindings {
         Ok(label)
     }
 
-    /// Records a stem without an image as skipped. If it has images with longer suffixes, it was perhaps meant as
-    /// several samples.
+    /// Records a stem without an image as skipped. If the stem has images with longer suffixes, it was possibly meant
+    /// as several samples.
     fn note_imageless(&mut self, stem: &[u8], sample: &StemMembers, keys: &Keys) {
         let mut suffixes = sample.members.iter().map(|found| &keys.list[found.key as usize]);
         match suffixes.find(|key| FieldKind::of_key(&text(key)) == FieldKind::Image) {
-            None => self.notes.skip(LeftOut::SampleWithoutImage, || text(stem)),
+            None => self.notes.skip(SkipReason::SampleWithoutImage, || text(stem)),
             Some(key) => {
-                self.notes.skip(LeftOut::SampleCutShort, || format!("{}.{}", text(stem), text(key)));
+                self.notes.skip(SkipReason::SplitAtFirstDot, || format!("{}.{}", text(stem), text(key)));
             }
         }
     }
 }
 
-/// The name of the first image in a shard. Members after it are not read.
+/// The name of the first image in a shard. Members after this image are not read.
 ///
 /// # Errors
-/// The errors of [`contents`] in the part that is read.
+/// The errors of [`contents`], for the members that are read.
 pub(super) fn first_image<S: ReadAt + ?Sized>(source: &S) -> Result<Option<String>, Malformed> {
     refuse_compressed(source, "plain tar")?;
     let mut members = TarMembers::new(source);
@@ -340,8 +340,8 @@ pub(super) fn first_image<S: ReadAt + ?Sized>(source: &S) -> Result<Option<Strin
 }
 
 /// Splits a name at the first dot of its base name, as WebDataset does: into the stem with its directory, and the
-/// suffix in lower case. `None` for names without a dot, for hidden and system files, and for everything in directories
-/// with such names.
+/// suffix in lower case. `None` for names without a dot, for hidden and system files, and for files in directories with
+/// hidden or system names.
 pub(super) fn split(name: &[u8]) -> Option<(&[u8], Vec<u8>)> {
     if ignored_member(name).is_some() {
         return None;
@@ -356,7 +356,7 @@ fn place(member: &TarMember) -> Result<NonZeroU64, Malformed> {
     NonZeroU64::new(member.offset).ok_or(Malformed { offset: member.offset, message })
 }
 
-/// The length of a member in bytes; `None` for 4 GiB and more, and for the two lengths that are markers.
+/// The length of a member in bytes; `None` for 4 GiB and more, and for the two lengths that are used as markers.
 fn length(member: &TarMember) -> Option<u32> {
     u32::try_from(member.size).ok().filter(|&length| length < MemberPlace::DUPLICATE)
 }
@@ -372,7 +372,7 @@ fn too_large(stem: &[u8], member: &TarMember) -> Malformed {
     }
 }
 
-/// The error for a sample with the member `second` and another member of the same kind, whose data begin at `first`.
+/// The error for a sample with the member `second` and another member of the same kind, whose data begins at `first`.
 fn twice<S: ReadAt + ?Sized>(source: &S, stem: &[u8], second: &TarMember, first: NonZeroU64) -> Malformed {
     let first = match member_at(source, first) {
         Ok(first) => first,
@@ -417,7 +417,7 @@ fn unusable<S: ReadAt + ?Sized>(
 
 const CHANGED: &str = "the shard was written to while it was indexed";
 
-/// Finds the member whose data begin at `place`. Names of members are not stored while indexing, to save memory.
+/// Finds the member whose data begins at `place`. Names of members are not stored while indexing, to save memory.
 fn member_at<S: ReadAt + ?Sized>(source: &S, place: NonZeroU64) -> Result<TarMember, Malformed> {
     let mut members = TarMembers::new(source);
     while let Some(member) = members.next_member()? {
@@ -447,7 +447,7 @@ mod tests {
 
     #[test]
     fn a_stem_costs_what_is_promised() {
-        // A hash map is at least 7/16 full after it has grown. Each of its slots has one extra byte.
+        // A hash map is at least 7/16 full after it has grown. Each slot of the map has one extra byte.
         let place = size_of::<(Box<[u8]>, StemMembers)>() + 1;
         assert!(place * 16 / 7 <= 200, "{place} bytes");
     }

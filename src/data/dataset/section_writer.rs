@@ -1,4 +1,4 @@
-//! Writer of the sections of an index file. Most of them are copied from the spill file that holds the rows of the
+//! Writer of the sections of an index file. Most sections are copied from the spill file, which holds the rows of the
 //! groups.
 
 use super::build::IndexFacts;
@@ -16,7 +16,7 @@ use std::os::unix::fs::FileExt;
 /// Number of rows, such as members or member counts, that are read from the spill file at a time.
 const ROWS: u64 = 4096;
 
-/// Writes sections one after another, and computes their digests on the way.
+/// Writes sections one after another, and computes their digests while writing.
 pub(super) struct SectionWriter<'a> {
     pub(super) file: BufWriter<&'a File>,
     at: u64,
@@ -25,7 +25,7 @@ pub(super) struct SectionWriter<'a> {
 }
 
 impl<'a> SectionWriter<'a> {
-    /// A writer that starts after the header, for which the file already has space.
+    /// A writer that starts after the header. The file already has space for the header.
     pub(super) fn new(file: &'a File, cancel: &'a Cancel) -> Self {
         Self { file: BufWriter::with_capacity(1 << 18, file), at: HEADER as u64, open: None, cancel }
     }
@@ -60,7 +60,7 @@ impl<'a> SectionWriter<'a> {
         Ok(())
     }
 
-    /// Calls `show` for each row of `N` bytes in this range of the spill file.
+    /// Calls `show` for each row of `N` bytes in a range of the spill file.
     fn each_row<const N: usize>(
         from: &File,
         part: Range<u64>,
@@ -91,7 +91,7 @@ impl<'a> SectionWriter<'a> {
         })
     }
 
-    /// Writes the end of each sample's members. The groups before this shard have `end` members.
+    /// Writes the end of each sample's members. `end` is the number of members in the groups before this shard.
     pub(super) fn put_ends(
         &mut self,
         from: &File,
@@ -107,7 +107,7 @@ impl<'a> SectionWriter<'a> {
         })
     }
 
-    /// Copies the members of a shard's samples. Their keys are renumbered to positions in `keys`.
+    /// Copies the members of a shard's samples. The key numbers become indices into `keys`.
     pub(super) fn copy_members(
         &mut self,
         from: &File,
@@ -133,7 +133,7 @@ impl<'a> SectionWriter<'a> {
             return Ok(());
         }
         let is_text = column.cells == CellType::Texts;
-        // A shard may have the column without a type, while others have values.
+        // A shard can have the column without a type, while other shards have values.
         let with_own = || {
             groups.iter().map(|group| {
                 let own = group.column(&column.name);

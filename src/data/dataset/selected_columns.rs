@@ -11,12 +11,12 @@ use base::error::{Error, Result};
 use serde_json::Value;
 
 impl DatasetPart {
-    /// The columns of small values that its samples have, sorted by name.
+    /// The columns of small values that samples of the dataset have, sorted by name.
     pub(super) fn columns(&self) -> Vec<ColumnFacts> {
         serde_json::from_slice(self.file.section(Section::Columns)).unwrap_or_default()
     }
 
-    /// The kinds of the members that its samples have, by key; empty if the keys determine them.
+    /// The kinds of the members that samples of the dataset have, by key; empty if the keys determine the kinds.
     pub(super) fn kinds(&self) -> Vec<FieldKind> {
         serde_json::from_slice(self.file.section(Section::Kinds)).unwrap_or_default()
     }
@@ -30,14 +30,14 @@ impl DatasetPart {
             TableField { name, kind, refused }
         });
         let mut fields: Vec<TableField> = members.chain(columns).collect();
-        // If other shards have bytes by its name, a column is refused. It comes before the field of these bytes, so
-        // that it stays.
+        // If a column has small values in some shards and bytes in others, there are two fields with this name. Sort
+        // the refused column first, so that it is the one that stays.
         fields.sort_by(|a, b| (&a.name, a.refused.is_none()).cmp(&(&b.name, b.refused.is_none())));
         fields.dedup_by(|second, first| second.name == first.name);
         fields
     }
 
-    /// The message for a table without images, if images are requested.
+    /// The error message if images are requested of a table without images.
     pub(super) fn without_images(&self) -> String {
         let field = |field: TableField| match field.refused {
             Some(reason) => format!("{:?} ({reason})", field.name),
@@ -47,7 +47,7 @@ impl DatasetPart {
         format!("has no column of images; select other columns with fields=: {}", fields.join(", "))
     }
 
-    /// Loads the columns with these names. The index file must have been loaded with its columns.
+    /// Loads the columns with these names. The index file must have been loaded together with its columns.
     pub(super) fn select_columns(&mut self, names: &[String]) {
         let columns = self.columns();
         let section = self.file.section(Section::Cells);
@@ -56,10 +56,10 @@ impl DatasetPart {
         self.selected_columns = wanted.map(read).collect();
     }
 
-    /// A column in which the samples from `first` on have other values than `found`, which was read from their shard.
-    /// Only columns that were loaded are compared.
+    /// The name of a column whose values for the samples from `first` on differ from `found`, which was read from the
+    /// shard. Only loaded columns are compared.
     pub(super) fn different_column(&self, first: u64, found: &super::build::ShardRows) -> Option<String> {
-        // A column without a type has no values, like a missing column.
+        // A column without a type has no values, so treat it like a missing column.
         let typed = || found.columns.iter().filter(|column| !column.is_nothing());
         let differs = |cells: &ColumnCells<'_>| {
             let own = typed().find(|column| column.name == cells.facts.name);
@@ -86,17 +86,17 @@ impl DatasetPart {
 }
 
 impl DatasetIndex {
-    /// Whether the samples of some dataset are rows of tables.
+    /// Whether the samples of any dataset are rows of tables.
     pub fn has_tables(&self) -> bool {
         self.dataset_parts().any(DatasetPart::is_table)
     }
 
-    /// Whether a column of small values with this name is read of some dataset.
+    /// Whether a column of small values with this name is loaded for any dataset.
     pub fn has_column(&self, name: &str) -> bool {
         self.dataset_parts().any(|part| part.selected_columns.iter().any(|column| column.facts.name == name))
     }
 
-    /// The value of a sample in a column that is read, as JSON; null if it has none.
+    /// The value of a sample in a loaded column, as JSON; null if the sample has no value.
     ///
     /// # Panics
     /// Panics if `sample` is not below [`DatasetIndex::len`].
@@ -106,7 +106,7 @@ impl DatasetIndex {
             if sample < before + part.len() {
                 let column = part.selected_columns.iter().find(|column| column.facts.name == name);
                 return match column.and_then(|column| column.get(sample - before)) {
-                    Some(CellValue::Truth(truth)) => Value::from(truth),
+                    Some(CellValue::Bool(truth)) => Value::from(truth),
                     Some(CellValue::Integer(number)) => Value::from(number),
                     Some(CellValue::Float(number)) => Value::from(number),
                     Some(CellValue::IntegerList(raw)) => {
@@ -124,19 +124,19 @@ impl DatasetIndex {
         panic!("sample {sample} of a dataset of {before}")
     }
 
-    /// The kind that the schema of a table gives to the field `name`; `None` if no schema does. For alternative keys,
-    /// the first existing key counts.
+    /// The kind of the field `name` in the schema of a table; `None` if no schema states it. For alternative keys, this
+    /// is the kind of the first key that exists.
     pub fn field_kind(&self, name: &str) -> Option<FieldKind> {
         let fields: Vec<TableField> = self.dataset_parts().flat_map(DatasetPart::table_fields).collect();
         let of = |name: &str| fields.iter().find(|field| field.name == name).map(|field| field.kind);
         of(name).or_else(|| choices(name).find_map(of))
     }
 
-    /// A column of small values for all samples, as a field of this `kind` if one is given. The index must have been
-    /// opened with the column's name among the members.
+    /// A column of small values for all samples, as a field of this `kind` if a kind is given. The index must have been
+    /// opened with the name of the column among the members.
     ///
     /// # Errors
-    /// [`Error::Config`] for `fields` if the column is refused, or cannot be of that kind.
+    /// [`Error::Config`] for `fields` if the column is refused, or cannot have this kind.
     pub fn column(&self, name: &str, kind: Option<FieldKind>) -> Result<SampleColumn> {
         let wrong = |message: String| Error::config("fields", format!("has {name:?}, {message}"));
         let parts: Vec<(&DatasetPart, Option<&ColumnCells<'_>>)> = self
@@ -194,25 +194,25 @@ impl DatasetIndex {
                 return Err(wrong(message.to_owned()));
             }
             let each = each.flatten();
-            // A sample without a value gets a zero of the column's type.
+            // A sample without a value gets zero, in the type of the column.
             let zero = match cells().flatten().next() {
-                Some(CellValue::Truth(_)) => ColumnItem::Truth(false),
-                Some(CellValue::Float(_) | CellValue::FloatList(_)) => ColumnItem::Other(0.0),
-                _ => ColumnItem::Whole(0),
+                Some(CellValue::Bool(_)) => ColumnItem::Bool(false),
+                Some(CellValue::Float(_) | CellValue::FloatList(_)) => ColumnItem::Float(0.0),
+                _ => ColumnItem::Integer(0),
             };
             let item = |cell: Option<CellValue<'_>>| match cell {
-                Some(CellValue::Truth(truth)) => ColumnItem::Truth(truth),
-                Some(CellValue::Integer(number)) => ColumnItem::Whole(number),
-                Some(CellValue::Float(number)) => ColumnItem::Other(number),
+                Some(CellValue::Bool(truth)) => ColumnItem::Bool(truth),
+                Some(CellValue::Integer(number)) => ColumnItem::Integer(number),
+                Some(CellValue::Float(number)) => ColumnItem::Float(number),
                 _ => zero,
             };
             let list = |cell: Option<CellValue<'_>>| -> Vec<ColumnItem> {
                 match cell {
                     Some(CellValue::IntegerList(raw)) => {
-                        raw.iter().map(|raw| ColumnItem::Whole(i64::from_le_bytes(*raw))).collect()
+                        raw.iter().map(|raw| ColumnItem::Integer(i64::from_le_bytes(*raw))).collect()
                     }
                     Some(CellValue::FloatList(raw)) => {
-                        raw.iter().map(|raw| ColumnItem::Other(f64::from_le_bytes(*raw))).collect()
+                        raw.iter().map(|raw| ColumnItem::Float(f64::from_le_bytes(*raw))).collect()
                     }
                     _ => vec![zero; each.unwrap_or(1) as usize],
                 }

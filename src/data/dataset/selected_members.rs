@@ -1,4 +1,5 @@
-//! The members of a sample that a loader reads: where each is stored, and the extent that one read fetches.
+//! The members of a sample that a loader reads: the location of each member, and the extent that the first read
+//! fetches.
 
 use super::format::{Section, u64_at};
 use super::kind::image_rank;
@@ -14,48 +15,48 @@ use std::ops::Range;
 pub const IMAGE: &str = "image";
 
 /// Splits a field's name into alternative keys, such as `jpg;png`, separated by `;` as in WebDataset. The first key
-/// that a sample has counts.
+/// that a sample has is used.
 pub fn choices(name: &str) -> impl Iterator<Item = &str> + Clone {
     name.split(';')
 }
 
 /// Largest gap between members, in bytes, that is still read in one request. A request costs about as much as reading
-/// these bytes.
-const TOGETHER: u64 = 64 << 10;
+/// this many bytes.
+const MAX_GAP: u64 = 64 << 10;
 
 /// Location of the bytes of one member of a sample.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MemberBytes {
-    /// The bytes are all that is read of the sample: its [`Extent`], or a copy of it in any storage format.
-    Whole,
-    /// The bytes are this range of the sample's [`Extent`].
-    Within(Range<usize>),
-    /// The bytes are elsewhere in the shard, or are a file of their own. They need a separate read.
-    Apart(Extent),
+    /// The member is all that is read of the sample: its [`Extent`], or a copy in any storage format.
+    WholeExtent,
+    /// The member is this range of the sample's [`Extent`].
+    InExtent(Range<usize>),
+    /// The member is in another part of the shard, or is a separate file, and needs a separate read.
+    Separate(Extent),
     /// The sample has no such member.
     Absent,
-    /// The sample has two members of this name, so the name is ambiguous.
-    Twice,
+    /// The sample has two members with this name, so the name is ambiguous.
+    Ambiguous,
 }
 
 /// The members that are read of each sample of a dataset.
 pub(super) struct MemberSelection {
     /// The keys of the members.
     keys: Vec<String>,
-    /// The locations of these members, sample by sample.
+    /// The locations of these members. All members of one sample come before those of the next.
     places: Vec<MemberPlace>,
-    /// The bytes of the largest extent.
+    /// The size of the largest extent in bytes.
     pub(super) largest: u32,
-    /// The bytes of all extents.
+    /// The total size of all extents in bytes.
     pub(super) total: u64,
-    /// The number of members of all samples that need a separate read.
-    pub(super) apart: u64,
-    /// For each shard whose extents are not sorted: the numbers of its samples in the order of their extents. Other
+    /// The number of members, of all samples, that need a separate read.
+    pub(super) separate_reads: u64,
+    /// For each shard whose extents are not sorted, the indices of its samples in the order of their extents. Other
     /// shards have no entry.
     sorted: HashMap<u32, Vec<u32>>,
 }
 
-/// The bytes of a member in its shard, and its number among the members that are read.
+/// The location of a member in its shard, and its index among the members that are read.
 #[derive(Clone, Copy)]
 struct MemberRange {
     offset: u64,
@@ -64,14 +65,14 @@ struct MemberRange {
 }
 
 impl DatasetPart {
-    /// The keys of the members that the samples have.
+    /// The keys of all members that samples of the dataset have.
     pub(super) fn keys(&self) -> Vec<String> {
         serde_json::from_slice(self.file.section(Section::Keys)).unwrap_or_default()
     }
 
-    /// Selects the members with these keys to be read of each sample. Without a selection this is [`IMAGE`] alone, and
-    /// an empty list changes nothing. The index file must have been loaded with its members. The locations of all other
-    /// members are dropped.
+    /// Selects the members with these keys to be read of each sample. Without a selection, only [`IMAGE`] is read. An
+    /// empty list changes nothing. The index file must have been loaded together with its members. The locations of all
+    /// other members are dropped.
     pub(super) fn select(&mut self, selected: &[String]) -> Result<()> {
         let all_have_images = !self.notes.every_stem && !self.notes.images_missing;
         if selected.is_empty() || selected.iter().all(|key| key == IMAGE) && all_have_images {
@@ -85,7 +86,7 @@ impl DatasetPart {
         let key_numbers: Vec<Vec<u32>> = selected
             .iter()
             .map(|name| match number(name) {
-                // The name of a table column may contain a `;` itself.
+                // The name of a table column can contain a `;` itself.
                 Some(number) => vec![number as u32],
                 None => choices(name).filter_map(number).map(|number| number as u32).collect(),
             })
@@ -97,11 +98,12 @@ impl DatasetPart {
         let is_image: Vec<bool> = keys.iter().map(is_image).collect();
         let mut places = vec![MemberPlace::ABSENT; selected.len() * self.len() as usize];
         for (sample, places) in (0..self.len()).zip(places.chunks_exact_mut(selected.len())) {
-            // By its key, the member in the place of a missing image is no image.
+            // A member that replaces a missing image is not an image by its key.
             let own = |row: &MemberRow| {
-                row.place.apart == 0 && is_image.get(row.key as usize).is_some_and(|&is_image| is_image)
+                row.place.offset_from_image == 0
+                    && is_image.get(row.key as usize).is_some_and(|&is_image| is_image)
             };
-            // A loose file that is a sample is its image, also if a manifest adds columns.
+            // If a sample is a loose file, this file is its image, even if a manifest adds columns.
             let is_row = self.is_table() && self.has_shards_of_samples();
             let needs_none = self.notes.every_stem || is_row;
             let has_image = !needs_none || self.members_in_file(sample).any(|row| own(&row));
@@ -109,7 +111,7 @@ impl DatasetPart {
                 if selected[member] == IMAGE {
                     if has_image {
                         let (length, packed) = (self.image(sample).length, self.has_packed_image(sample));
-                        *place = MemberPlace { apart: 0, length, packed };
+                        *place = MemberPlace { offset_from_image: 0, length, packed };
                     }
                 } else {
                     let of = |key: &u32| self.members_in_file(sample).find(|row| row.key == *key);
@@ -119,18 +121,19 @@ impl DatasetPart {
             }
         }
         self.file.drop_members();
-        let (largest, total, apart) = (0, 0, 0);
+        let (largest, total, separate_reads) = (0, 0, 0);
         let keys = selected.to_vec();
-        let mut members = MemberSelection { keys, places, largest, total, apart, sorted: HashMap::new() };
+        let mut members =
+            MemberSelection { keys, places, largest, total, separate_reads, sorted: HashMap::new() };
         for group in 0..self.groups() {
             let samples = self.samples_of_group(group);
             let mut offsets = Vec::with_capacity((samples.end - samples.start) as usize);
             for sample in samples {
-                let pieces = self.pieces(&members, sample, self.image(sample));
+                let ranges = self.member_ranges(&members, sample, self.image(sample));
                 let extent = self.read_extent(&members, sample);
                 members.largest = members.largest.max(extent.length);
                 members.total += u64::from(extent.length);
-                members.apart += pieces.iter().filter(|piece| !piece.is_within(&range(extent))).count()
+                members.separate_reads += ranges.iter().filter(|item| !item.is_within(&range(extent))).count()
                     as u64
                     + self.named_of(sample);
                 offsets.push(extent.offset);
@@ -141,8 +144,8 @@ impl DatasetPart {
         Ok(())
     }
 
-    /// Finds the one of `samples`, all of the same shard, that may have `extent`. The samples are sorted by extent, or
-    /// the selection has their order.
+    /// Finds the sample among `samples` that can have `extent`. All `samples` are in the same shard. They are sorted by
+    /// extent, or the selection has the sorted order.
     pub(super) fn sample_with(
         &self,
         members: &MemberSelection,
@@ -151,7 +154,7 @@ impl DatasetPart {
     ) -> Option<u64> {
         let offset = |sample| self.read_extent(members, sample).offset;
         let Some(order) = members.sorted.get(&extent.file.0) else {
-            // Most samples are found right at the position of their extent.
+            // In most cases, the sample with `extent` is directly at the position that the search finds.
             let near = search(samples.start, samples.end, |sample| self.image(sample).offset < extent.offset);
             let beside = [near, near.wrapping_sub(1)].into_iter().filter(|near| samples.contains(near));
             let found = beside.into_iter().find(|&sample| self.read_extent(members, sample) == extent);
@@ -162,67 +165,68 @@ impl DatasetPart {
         order.get(at).map(|&number| samples.start + u64::from(number))
     }
 
-    /// Whether some member of a sample needs a separate read.
+    /// Whether any member of a sample needs a separate read.
     pub(super) fn is_apart(&self, sample: u64) -> bool {
-        self.members.as_ref().filter(|members| members.apart > 0).is_some_and(|members| {
+        self.members.as_ref().filter(|members| members.separate_reads > 0).is_some_and(|members| {
             let extent = range(self.read_extent(members, sample));
-            let pieces = self.pieces(members, sample, self.image(sample));
-            self.named_of(sample) > 0 || pieces.iter().any(|piece| !piece.is_within(&extent))
+            let ranges = self.member_ranges(members, sample, self.image(sample));
+            self.named_of(sample) > 0 || ranges.iter().any(|item| !item.is_within(&extent))
         })
     }
 
-    /// The extent of a sample that one read fetches: its largest member and those stored near it.
+    /// The extent that the first read of a sample fetches: its largest member, and the members that are stored near it.
     pub(super) fn read_extent(&self, members: &MemberSelection, sample: u64) -> Extent {
         let image = self.image(sample);
-        let pieces = self.pieces(members, sample, image);
-        match together(&pieces) {
+        let ranges = self.member_ranges(members, sample, image);
+        match first_read_range(&ranges) {
             Some(Range { start, end }) => Extent { offset: start, length: (end - start) as u32, ..image },
-            // A loose file is always read whole.
+            // A loose file is always read completely.
             None if !self.layout().is_sharded() => image,
             None => Extent { length: 0, ..image },
         }
     }
 
-    /// Locates a member of a sample by its number among those that are read. Without a selection, the image is the only
-    /// one.
+    /// Locates a member of a sample by its index among the members that are read. Without a selection, only the image
+    /// is read.
     pub(super) fn member(&self, sample: u64, member: usize) -> MemberBytes {
         let image = self.image(sample);
         let Some(members) = &self.members else {
-            return MemberBytes::Whole;
+            return MemberBytes::WholeExtent;
         };
         if let Some(named) = self.named_member(sample, member) {
             return named;
         }
         if members.places_of(sample)[member].length == MemberPlace::DUPLICATE {
-            return MemberBytes::Twice;
+            return MemberBytes::Ambiguous;
         }
-        let pieces = self.pieces(members, sample, image);
-        let Some(piece) = pieces.iter().find(|piece| piece.member == member) else {
+        let ranges = self.member_ranges(members, sample, image);
+        let Some(item) = ranges.iter().find(|item| item.member == member) else {
             return MemberBytes::Absent;
         };
-        let (extent, MemberRange { offset, length, .. }) = (together(&pieces).unwrap_or_default(), *piece);
+        let (extent, MemberRange { offset, length, .. }) =
+            (first_read_range(&ranges).unwrap_or_default(), *item);
         if extent == (offset..offset + u64::from(length)) {
-            return MemberBytes::Whole;
+            return MemberBytes::WholeExtent;
         }
-        if piece.is_within(&extent) {
+        if item.is_within(&extent) {
             let start = (offset - extent.start) as usize;
-            return MemberBytes::Within(start..start + length as usize);
+            return MemberBytes::InExtent(start..start + length as usize);
         }
-        MemberBytes::Apart(Extent { offset, length, ..image })
+        MemberBytes::Separate(Extent { offset, length, ..image })
     }
 
-    /// The locations of a sample's members that need separate reads.
+    /// The locations of the members of a sample that need separate reads.
     pub(super) fn separate_extents(&self, sample: u64) -> Vec<Extent> {
-        let members = self.members.as_ref().filter(|members| members.apart > 0);
+        let members = self.members.as_ref().filter(|members| members.separate_reads > 0);
         let members = members.map_or(0, |members| members.keys.len());
         let apart = |member| match self.member(sample, member) {
-            MemberBytes::Apart(extent) => Some(extent),
+            MemberBytes::Separate(extent) => Some(extent),
             _ => None,
         };
         (0..members).filter_map(apart).collect()
     }
 
-    /// Whether the member with this number, among those that are read of a sample, is packed in its shard.
+    /// Whether a member of a sample is packed in its shard. `member` is its index among the members that are read.
     pub(super) fn is_packed_member(&self, sample: u64, member: usize) -> bool {
         let places = self.members.as_ref().map(|members| members.places_of(sample));
         places.map_or_else(|| self.has_packed_image(sample), |places| places[member].packed)
@@ -232,34 +236,35 @@ impl DatasetPart {
     pub(super) fn is_packed_record(&self, sample: u64) -> bool {
         let members = self.members.as_ref().map_or(1, |members| members.keys.len());
         (0..members).any(|member| {
-            self.is_packed_member(sample, member) && self.member(sample, member) == MemberBytes::Whole
+            self.is_packed_member(sample, member) && self.member(sample, member) == MemberBytes::WholeExtent
         })
     }
 
     /// The selected members that a sample has, sorted by offset.
-    fn pieces(&self, members: &MemberSelection, sample: u64, image: Extent) -> Vec<MemberRange> {
-        let mut pieces: Vec<MemberRange> = Vec::with_capacity(members.keys.len());
-        for (member, &place @ MemberPlace { apart, length, .. }) in
+    fn member_ranges(&self, members: &MemberSelection, sample: u64, image: Extent) -> Vec<MemberRange> {
+        let mut ranges: Vec<MemberRange> = Vec::with_capacity(members.keys.len());
+        for (member, &place @ MemberPlace { offset_from_image, length, .. }) in
             members.places_of(sample).iter().enumerate()
         {
             if place.is_single() {
-                let offset = image.offset.saturating_add_signed(apart).min(super::part::MAX_OFFSET);
-                pieces.push(MemberRange { offset, length, member });
+                let offset =
+                    image.offset.saturating_add_signed(offset_from_image).min(super::part::MAX_OFFSET);
+                ranges.push(MemberRange { offset, length, member });
             }
         }
-        pieces.sort_unstable_by_key(|piece| piece.offset);
-        pieces
+        ranges.sort_unstable_by_key(|item| item.offset);
+        ranges
     }
 
     /// The bytes of all members of the samples; `None` if samples are loose files, or if the index was loaded without
-    /// its members.
+    /// members.
     pub(super) fn member_bytes(&self) -> Option<SampleBytes> {
         let known = self.file.has_members() && !self.keys().is_empty();
         known.then(|| SampleBytes::of((0..self.len()).map(|sample| self.bytes_of_sample(sample))))
     }
 
-    /// The bytes of all members of a sample, if the index was loaded with members and has any; else the bytes of its
-    /// image.
+    /// The total size of all members of a sample in bytes, if the index was loaded with members and has any; else the
+    /// size of its image.
     pub(super) fn bytes_of_sample(&self, sample: u64) -> u64 {
         if !self.file.has_members() || self.file.section(Section::MemberEnds).is_empty() {
             return u64::from(self.image(sample).length);
@@ -268,7 +273,7 @@ impl DatasetPart {
         self.members_in_file(sample).filter_map(there).sum()
     }
 
-    /// The members of a sample in the index file.
+    /// The members of a sample, as stored in the index file.
     pub(super) fn members_in_file(&self, sample: u64) -> impl Iterator<Item = MemberRow> {
         let end = |before: u64| match before {
             0 => 0,
@@ -279,9 +284,9 @@ impl DatasetPart {
         rows.iter().map(|row| MemberRow::from_bytes(row))
     }
 
-    /// Whether a sample has other members in the index than in `found`, whose keys are numbers into `names`. The index
-    /// has all members, with numbers into `keys`, or the selected members ([`DatasetPart::select`]), or none. If it has
-    /// none, nothing differs.
+    /// Whether the members of a sample in the index differ from `found`. Keys in `found` are indices into `names`. The
+    /// index has all members, with indices into `keys`, or only the selected members ([`DatasetPart::select`]), or no
+    /// members. An index without members never differs.
     pub(super) fn has_other_members(
         &self,
         sample: u64,
@@ -309,13 +314,13 @@ impl DatasetPart {
 }
 
 impl MemberSelection {
-    /// The samples of a shard, by their numbers there, in the order of their extents; `None` if they are sorted
-    /// already.
+    /// The samples of a shard, as indices within the shard, in the order of their extents; `None` if the samples are
+    /// already sorted by extent.
     pub(super) fn order_in(&self, file: FileId) -> Option<&[u32]> {
         self.sorted.get(&file.0).map(Vec::as_slice)
     }
 
-    /// The locations of a sample's members.
+    /// The locations of the selected members of a sample.
     fn places_of(&self, sample: u64) -> &[MemberPlace] {
         let each = self.keys.len();
         &self.places[each * sample as usize..][..each]
@@ -332,23 +337,24 @@ fn range(extent: Extent) -> Range<u64> {
     extent.offset..extent.offset + u64::from(extent.length)
 }
 
-/// The bytes that one read fetches of these members, which are sorted by offset: the largest and its near neighbours.
-fn together(pieces: &[MemberRange]) -> Option<Range<u64>> {
-    let end = |piece: &MemberRange| piece.offset + u64::from(piece.length);
-    // Among members of the same length the first counts, so that the result is deterministic.
-    let largest = (0..pieces.len()).rev().max_by_key(|&at| pieces[at].length)?;
-    let mut found = pieces[largest].offset..end(&pieces[largest]);
+/// The byte range that the first read fetches: the largest of these members, and the members near it. The members must
+/// be sorted by offset.
+fn first_read_range(ranges: &[MemberRange]) -> Option<Range<u64>> {
+    let end = |item: &MemberRange| item.offset + u64::from(item.length);
+    // Of several members with the largest length, take the first, so that the result is deterministic.
+    let largest = (0..ranges.len()).rev().max_by_key(|&at| ranges[at].length)?;
+    let mut found = ranges[largest].offset..end(&ranges[largest]);
     let fits = |range: &Range<u64>| range.end - range.start <= u64::from(u32::MAX);
-    for piece in pieces[..largest].iter().rev() {
-        let wider = piece.offset..found.end;
-        if found.start.saturating_sub(end(piece)) > TOGETHER || !fits(&wider) {
+    for item in ranges[..largest].iter().rev() {
+        let wider = item.offset..found.end;
+        if found.start.saturating_sub(end(item)) > MAX_GAP || !fits(&wider) {
             break;
         }
         found = wider;
     }
-    for piece in &pieces[largest + 1..] {
-        let wider = found.start..end(piece).max(found.end);
-        if piece.offset.saturating_sub(found.end) > TOGETHER || !fits(&wider) {
+    for item in &ranges[largest + 1..] {
+        let wider = found.start..end(item).max(found.end);
+        if item.offset.saturating_sub(found.end) > MAX_GAP || !fits(&wider) {
             break;
         }
         found = wider;
@@ -360,20 +366,19 @@ fn together(pieces: &[MemberRange]) -> Option<Range<u64>> {
 mod tests {
     use super::*;
 
-    fn extent(pieces: &[(u64, u32)]) -> Option<Range<u64>> {
-        let piece =
-            |(member, &(offset, length)): (usize, &(u64, u32))| MemberRange { offset, length, member };
-        together(&pieces.iter().enumerate().map(piece).collect::<Vec<_>>())
+    fn extent(ranges: &[(u64, u32)]) -> Option<Range<u64>> {
+        let item = |(member, &(offset, length)): (usize, &(u64, u32))| MemberRange { offset, length, member };
+        first_read_range(&ranges.iter().enumerate().map(item).collect::<Vec<_>>())
     }
 
     #[test]
     fn what_lies_together_is_read_at_once() {
         assert_eq!(extent(&[]), None);
         assert_eq!(extent(&[(512, 10), (1536, 100_000), (102_400, 7)]), Some(512..102_407));
-        // A caption a megabyte away needs a separate read, whether it comes first or last.
+        // A caption that is a megabyte away needs a separate read, whether it is before or after the image.
         assert_eq!(extent(&[(512, 10), (1 << 20, 100_000)]), Some(1 << 20..(1 << 20) + 100_000));
         assert_eq!(extent(&[(512, 100_000), (1 << 20, 10)]), Some(512..100_512));
-        // Of two members of the same length, the first counts.
+        // Of two members of the same length, the first is used.
         assert_eq!(extent(&[(512, 5), (1 << 20, 5)]), Some(512..517));
         // No extent exceeds the longest possible read.
         let most = u32::MAX - 10;

@@ -1,5 +1,6 @@
 //! Reads the shards of a dataset on several threads. The result does not depend on the order of reading. If the
-//! contents of some shards decide how all must be read, all shards are read a second time (`ShardsFound::read_again`).
+//! contents of some shards determine the options by which all shards must be read, all shards are read a second time
+//! (`ShardsFound::read_again`).
 
 use super::bad_shards::UnreadShards;
 use super::build::{GroupRows, IndexBuilder, IndexGroup, ShardRows};
@@ -43,7 +44,7 @@ pub(super) fn refuse_compressed<S: ReadAt + ?Sized>(source: &S, readable: &str) 
     Err(Malformed { offset: 0, message })
 }
 
-/// Whether a file name says that it is a tar with an unsupported compression.
+/// Whether a file name is that of a tar with an unsupported compression.
 pub(super) fn is_compressed_name(name: &OsStr) -> bool {
     let name = name.as_bytes();
     let tar = [".tar.bz2", ".tar.xz", ".tar.lz4"];
@@ -54,24 +55,24 @@ pub(super) fn is_compressed_name(name: &OsStr) -> bool {
 pub(super) struct DatasetShards<'a> {
     pub(super) source: &'a dyn DatasetSource,
     pub(super) layout: Layout,
-    /// Their names; one empty name if the root is the shard.
+    /// The names of the shards; one empty name if the root itself is the shard.
     pub(super) names: &'a [Vec<u8>],
-    /// Whether stems without an image are samples, too.
+    /// Whether stems without an image are samples too.
     pub(super) every_stem: bool,
-    /// How they are read.
+    /// The options by which all shards are read.
     pub(super) reading: ShardReadOptions,
 }
 
 /// Facts about all shards, other than their samples.
 pub(super) struct ShardsFound {
     pub(super) notes: Notes,
-    /// The names of the classes by number.
+    /// The class names by class number.
     pub(super) classes: Vec<Vec<u8>>,
-    /// The class of each label that the builder was given; `None` if they are the same.
+    /// Maps each label in the builder to its class number; `None` if labels are class numbers.
     pub(super) labels: Option<Vec<u32>>,
-    /// How the shards must be read instead, if the contents of some decide it for all.
+    /// The options by which the shards must be read again, if the contents of some shards require this.
     pub(super) read_again: Option<ShardReadOptions>,
-    /// The shards that could not be read. They are groups without samples.
+    /// The shards that could not be read. In the index they are groups without samples.
     pub(super) unread: UnreadShards,
 }
 
@@ -84,11 +85,11 @@ pub(super) fn index(
     cancel: &Cancel,
 ) -> Result<ShardsFound> {
     let &DatasetShards { source, layout, names: shards, every_stem, ref reading } = shards;
-    let Some(knows) = layout.shards() else {
+    let Some(layout_impl) = layout.shards() else {
         return Err(Error::Internal("loose files are no shards".into()));
     };
-    let mut parser = knows.parser(source, every_stem)?;
-    parser.read_by(reading.clone());
+    let mut parser = layout_impl.parser(source, every_stem)?;
+    parser.set_read_options(reading.clone());
     progress.expect(shards.len() as u64, "shards");
     let next = AtomicUsize::new(0);
     let mut notes = Notes {
@@ -97,15 +98,15 @@ pub(super) fn index(
         not_labels: reading.not_labels.clone(),
         ..Notes::default()
     };
-    let (mut lying, mut kept) = (BTreeSet::new(), BTreeSet::new());
+    let (mut verbatim, mut kept) = (BTreeSet::new(), BTreeSet::new());
     let (mut has_images, mut smallest_label) = (false, None);
     let mut unread = UnreadShards::default();
-    // The column of the images in tables, and the column of the labels, with the class names that a schema defines.
+    // The image column and the label column of tables, with the class names that a schema defines.
     let (mut image, mut label) = (Consensus::<String>::default(), Consensus::<LabelOrigin>::default());
     let (mut names, mut label_columns) = (ClassNames::default(), BTreeSet::new());
-    // The column of a table that would be the label if it had any values.
+    // The column of a table that has the name of a label but no values.
     let mut empty_label: Option<Named> = None;
-    // The first in the order of the shards, whichever thread finds it first.
+    // The first samples in the order of the shards, independent of the order in which threads find them.
     let (mut labeled, mut unlabeled, mut unusable): (Option<Named>, Option<Named>, Option<Named>) =
         (None, None, None);
     collect(
@@ -125,7 +126,7 @@ pub(super) fn index(
             if findings.classes_are_values && !names.are_too_many() {
                 names.renumber(&mut rows.samples, &findings.classes);
             }
-            record_text_storage(&rows, &mut lying, &mut kept);
+            record_text_storage(&rows, &mut verbatim, &mut kept);
             let rows = GroupRows::Shard(rows);
             builder.add(&IndexGroup { path: shard.clone(), stamp: read.stamp, rows })?;
             progress.step(1);
@@ -156,7 +157,7 @@ pub(super) fn index(
         return Err(Error::dataset(source.path(other), message));
     }
     let column = label.first.as_ref().map(|(_, (column, _))| column.clone());
-    let read_again = read_again(reading, &notes, &label_columns, &names, &lying, &kept);
+    let read_again = read_again(reading, &notes, &label_columns, &names, &verbatim, &kept);
     if read_again.is_some() {
         return Ok(ShardsFound { notes, classes: Vec::new(), labels: None, read_again, unread });
     }
@@ -210,7 +211,7 @@ pub(super) fn index(
     notes.label_column = column.filter(|column| !column.is_empty());
     let has_names = !names.is_empty();
     let (classes, labels) = match label.first {
-        // Unused labels are all stored as class 0, so that the order of reading does not matter.
+        // If labels are not used, they are all stored as class 0, so that the order of reading does not matter.
         _ if notes.unlabeled => (Vec::new(), has_names.then(Vec::new)),
         Some((_, (_, None))) => {
             let (classes, labels) = names.into_classes();
@@ -224,21 +225,22 @@ pub(super) fn index(
     Ok(ShardsFound { notes, classes, labels, read_again: None, unread })
 }
 
-/// Reason why texts are no class names.
+/// Reason why a column of strings does not hold class names.
 const TOO_MANY: &str = "has more than 1048576 different texts, which are too many for class names";
 
-/// How the shards must be read instead, if they must. A column whose texts are stored verbatim in some shards only is
-/// kept in the index. A column that cannot be the label in one shard is not the label in any.
+/// The options by which the shards must be read again, if this is necessary. If only some shards store the strings of a
+/// column verbatim, the index keeps the strings of all shards. A column that cannot be the label in one shard is not
+/// the label in any shard.
 fn read_again(
     reading: &ShardReadOptions,
     notes: &Notes,
     label_columns: &BTreeSet<String>,
     names: &ClassNames,
-    lying: &BTreeSet<String>,
+    verbatim: &BTreeSet<String>,
     kept: &BTreeSet<String>,
 ) -> Option<ShardReadOptions> {
     let mut again = reading.clone();
-    let mixed = lying.intersection(kept).filter(|name| !reading.kept_texts.contains(name));
+    let mixed = verbatim.intersection(kept).filter(|name| !reading.kept_texts.contains(name));
     again.kept_texts.extend(mixed.cloned());
     // Tar shards have no columns.
     for column in label_columns.iter().filter(|column| !column.is_empty()) {
@@ -249,20 +251,20 @@ fn read_again(
     (again != *reading).then_some(again)
 }
 
-/// Records which text columns of a table are stored in the shard, and which are kept in the index.
-fn record_text_storage(rows: &ShardRows, lying: &mut BTreeSet<String>, kept: &mut BTreeSet<String>) {
-    let lie = rows
+/// Records which text columns are stored verbatim in the shard (`verbatim`), and which are kept in the index (`kept`).
+fn record_text_storage(rows: &ShardRows, verbatim: &mut BTreeSet<String>, kept: &mut BTreeSet<String>) {
+    let stored_texts = rows
         .keys
         .iter()
         .zip(&rows.kinds)
         .filter(|(_, kind)| matches!(kind, FieldKind::Text | FieldKind::Json));
-    lying.extend(lie.map(|(name, _)| name.clone()));
+    verbatim.extend(stored_texts.map(|(name, _)| name.clone()));
     let texts = rows.columns.iter().filter(|column| matches!(column.cells, TableCells::Texts(_)));
     kept.extend(texts.map(|column| column.name.clone()));
 }
 
-/// A value on which all shards that state it must agree. Which two differing shards are reported does not depend on the
-/// order of reading.
+/// A value that must be equal in all shards that state it. If two shards differ, which two are reported does not depend
+/// on the order of reading.
 struct Consensus<T> {
     /// The first shard by name, with its value.
     first: Option<(Vec<u8>, T)>,
@@ -299,10 +301,10 @@ impl<T: PartialEq> Consensus<T> {
     }
 }
 
-/// The column of the labels, and the names of their classes if a schema defines them.
+/// The label column, and the class names if a schema defines them.
 type LabelOrigin = (String, Option<Vec<String>>);
 
-/// A shard, with a sample in it or a message about it.
+/// A shard, and the name of a sample in it or a message about it.
 type Named = (Vec<u8>, String);
 
 fn keep_first(first: &mut Option<Named>, shard: &[u8], said: Option<String>) {
@@ -313,11 +315,11 @@ fn keep_first(first: &mut Option<Named>, shard: &[u8], said: Option<String>) {
     }
 }
 
-/// A shard whose reads fail once indexing is cancelled.
+/// A shard whose reads fail after indexing was cancelled.
 struct CancellableShard<'a> {
     bytes: Box<dyn ReadAt + Send + Sync>,
     cancel: &'a Cancel,
-    /// Whether a read has failed. Then nothing is known about the shard.
+    /// Whether a read has failed. If so, the shard itself is possibly not damaged.
     has_failed: AtomicBool,
 }
 
@@ -346,14 +348,14 @@ fn malformed(path: &Path, bytes: &dyn ReadAt, Malformed { offset, message }: Mal
     }
 }
 
-/// How often a shard is opened if parsing fails and its stamp has changed meanwhile.
-const MAX_MOVES: u32 = 3;
+/// How often a shard is opened if parsing fails and the shard's stamp has changed in the meantime.
+const MAX_ATTEMPTS: u32 = 3;
 
-/// Result of reading a shard, which may be missing.
+/// Result of reading a shard. The shard can be missing.
 pub(super) struct ReadShard<T> {
-    /// The shard's stamp; the default stamp if there is no file.
+    /// The shard's stamp; the default stamp if the file does not exist.
     pub(super) stamp: Stamp,
-    /// What was found in it, or why it cannot be used.
+    /// What was found in the shard, or why the shard cannot be used.
     pub(super) found: Result<T>,
 }
 
@@ -363,11 +365,11 @@ impl<T> ReadShard<T> {
     }
 }
 
-/// Opens a shard and parses it. If parsing fails and the stamp has changed since, the shard was written to meanwhile,
-/// or a server returned another version. Then it is opened again.
+/// Opens a shard and parses it. If parsing fails and the stamp has changed since the shard was opened, the shard was
+/// modified during parsing, or a server returned another version. In this case the shard is opened again.
 ///
 /// # Errors
-/// [`Error::Io`] and [`Error::Dataset`] for failed reads, which show nothing about the shard itself, and after
+/// [`Error::Io`] and [`Error::Dataset`] for failed reads, after which the state of the shard is unknown, and after
 /// cancellation.
 fn parsed<'a, T>(
     source: &dyn DatasetSource,
@@ -375,7 +377,7 @@ fn parsed<'a, T>(
     cancel: &'a Cancel,
     parse: impl Fn(&CancellableShard<'a>) -> Result<T, Malformed>,
 ) -> Result<ReadShard<T>> {
-    let mut moves = 0;
+    let mut attempts = 0;
     loop {
         cancel.check(&source.path(&[]))?;
         let OpenFile { bytes, stamp } = match source.open(shard) {
@@ -392,8 +394,8 @@ fn parsed<'a, T>(
             Ok(found) => return Ok(ReadShard { stamp, found: Ok(found) }),
             Err(error) => malformed(&source.path(shard), &bytes, error),
         };
-        moves += 1;
-        if moves == MAX_MOVES || source.stamp(shard)?.stamp().is_none_or(|now| now == stamp) {
+        attempts += 1;
+        if attempts == MAX_ATTEMPTS || source.stamp(shard)?.stamp().is_none_or(|now| now == stamp) {
             cancel.check(&source.path(&[]))?;
             return match bytes.has_failed.into_inner() {
                 true => Err(error),
@@ -413,7 +415,8 @@ pub(super) fn read(
     parsed(source, shard, cancel, |bytes| parser.contents(shard, bytes))
 }
 
-/// Compares one shard with the checksums that its layout stores. Returns what cannot be compared, and why.
+/// Compares one shard with the checksums that its layout stores. If something cannot be compared, returns a description
+/// of it with the reason.
 pub(super) fn verify(
     source: &dyn DatasetSource,
     shard: &[u8],
@@ -439,7 +442,7 @@ pub(super) fn is_tar_of_tars(
     parsed(source, shard, cancel, is_one)
 }
 
-/// The name of the first image in a tar shard. Members after it are not read.
+/// The name of the first image in a tar shard. Members after this image are not read.
 pub(super) fn first_image(
     source: &dyn DatasetSource,
     shard: &[u8],

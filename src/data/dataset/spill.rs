@@ -1,4 +1,4 @@
-//! Locations of a group's rows in the spill file of an index that is being built.
+//! Locations of the rows of a group in the spill file of an index that is being built.
 
 use super::FieldKind;
 use super::Stamp;
@@ -10,51 +10,51 @@ use std::ops::Range;
 
 /// A group whose rows are in the spill file, one kind of row after another. A shard has lengths, labels, offsets,
 /// header summaries, member counts and members. A directory has lengths, ends of names, and names. A manifest has the
-/// same as a directory, then labels.
+/// rows of a directory, then labels.
 pub(super) struct SpilledGroup {
     pub(super) class: u32,
     pub(super) path: Vec<u8>,
     pub(super) stamp: Stamp,
-    /// The offset of its rows in the spill file.
+    /// The offset of the group's rows in the spill file.
     pub(super) at: u64,
     pub(super) samples: u64,
-    /// The number of bytes of all names.
+    /// The total size of all names in bytes.
     pub(super) names: u64,
-    /// The lengths of the prefix and the suffix of all names. Both are stored after the path.
+    /// The sizes in bytes of the prefix and the suffix that all names share. Both are stored after the path.
     pub(super) affixes: [usize; 2],
     pub(super) keys: Vec<String>,
     /// The number of members of all samples.
     pub(super) members: u64,
-    /// The number of header summaries: one for each sample of a packed shard, none for other shards.
+    /// The number of header summaries: one per sample in a packed shard, none in other shards.
     pub(super) header_summaries: u64,
-    /// The kinds of the members, by key; empty if the keys determine them.
+    /// The kinds of the members, by key; empty if the keys determine the kinds.
     pub(super) kinds: Vec<FieldKind>,
     pub(super) columns: Vec<SpilledColumn>,
-    /// The compressed blocks. They are few compared with the samples, so they stay in memory.
+    /// The compressed blocks. There are few blocks compared with the samples, so the blocks stay in memory.
     pub(super) blocks: Vec<CompressedBlock>,
 }
 
 /// A column of a shard in the spill file.
 pub(super) struct SpilledColumn {
     pub(super) facts: ColumnFacts,
-    /// The offset of its bytes in the spill file.
+    /// The offset of the column's bytes in the spill file.
     pub(super) at: u64,
 }
 
 impl SpilledColumn {
-    /// Whether each of the samples has a value (u8).
+    /// The presence bytes (u8): whether each sample has a value.
     pub(super) fn present(&self, samples: u64) -> Range<u64> {
         self.at..self.at + samples
     }
 
-    /// The values of the samples; for texts, their lengths (u32).
+    /// The values of the samples; for strings, the lengths of the strings (u32).
     pub(super) fn values(&self, samples: u64) -> Range<u64> {
         let width = if self.facts.cells == CellType::Texts { 4 } else { self.facts.cells.width() };
         let start = self.present(samples).end;
         start..start + width * samples
     }
 
-    /// The bytes of the texts.
+    /// The bytes of the strings, one string after another.
     pub(super) fn texts(&self, samples: u64) -> Range<u64> {
         let start = self.values(samples).end;
         start..start + self.facts.text_bytes
@@ -67,7 +67,7 @@ impl SpilledGroup {
         self.columns.iter().find(|column| column.facts.name == name)
     }
 
-    /// The rows that begin at `start` and take `each` bytes for each sample.
+    /// The range of rows that begin at `start` and take `each` bytes per sample.
     fn rows(&self, start: u64, each: u64) -> Range<u64> {
         start..start + each * self.samples
     }
@@ -93,7 +93,7 @@ impl SpilledGroup {
         start..start + size_of::<RawHeaderSummary>() as u64 * self.header_summaries
     }
 
-    /// The number of members of each of a shard's samples (u32).
+    /// The number of members of each sample of a shard (u32).
     pub(super) fn counts(&self) -> Range<u64> {
         self.rows(self.header_summaries().end, 4)
     }
@@ -104,7 +104,7 @@ impl SpilledGroup {
         start..start + MEMBER_ROW as u64 * self.members
     }
 
-    /// The end of each file's name among its directory's names (u32).
+    /// The end of each file name in the names of its directory (u32).
     pub(super) fn name_ends(&self) -> Range<u64> {
         self.rows(self.lengths().end, 4)
     }
@@ -125,7 +125,7 @@ impl SpilledGroup {
     }
 }
 
-/// The longest prefix and suffix that all names share, without overlap in any name.
+/// The longest prefix and suffix that all names share. The prefix and the suffix do not overlap in any name.
 pub(super) fn affixes<'a>(mut names: impl Iterator<Item = &'a [u8]>) -> (&'a [u8], &'a [u8]) {
     let Some(first) = names.next() else { return Default::default() };
     let (mut prefix, mut suffix, mut shortest) = (first.len(), first.len(), first.len());

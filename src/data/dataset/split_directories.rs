@@ -1,10 +1,10 @@
-//! Splits that are directories of a root, such as `train/` and `val/`. Each of these is a dataset of its own.
+//! Splits that are directories of a root, such as `train/` and `val/`. Each directory is a separate dataset.
 //!
-//! A directory is a split if it is named like one and holds class directories, images or shards. The rules for tables,
-//! whose files belong to splits by their own names or by a README, are in `splits.rs`.
+//! A directory is a split if it has the name of a split and holds class directories, images or shards. The rules for
+//! tables, whose files belong to splits by their own names or by a README, are in `splits.rs`.
 
 use super::Contents;
-use super::below::{is_sample, look_below, shard_layout};
+use super::below::{is_sample, search_directories, shard_layout};
 use super::cancel::Cancel;
 use super::ignored::ignored_entry;
 use super::layouts::marked_directories;
@@ -25,8 +25,8 @@ enum DirectoryContents {
     Shards,
 }
 
-/// The directory of `source` that is the split `asked`, by its own name or by the split that its name denotes, such as
-/// `val` for "validation"; `None` if there is none.
+/// The directory of `source` that is the split `asked`. The name of the directory is `asked`, or denotes this split,
+/// such as `val` for "validation". `None` if there is no such directory.
 ///
 /// # Errors
 /// [`Error::Io`] for a directory that cannot be listed; [`Error::Config`] if several directories have such names.
@@ -36,7 +36,7 @@ pub(super) fn chosen(
     contents: Contents,
     cancel: &Cancel,
 ) -> Result<Option<Vec<u8>>> {
-    // No known file system has longer names.
+    // No known file system allows longer names.
     let is_name = !asked.is_empty() && asked.len() <= 255 && !asked.contains(['/', '\0']);
     if !is_name || asked == "." || asked == ".." {
         return Ok(None);
@@ -58,7 +58,7 @@ pub(super) fn chosen(
     };
     let mut found = Vec::new();
     for name in directories.iter().filter(is_meant) {
-        if holds(source, name, contents, |_| true, cancel)?.is_some() {
+        if contents_of(source, name, contents, |_| true, cancel)?.is_some() {
             found.push(name.clone());
         }
     }
@@ -71,12 +71,12 @@ pub(super) fn chosen(
     Ok(found.pop())
 }
 
-/// Refuses a root whose `directories` are splits, if none of them was chosen. `in_root` is a shard in the root itself.
-/// If files of any kind are samples, a directory without classes is a class, whatever its name is.
+/// Refuses a root whose `directories` are splits, if no split was chosen. `in_root` is a shard in the root itself. If
+/// files of any kind are samples, a directory without classes is a class, even if it has the name of a split.
 ///
 /// # Errors
-/// [`Error::Config`] for splits that do not include `asked`; [`Error::Dataset`] if directories may be splits or
-/// classes; [`Error::Io`] for a directory that cannot be listed.
+/// [`Error::Config`] for splits that do not include `asked`; [`Error::Dataset`] if it is ambiguous whether directories
+/// are splits or classes; [`Error::Io`] for a directory that cannot be listed.
 pub(super) fn refuse(
     source: &dyn DatasetSource,
     directories: &[Vec<u8>],
@@ -90,7 +90,8 @@ pub(super) fn refuse(
     let mut splits = Vec::new();
     let mut are_datasets = false;
     for name in called {
-        if let Some(held) = holds(source, &name, contents, |held| held == DirectoryContents::Shards, cancel)?
+        if let Some(held) =
+            contents_of(source, &name, contents, |held| held == DirectoryContents::Shards, cancel)?
         {
             are_datasets |= held != DirectoryContents::Samples;
             splits.push(name);
@@ -108,7 +109,7 @@ pub(super) fn refuse(
         );
         return if are_datasets { Err(Error::dataset(root, message)) } else { Ok(()) };
     }
-    let found = look_below(source, &others, contents, cancel)?;
+    let found = search_directories(source, &others, contents, cancel)?;
     let elsewhere = in_root.or(found.sample.as_deref()).or(found.plain_shard()).map(text);
     let splits = listed(&splits);
     match (elsewhere, asked) {
@@ -137,11 +138,12 @@ pub(super) fn refuse(
     }
 }
 
-/// The number of class directories that are searched for splits. Splits are refused only if each of these has some.
+/// The number of class directories that are searched for splits. The dataset is refused only if each of these
+/// directories has splits.
 const CLASSES_SEEN: usize = 4;
 
-/// Refuses class directories that hold splits with classes. All samples would get the number of the directory above
-/// their split.
+/// Refuses class directories that contain splits with classes. Without this check, all samples of such a directory
+/// would be one class.
 ///
 /// # Errors
 /// [`Error::Dataset`] for such directories; [`Error::Io`] for a directory that cannot be listed.
@@ -157,8 +159,13 @@ pub(super) fn refuse_in_classes(
         for path in directories {
             let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(&path);
             let is_split = directory_split(name).is_some()
-                && holds(source, &path, Contents::Images, |held| held == DirectoryContents::Shards, cancel)?
-                    == Some(DirectoryContents::Classes);
+                && contents_of(
+                    source,
+                    &path,
+                    Contents::Images,
+                    |held| held == DirectoryContents::Shards,
+                    cancel,
+                )? == Some(DirectoryContents::Classes);
             if is_split {
                 splits.push(path);
             }
@@ -180,9 +187,9 @@ pub(super) fn refuse_in_classes(
     Err(Error::dataset(root, message))
 }
 
-/// What a directory holds that makes it a dataset; `None` if nothing does. The search ends as soon as the result is
-/// `enough`.
-fn holds(
+/// What kind of dataset a directory is; `None` if it is not a dataset. The search ends as soon as `enough` is true for
+/// the result.
+fn contents_of(
     source: &dyn DatasetSource,
     directory: &[u8],
     contents: Contents,
@@ -190,14 +197,15 @@ fn holds(
     cancel: &Cancel,
 ) -> Result<Option<DirectoryContents>> {
     let (directories, own) = list(source, directory, contents, enough, cancel)?;
-    if own.is_some_and(enough) || look_below(source, &directories, contents, cancel)?.sample.is_none() {
+    if own.is_some_and(enough) || search_directories(source, &directories, contents, cancel)?.sample.is_none()
+    {
         return Ok(own);
     }
     Ok(Some(DirectoryContents::Classes))
 }
 
-/// The paths of the subdirectories of a directory, and what else makes it a dataset. The listing ends if that is
-/// `enough`.
+/// The paths of the subdirectories of a directory, and the shards or samples that make it a dataset. The listing ends
+/// as soon as `enough` is true.
 fn list(
     source: &dyn DatasetSource,
     directory: &[u8],
@@ -213,7 +221,7 @@ fn list(
             _ if ignored_entry(entry, contents).is_some() => {}
             EntryKind::Directory => directories.push(below(directory, entry.name)),
             EntryKind::File => match shard_layout(entry.name, contents).and_then(|layout| layout.shards()) {
-                Some(knows) if !knows.has_splits() => own = Some(DirectoryContents::Shards),
+                Some(layout_impl) if !layout_impl.has_splits() => own = Some(DirectoryContents::Shards),
                 Some(_) => {}
                 None if is_sample(entry.name, contents) => own = own.or(Some(DirectoryContents::Samples)),
                 None => {}

@@ -1,12 +1,12 @@
 //! Splits of datasets of tables: which files belong to which split, by their names or by the README of a repository.
 //!
-//! The rules for names are those of Hugging Face's `datasets` (`data_files.py`). There is one difference: files that
+//! The rules for names are those of Hugging Face's `datasets` (`data_files.py`). The one difference is that files that
 //! `datasets` would skip silently are an error here.
 
 use super::cancel::Cancel;
 use super::dataset_card::{self, CARD, CardConfig};
 use super::ignored::ignored_entry;
-use super::layouts::{ShardLayout, open_beside, read_beginning};
+use super::layouts::{ShardLayout, open_optional, read_beginning};
 use super::samples::text;
 use super::survey::{DetectedShards, below};
 use super::{Contents, Layout, Notes, numbered};
@@ -15,7 +15,7 @@ use base::error::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::ControlFlow;
 
-/// Words in the names of directories and files that denote a split, and the split.
+/// Words in names of directories and files that denote a split, with the split.
 const WORDS: &[(&str, &str)] = &[
     ("train", "train"),
     ("training", "train"),
@@ -28,39 +28,39 @@ const WORDS: &[(&str, &str)] = &[
     ("eval", "test"),
     ("evaluation", "test"),
 ];
-/// Words in the names of directories that may accompany these: `training_set`, `val_images`, `seg_test`.
+/// Words that directory names can have in addition to a word of a split: `training_set`, `val_images`, `seg_test`.
 const NEUTRAL: &[&str] = &["data", "dataset", "image", "images", "img", "imgs", "seg", "set", "split"];
 /// The directory in which repositories store their files.
 const DATA: &str = "data";
-/// The directories in the cache of a hub. Such a cache holds whole repositories with all their versions.
+/// The directories in a cache of the Hugging Face hub. The cache holds whole repositories with all their versions.
 const HUB_CACHE: [&[u8]; 2] = [b"blobs", b"snapshots"];
 
 /// The shards of a split.
 pub(super) struct ChosenSplit {
     pub(super) layout: Layout,
-    pub(super) knows: &'static dyn ShardLayout,
-    /// Its name; `None` if the dataset has no splits.
+    pub(super) layout_impl: &'static dyn ShardLayout,
+    /// The name of the split; `None` if the dataset has no splits.
     pub(super) name: Option<String>,
     /// The names of the shards, sorted.
     pub(super) shards: Vec<Vec<u8>>,
-    /// What was skipped in the directories that were searched.
+    /// What was skipped in the searched directories.
     pub(super) notes: Notes,
 }
 
-/// The files of each split. The files without a split name are the dataset as a whole.
+/// The files of each split. Files without a split name form the whole dataset.
 type FilesBySplit = BTreeMap<Option<String>, Vec<Vec<u8>>>;
 
-/// Whether these directories may hold the files of a repository, with or without a README.
+/// Whether these directories can hold the files of a Hugging Face repository, with or without a README.
 pub(super) fn may_have_files(directories: &[Vec<u8>], has_card: bool) -> bool {
     let is_of_split = |name: &Vec<u8>| {
         let name = String::from_utf8_lossy(name);
-        name == DATA || said_by(&name).is_some()
+        name == DATA || split_word(&name).is_some()
     };
     has_card || directories.iter().any(is_of_split)
 }
 
 /// The shards of the split `asked`, or of the only split. `flat` are the shards in the root, all of one layout. Without
-/// them, everything below the root is searched. `None` if there are no shards.
+/// them, all directories below the root are searched. `None` if there are no shards.
 pub(super) fn choose(
     source: &dyn DatasetSource,
     flat: Option<DetectedShards>,
@@ -68,13 +68,13 @@ pub(super) fn choose(
     cancel: &Cancel,
 ) -> Result<Option<ChosenSplit>> {
     let (config, mut notes) = (chosen_config(source)?, Notes::default());
-    let (layout, knows, files) = match flat {
-        Some((layout, knows, shards)) if config.is_none() => (layout, knows, shards),
+    let (layout, layout_impl, files) = match flat {
+        Some((layout, layout_impl, shards)) if config.is_none() => (layout, layout_impl, shards),
         _ => {
             let all = files_below(source, &mut notes, cancel)?;
             match (of_one_layout(source, all, config.as_ref())?, &config) {
                 (Some(found), _) => found,
-                // The README is wrong here, not the files.
+                // In this case the README is wrong, not the files.
                 (None, Some(config)) if !config.splits.is_empty() => {
                     by_patterns(source, config, Vec::new())?;
                     return Ok(None);
@@ -88,22 +88,22 @@ pub(super) fn choose(
         Some(config) => by_patterns(source, config, files)?,
         None => by_names(source, files)?,
     };
-    let (name, mut shards) = one_of(source, files, asked)?;
+    let (name, mut shards) = select_split(source, files, asked)?;
     shards.sort_unstable();
     shards.dedup();
-    // A README that lists files one by one may intend a part of the dataset.
+    // A README that lists files one by one can select a part of the dataset on purpose.
     let is_listed =
         config.is_some_and(|config| name.as_ref().is_some_and(|name| config.lists_files_of(name)));
     if let Some(name) = name.as_ref().filter(|_| !is_listed)
-        && let Some(why) = numbered::incomplete(&shards)
+        && let Some(why) = numbered::missing_parts(&shards)
     {
         return Err(Error::dataset(source.path(&[]), format!("its split {name} {why}")));
     }
-    Ok(Some(ChosenSplit { layout, knows, name, shards, notes }))
+    Ok(Some(ChosenSplit { layout, layout_impl, name, shards, notes }))
 }
 
-/// The requested split, or the only one.
-fn one_of(
+/// The requested split, or the only split.
+fn select_split(
     source: &dyn DatasetSource,
     mut files: FilesBySplit,
     asked: Option<&str>,
@@ -128,20 +128,20 @@ fn one_of(
     }
 }
 
-/// The name of a requested split, for messages, cut if it is long.
+/// The name of a requested split for messages, truncated if it is long.
 pub(super) fn quoted(asked: &str) -> String {
     let (start, more): (String, _) = (asked.chars().take(80).collect(), asked.chars().nth(80).is_some());
     format!("{start:?}{}", if more { "..." } else { "" })
 }
 
-/// The error if a dataset has no splits, or none that names show.
+/// The error if a split is requested, but file names show no splits.
 pub(super) fn no_splits_error(source: &dyn DatasetSource, asked: &str) -> Error {
     let root = source.path(&[]);
     let message = format!("is {}, but {} has no splits: omit split", quoted(asked), root.display());
     Error::config("split", message)
 }
 
-/// The error if directories are splits and none of them is chosen.
+/// The error if directories are splits and no split is chosen.
 pub(super) fn directories_error(
     source: &dyn DatasetSource,
     layout: Layout,
@@ -173,9 +173,9 @@ fn listed(names: &[String]) -> String {
     }
 }
 
-/// The configuration of a README, or the default one of several.
+/// The configuration in a README. Of several configurations, the default.
 fn chosen_config(source: &dyn DatasetSource) -> Result<Option<CardConfig>> {
-    let Some(file) = open_beside(source, CARD.as_bytes())? else { return Ok(None) };
+    let Some(file) = open_optional(source, CARD.as_bytes())? else { return Ok(None) };
     let readme = read_beginning(source, CARD.as_bytes(), &file, dataset_card::LARGEST_CARD)?;
     let fail = |message: String| Error::dataset(source.path(CARD.as_bytes()), message);
     let mut configs = dataset_card::configs(&readme).map_err(fail)?;
@@ -194,14 +194,14 @@ fn chosen_config(source: &dyn DatasetSource) -> Result<Option<CardConfig>> {
     }
 }
 
-/// All files below the root, except those that every dataset skips, sorted. Records what else is skipped in
-/// directories; the root was listed before.
+/// All files below the root, sorted, without the files that every dataset skips. Records skipped files in directories.
+/// The root was listed before, so its skipped files are not recorded.
 fn files_below(source: &dyn DatasetSource, notes: &mut Notes, cancel: &Cancel) -> Result<Vec<Vec<u8>>> {
     let root = source.path(&[]);
     let (mut waiting, mut files, mut seen) = (vec![Vec::new()], Vec::new(), HashSet::new());
     while let Some(directory) = waiting.pop() {
         let identity = source.identity(&directory)?;
-        // Links may form cycles.
+        // Symbolic links can form cycles.
         if identity.is_some() && !seen.insert(identity) {
             continue;
         }
@@ -234,7 +234,7 @@ fn files_below(source: &dyn DatasetSource, notes: &mut Notes, cancel: &Cancel) -
     Ok(files)
 }
 
-/// The shards among the files, of a layout that may have splits; `None` if there are none.
+/// The shards among the files, of a layout that can have splits; `None` if there are none.
 fn of_one_layout(
     source: &dyn DatasetSource,
     files: Vec<Vec<u8>>,
@@ -249,9 +249,11 @@ fn of_one_layout(
     };
     let wanted: Vec<&Vec<u8>> = files.iter().filter(is_wanted).collect();
     let mut found: Option<DetectedShards> = None;
-    for (layout, knows) in Layout::of_samples(Contents::Images).filter(|(_, knows)| knows.has_splits()) {
+    let with_splits =
+        Layout::of_samples(Contents::Images).filter(|(_, layout_impl)| layout_impl.has_splits());
+    for (layout, layout_impl) in with_splits {
         let is_shard =
-            |name: &&&Vec<u8>| knows.is_shard(name.rsplit(|&byte| byte == b'/').next().unwrap_or(name));
+            |name: &&&Vec<u8>| layout_impl.is_shard(name.rsplit(|&byte| byte == b'/').next().unwrap_or(name));
         let shards: Vec<Vec<u8>> = wanted.iter().filter(is_shard).map(|name| (*name).clone()).collect();
         let Some(first) = shards.first() else { continue };
         if let Some((other, _, others)) = &found {
@@ -263,12 +265,12 @@ fn of_one_layout(
             );
             return Err(Error::dataset(source.path(first), message));
         }
-        found = Some((layout, knows, shards));
+        found = Some((layout, layout_impl, shards));
     }
     Ok(found)
 }
 
-/// The files of each split by the patterns of a README.
+/// Assigns the files to splits by the patterns of a README.
 fn by_patterns(source: &dyn DatasetSource, config: &CardConfig, files: Vec<Vec<u8>>) -> Result<FilesBySplit> {
     let mut splits = FilesBySplit::new();
     for (split, patterns) in &config.splits {
@@ -290,14 +292,14 @@ fn by_patterns(source: &dyn DatasetSource, config: &CardConfig, files: Vec<Vec<u
     Ok(splits)
 }
 
-/// The files of each split by their names.
+/// Assigns the files to splits by their names.
 fn by_names(source: &dyn DatasetSource, files: Vec<Vec<u8>>) -> Result<FilesBySplit> {
     let mut splits = FilesBySplit::new();
-    let mut homes: BTreeMap<Option<String>, BTreeSet<String>> = BTreeMap::new();
+    let mut parents: BTreeMap<Option<String>, BTreeSet<String>> = BTreeMap::new();
     for name in files {
         let path = String::from_utf8_lossy(&name).into_owned();
-        let split = of_path(&path);
-        homes.entry(split.clone()).or_default().insert(home(&path));
+        let split = split_of_path(&path);
+        parents.entry(split.clone()).or_default().insert(common_directory(&path));
         splits.entry(split).or_default().push(name);
     }
     if let (2.., Some(unnamed)) = (splits.len(), splits.get(&None)) {
@@ -305,9 +307,9 @@ fn by_names(source: &dyn DatasetSource, files: Vec<Vec<u8>>) -> Result<FilesBySp
                        list the files of the splits in README.md (configs, data_files)";
         return Err(Error::dataset(source.path(&unnamed[0]), message));
     }
-    if let Some(homes) = homes.values().find(|homes| homes.len() > 1) {
-        let shown: Vec<String> = homes.iter().take(5).map(|home| format!("{home:?}")).collect();
-        let more = if homes.len() > shown.len() { ", ..." } else { "" };
+    if let Some(parents) = parents.values().find(|parents| parents.len() > 1) {
+        let shown: Vec<String> = parents.iter().take(5).map(|parent| format!("{parent:?}")).collect();
+        let more = if parents.len() > shown.len() { ", ..." } else { "" };
         let message = format!(
             "has files of one split in several directories ({}{more}): open one of them, or several as a list to read \
              them as one dataset",
@@ -318,10 +320,11 @@ fn by_names(source: &dyn DatasetSource, files: Vec<Vec<u8>>) -> Result<FilesBySp
     Ok(splits)
 }
 
-/// The split that a path denotes: by a directory, by `data/SPLIT-00000-of-00002`, or by a word in the file's name.
-fn of_path(path: &str) -> Option<String> {
+/// The split that a path denotes by the name of a directory, by `data/SPLIT-00000-of-00002`, or by a word in the file
+/// name.
+fn split_of_path(path: &str) -> Option<String> {
     let (directories, file) = path.rsplit_once('/').unwrap_or(("", path));
-    let by_directory = directories.split('/').find_map(said_by).map(str::to_owned);
+    let by_directory = directories.split('/').find_map(split_word).map(str::to_owned);
     let sharded = || {
         let is_data = directories.rsplit('/').next() == Some(DATA);
         let (split, rest) = file.split_once('-').filter(|_| is_data)?;
@@ -331,27 +334,28 @@ fn of_path(path: &str) -> Option<String> {
             && rest.get(9..14).is_some_and(is_number);
         (is_sharded && !split.is_empty()).then(|| split.to_owned())
     };
-    by_directory.or_else(sharded).or_else(|| said_by(file).map(str::to_owned))
+    by_directory.or_else(sharded).or_else(|| split_word(file).map(str::to_owned))
 }
 
-/// The directory that contains the files of all splits, by the path of one file.
-fn home(path: &str) -> String {
+/// The directory that contains the files of all splits, derived from the path of one file.
+fn common_directory(path: &str) -> String {
     let (directories, _) = path.rsplit_once('/').unwrap_or(("", path));
-    let parts: Vec<&str> = directories.split('/').filter(|part| said_by(part).is_none()).collect();
+    let parts: Vec<&str> = directories.split('/').filter(|part| split_word(part).is_none()).collect();
     parts.join("/")
 }
 
-/// The split that a directory is named after, in any case and with or without a number: `Train`, `val2017`, `test_set`.
+/// The split that a directory name denotes, in upper or lower case and with or without a number: `Train`, `val2017`,
+/// `test_set`.
 pub(super) fn directory_split(name: &[u8]) -> Option<&'static str> {
     let name = String::from_utf8_lossy(name).to_lowercase();
     let mut parts = parts(&name).filter(|part| !part.is_empty() && !NEUTRAL.contains(part));
-    let split = said_by(parts.next()?)?;
+    let split = split_word(parts.next()?)?;
     parts.next().is_none().then_some(split)
 }
 
-/// Whether a split is for evaluation, by the first word in its name that denotes a split.
+/// Whether a split is for evaluation, judged by the first word in its name that denotes a split.
 pub fn is_for_evaluation(split: &str) -> bool {
-    said_by(&split.to_ascii_lowercase()).is_some_and(|split| split != "train")
+    split_word(&split.to_ascii_lowercase()).is_some_and(|split| split != "train")
 }
 
 fn parts(name: &str) -> impl Iterator<Item = &str> {
@@ -359,7 +363,7 @@ fn parts(name: &str) -> impl Iterator<Item = &str> {
 }
 
 /// The split that a word in a name denotes.
-fn said_by(name: &str) -> Option<&'static str> {
+fn split_word(name: &str) -> Option<&'static str> {
     parts(name).find_map(|part| WORDS.iter().find(|(word, _)| *word == part).map(|(_, split)| *split))
 }
 
@@ -394,7 +398,7 @@ mod tests {
             ("0000.parquet", None),
         ];
         for (path, split) in said {
-            assert_eq!(of_path(path).as_deref(), split, "{path}");
+            assert_eq!(split_of_path(path).as_deref(), split, "{path}");
         }
         for (name, split) in [
             ("val2017", Some("validation")),
@@ -406,7 +410,7 @@ mod tests {
         ] {
             assert_eq!(directory_split(name.as_bytes()), split, "{name}");
         }
-        let homes = ["train/a.parquet", "data/train-1.parquet", "x/test/y.parquet", "a.parquet"].map(home);
-        assert_eq!(homes, ["", "data", "x", ""]);
+        let paths = ["train/a.parquet", "data/train-1.parquet", "x/test/y.parquet", "a.parquet"];
+        assert_eq!(paths.map(common_directory), ["", "data", "x", ""]);
     }
 }

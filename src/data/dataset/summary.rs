@@ -1,7 +1,7 @@
 //! What was found while a dataset was listed, and the summary of an index, for display and for `--json`.
 
 use super::layouts::Layout;
-use super::left_out::{LeftOut, SkipCost};
+use super::left_out::{SkipCost, SkipReason};
 use super::part::DatasetPart;
 use super::places::SkippedByReason;
 use super::{BadShard, FieldKind};
@@ -16,9 +16,10 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase", tag = "origin", content = "because")]
 pub enum IndexOrigin {
-    /// It was loaded from a file that an earlier start made.
+    /// The index was loaded from a file that an earlier start wrote.
     Loaded,
-    /// It was built now, for this reason: there was no index, a rebuild was requested, or the old index was not usable.
+    /// The index was built now. The item is the reason: no index existed, a rebuild was requested, or the old index was
+    /// not usable.
     Built(String),
 }
 
@@ -29,16 +30,16 @@ pub struct Skipped {
     pub count: u64,
     /// One of the files.
     pub example: String,
-    /// The cost of skipping them.
+    /// The cost of skipping these files.
     pub loss: SkipCost,
 }
 
 /// What was found while the dataset was listed. It is stored in the index.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notes {
-    /// What was skipped, by reason.
+    /// Skipped files, by reason.
     pub skipped: SkippedByReason,
-    /// The part of `skipped` that belongs to the root and to single directories, by path.
+    /// The files of `skipped` by place: the root, or the path of a directory.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) places: BTreeMap<String, SkippedByReason>,
     /// The class directories without images. They keep their class numbers.
@@ -48,58 +49,58 @@ pub struct Notes {
     /// Why existing labels cannot be used.
     #[serde(default)]
     pub label_fault: Option<LabelFault>,
-    /// Whether every stem of the shards is a sample, with an image or without.
+    /// Whether every stem of the shards is a sample, with or without an image.
     #[serde(default)]
     pub every_stem: bool,
-    /// The columns of tables whose texts are all kept in the index.
+    /// The columns of tables of which the index keeps all strings.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kept_texts: Vec<String>,
-    /// The column of a table that holds the labels; in tar shards, the member or key that the user named for them.
+    /// The label column of a table; in tar shards, the member or key that the user named as the label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label_column: Option<String>,
-    /// The columns of tables whose values cannot be labels, and why.
+    /// The columns of tables whose values cannot be labels, with the reasons.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub not_labels: BTreeMap<String, String>,
-    /// An unlabelled image inside a directory of a tar shard. In other datasets such directories are classes.
+    /// An unlabelled image inside a directory of a tar shard. In datasets of loose files, such directories are classes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_directory: Option<String>,
     /// Whether no sample has an image.
     #[serde(default)]
     pub imageless: bool,
-    /// A sample with several images and no clear main image.
+    /// The name of a sample with several images and no clear main image.
     #[serde(default)]
     pub ambiguous: Option<String>,
     /// The column of a table that holds the samples' images.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// Whether some sample of a table has no image.
+    /// Whether any sample of a table has no image.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub images_missing: bool,
     /// Whether the smallest label of a table is 1.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub labels_from_one: bool,
-    /// A description of missing or contradictory shards, if the numbers in their names show such.
+    /// A description of missing or contradictory shards, if the part numbers in their names show any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub incomplete: Option<String>,
     /// The shards that could not be read, sorted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bad_shards: Vec<BadShard>,
-    /// Whether a manifest names files on servers. These are read by requests.
+    /// Whether a manifest names files on servers. Such files are read by requests.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub on_servers: bool,
     /// Whether the URLs of a manifest contain secrets. The index does not store secrets, so the manifest is read at
     /// every start.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub secrets: bool,
-    /// The layout of the samples of a packed dataset before they were packed.
+    /// For a packed dataset, the layout of the dataset that was packed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packed_of: Option<Layout>,
 }
 
-/// Reason why the labels of a dataset cannot be used. It is an error only for loaders that need labels.
+/// Reason why the labels of a dataset cannot be used. The fault is an error only for loaders that need labels.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LabelFault {
-    /// The shard, below the root; empty where the root is the shard.
+    /// The path of the shard, relative to the root; empty if the root itself is the shard.
     shard: String,
     /// The message about the shard's first sample without a usable label.
     message: String,
@@ -110,7 +111,7 @@ impl LabelFault {
         Self { shard: String::from_utf8_lossy(shard).into_owned(), message }
     }
 
-    /// Converts the fault to one of a dataset that was packed from this one and so has other shards.
+    /// Converts the fault for the packed copy of the dataset, which has other shards.
     pub(super) fn of_packed(self) -> Self {
         let Self { shard, message } = self;
         let place = if shard.is_empty() { String::new() } else { format!("{shard} in the source: ") };
@@ -134,32 +135,32 @@ impl LabelFault {
     }
 }
 
-/// Largest number of reasons that a message names.
+/// Largest number of reasons that a message lists.
 const REASONS_NAMED: usize = 5;
-/// Largest number of bytes of an example in a message.
+/// Largest size of an example in a message, in bytes.
 const LONGEST_EXAMPLE: usize = 120;
 
 impl Notes {
     /// Counts one skipped item.
-    pub(super) fn skip(&mut self, what: LeftOut, example: impl FnOnce() -> String) {
+    pub(super) fn skip(&mut self, what: SkipReason, example: impl FnOnce() -> String) {
         let skipped = || Skipped { count: 0, example: example(), loss: what.loss() };
         self.skipped.entry(what.text().into_owned()).or_insert_with(skipped).count += 1;
     }
 
     /// Counts several skipped items.
-    pub(super) fn skip_all(&mut self, what: LeftOut, count: u64, example: impl FnOnce() -> String) {
+    pub(super) fn skip_all(&mut self, what: SkipReason, count: u64, example: impl FnOnce() -> String) {
         if count > 0 {
             self.skip(what, example);
             self.skipped.entry(what.text().into_owned()).and_modify(|skipped| skipped.count += count - 1);
         }
     }
 
-    /// Records a sample with several images. Keeps the first by name, in whatever order they come.
+    /// Records a sample with several images. Keeps the first sample by name, independent of the order of calls.
     pub(super) fn record_ambiguous(&mut self, stem: String) {
         self.ambiguous = Some(self.ambiguous.take().map_or(stem.clone(), |known| known.min(stem)));
     }
 
-    /// The message `missing`, followed by what was found instead.
+    /// The message `missing`, followed by a list of the skipped files.
     pub(super) fn explain(&self, missing: &str) -> String {
         match named(self.skipped.iter()) {
             found if found.is_empty() => missing.to_owned(),
@@ -167,9 +168,9 @@ impl Notes {
         }
     }
 
-    /// Reports to the user which files of the dataset at `root` are not read. If the dataset was `just_indexed`, this
-    /// includes unusable labels, even if no labels are needed. If the dataset's own `labels` are needed, this includes
-    /// tables that may hold labels.
+    /// Reports to the user which files of the dataset at `root` are not read. With `just_indexed`, this includes
+    /// unusable labels, even if no labels are needed. With `labels` (the dataset's own labels are needed), this
+    /// includes tables that possibly hold labels.
     pub(super) fn notify(&self, root: &Path, just_indexed: bool, labels: bool, notices: &Notices) {
         let of = |wanted| named(self.skipped.iter().filter(move |(_, skipped)| skipped.loss == wanted));
         let root = root.display();
@@ -193,7 +194,7 @@ impl Notes {
             );
             notices.notify(NoticeKind::Warning, message);
         }
-        let tables = LeftOut::Metadata.text();
+        let tables = SkipReason::Metadata.text();
         if let Some(table) = self.skipped.get(&*tables).filter(|_| labels && !self.unlabeled) {
             let example = &table.example;
             let message = format!(
@@ -224,7 +225,7 @@ impl Notes {
         }
     }
 
-    /// Adds the findings of another thread. The example that is kept does not depend on their order.
+    /// Adds the findings of another thread. The example that is kept does not depend on the order of the threads.
     pub(super) fn absorb(&mut self, other: Self) {
         for (reason, more) in other.skipped {
             let skipped = self.skipped.entry(reason).or_insert_with(|| Skipped {
@@ -273,7 +274,7 @@ fn named<'a>(skipped: impl Iterator<Item = (&'a String, &'a Skipped)>) -> String
     names.join("; ")
 }
 
-/// The name, without its middle if it is long.
+/// The name, truncated in the middle if it is long.
 fn shortened(name: &str) -> String {
     if name.len() <= LONGEST_EXAMPLE {
         return name.to_owned();
@@ -284,17 +285,17 @@ fn shortened(name: &str) -> String {
     format!("{}…{}", &name[..head], &name[tail..])
 }
 
-/// Number of bytes of samples: in total, and of the largest.
+/// The total size of samples, and the size of the largest.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct SampleBytes {
-    /// The number of bytes of all samples.
+    /// The total size of all samples in bytes.
     pub total_bytes: u64,
-    /// The number of bytes of the largest sample.
+    /// The size of the largest sample in bytes.
     pub largest: u64,
 }
 
 impl SampleBytes {
-    /// Summarises samples with these numbers of bytes.
+    /// Summarises samples with these sizes in bytes.
     pub(super) fn of(samples: impl Iterator<Item = u64>) -> Self {
         samples.fold(Self::default(), |Self { total_bytes, largest }, bytes| Self {
             total_bytes: total_bytes + bytes,
@@ -306,11 +307,11 @@ impl SampleBytes {
 /// A field of the samples of tables.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TableField {
-    /// The name by which it is selected.
+    /// The name by which a loader selects the field.
     pub name: String,
-    /// The kind of its values.
+    /// The kind of the field's values.
     pub kind: FieldKind,
-    /// Why it cannot be read; `None` if it can.
+    /// Why the field cannot be read; `None` if it can be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
 }
@@ -318,9 +319,9 @@ pub struct TableField {
 /// Requests that were made to find, compare and index a dataset on a server. Requests for samples are not counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct IndexRequests {
-    /// Requests for the metadata of files.
+    /// Requests for the metadata of files (HEAD).
     pub heads: u64,
-    /// Requests for files or parts of them.
+    /// Requests for the contents of files, or of parts of files.
     pub gets: u64,
     /// Requests for pages of an object store's listings.
     pub lists: u64,
@@ -343,27 +344,27 @@ pub struct IndexSummary {
     pub layout: Layout,
     /// The number of samples.
     pub samples: u64,
-    /// The number of classes; 0 where samples have no labels.
+    /// The number of classes; 0 if samples have no labels.
     pub classes: u32,
-    /// The number of bytes of all images or loose files. In shards without images, the first member of each sample
-    /// counts.
+    /// The total size of all images or loose files in bytes. If samples in shards have no image, their first member is
+    /// counted.
     pub total_bytes: u64,
-    /// The number of bytes of the largest of these.
+    /// The size of the largest image, loose file or first member in bytes.
     pub largest: u32,
-    /// The bytes of all members of the samples in shards; `None` if samples are loose files, or if the index was loaded
-    /// without its members.
+    /// The sizes of samples in shards with all their members; `None` if samples are loose files, or if the index was
+    /// loaded without members.
     pub members: Option<SampleBytes>,
     /// The number of shards, or of directories of loose files.
     pub groups: u64,
     /// What was found while the dataset was listed.
     #[serde(flatten)]
     pub notes: Notes,
-    /// The keys of the members that samples in shards have. `fields=` can select these.
+    /// The keys of the members that samples in shards have. `fields=` can select these keys.
     pub keys: Vec<String>,
     /// The fields that samples of tables have, with their kinds.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub fields: Vec<TableField>,
-    /// What to do to give the samples labels, if they have none.
+    /// Advice on how to add labels, for a dataset without labels.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to_label: Option<String>,
     /// The dataset's fingerprint in hexadecimal.
@@ -375,15 +376,15 @@ pub struct IndexSummary {
     /// How the index was obtained.
     #[serde(flatten)]
     pub origin: IndexOrigin,
-    /// The seconds that loading or building took.
+    /// The time that loading or building took, in seconds.
     pub seconds: f64,
-    /// The requests for that, if the dataset is on a server.
+    /// The requests that loading or building made, if the dataset is on a server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests: Option<IndexRequests>,
 }
 
 impl IndexSummary {
-    /// The bytes of the samples: with all members if these are known, else of the images.
+    /// The sizes of the samples, with all members if they are known, else of the images.
     pub fn bytes(&self) -> SampleBytes {
         let images = SampleBytes { total_bytes: self.total_bytes, largest: u64::from(self.largest) };
         self.members.unwrap_or(images)
@@ -411,12 +412,12 @@ impl DatasetPart {
             index_bytes: self.file.size(),
             origin: self.origin.clone(),
             seconds: self.seconds,
-            requests: self.source.asked().map(IndexRequests::of),
+            requests: self.source.request_counts().map(IndexRequests::of),
         }
     }
 }
 
-/// Parses the names in the section of classes.
+/// Parses the class names in the section of classes.
 pub(super) fn class_names(mut bytes: &[u8]) -> Vec<&[u8]> {
     let mut names = Vec::new();
     while let Some((length, rest)) = bytes.split_first_chunk() {
@@ -445,8 +446,8 @@ mod tests {
             let skipped = Skipped { count: 1, example: "x/".repeat(3000), loss: SkipCost::Sample };
             notes.skipped.insert(format!("{number} of some kind"), skipped);
         }
-        notes.skip(LeftOut::BrokenLink, || "class/b.jpg".to_owned());
-        notes.skip(LeftOut::BrokenLink, || unreachable!("one example is enough"));
+        notes.skip(SkipReason::BrokenLink, || "class/b.jpg".to_owned());
+        notes.skip(SkipReason::BrokenLink, || unreachable!("one example is enough"));
         let [only] = &said(&notes)[..] else { panic!("one message") };
         assert!(
             only.message.contains("2 broken links and special files, e.g. class/b.jpg"),
@@ -460,7 +461,7 @@ mod tests {
     #[test]
     fn a_table_of_labels_that_nobody_reads_is_a_warning_for_whoever_wants_labels() {
         let mut notes = Notes::default();
-        notes.skip(LeftOut::Metadata, || "metadata.csv".to_owned());
+        notes.skip(SkipReason::Metadata, || "metadata.csv".to_owned());
         let [only] = &said(&notes)[..] else { panic!("one message") };
         assert!(only.kind == NoticeKind::Warning && only.message.contains("labels=\"/data/metadata.csv\""));
         let notices = Notices::default();
@@ -471,10 +472,10 @@ mod tests {
     #[test]
     fn what_nobody_misses_is_no_warning() {
         let mut notes = Notes::default();
-        notes.skip(LeftOut::Hidden, || ".nfs01".to_owned());
+        notes.skip(SkipReason::Hidden, || ".nfs01".to_owned());
         assert_eq!(said(&notes), []);
-        notes.skip(LeftOut::NoImage, || "a/Thumbs.db".to_owned());
-        notes.skip(LeftOut::FileInRoot, || "cover.jpg".to_owned());
+        notes.skip(SkipReason::NoImage, || "a/Thumbs.db".to_owned());
+        notes.skip(SkipReason::FileInRoot, || "cover.jpg".to_owned());
         let [only] = &said(&notes)[..] else { panic!("one message") };
         assert_eq!(only.kind, NoticeKind::Information);
         assert!(only.message.contains("a/Thumbs.db") && only.message.contains("cover.jpg"));

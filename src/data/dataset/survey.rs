@@ -1,4 +1,4 @@
-//! Detects what kind of dataset a root holds: by the names in it, and by contents where names are ambiguous.
+//! Detects the kind of dataset at a root by the names of files and directories, and by contents if names are ambiguous.
 
 mod named;
 mod pairs;
@@ -9,7 +9,7 @@ use super::cancel::Cancel;
 use super::dataset_card::CARD;
 use super::kind::image_extensions;
 use super::layouts::{RecordShards, ShardLayout, TarShards, marked_directories};
-use super::left_out::LeftOut;
+use super::left_out::SkipReason;
 use super::packed::{self, PackedManifest};
 use super::samples::text;
 use super::splits::{self, ChosenSplit};
@@ -19,26 +19,26 @@ use base::error::{Error, Result};
 use named::{compressed, named, nested, single};
 use root::{RootListing, list_root};
 
-/// The directories or shards to index.
+/// The layout of a dataset, and the directories or shards to index.
 pub(super) struct Survey {
     pub(super) layout: Layout,
-    /// The class directories. If there are none, all files below the root are of class 0.
+    /// The class directories. If there are no classes, all files below the root have class 0.
     pub(super) classes: Vec<Vec<u8>>,
     /// The names of the shards; one empty name if the root itself is the shard.
     pub(super) shards: Vec<Vec<u8>>,
     pub(super) notes: Notes,
-    /// The message if no sample is found.
-    pub(super) nothing: String,
+    /// The error message if no sample is found.
+    pub(super) empty_message: String,
     /// The manifest, if the dataset is packed.
     pub(super) packed: Option<PackedManifest>,
-    /// The split that the shards belong to.
+    /// The split to which the shards belong.
     split: Option<String>,
 }
 
-/// Shards of a layout, with the implementation of that layout.
+/// Shards of one layout, with the implementation of this layout.
 pub(super) type DetectedShards = (Layout, &'static dyn ShardLayout, Vec<Vec<u8>>);
 
-/// Message for a root in which no dataset is recognised.
+/// Message for a root that holds no known dataset.
 const NO_DATASET: &str = "\
     holds no dataset: no class directories (root/class/image.jpg), no images, no shards (.tar, .tar.gz, .tar.zst, \
     .tfrecord, .parquet, .arrow), no index.json of MDS, no state.json of save_to_disk, and nothing that foreload pack \
@@ -52,7 +52,7 @@ const DESCRIPTIONS: &[&str] = &[
 /// Suffixes of shards that are compressed as a whole.
 const COMPRESSED: &[&str] = &[".gz", ".zst", ".zstd", ".zlib", ".bz2", ".xz", ".lz4", ".sz", ".snappy", ".Z"];
 
-/// Surveys the root of `source`, or the split with this name in it.
+/// Surveys the root of `source`, or the split `split` in it.
 pub(super) fn survey(
     source: &dyn DatasetSource,
     contents: Contents,
@@ -60,7 +60,7 @@ pub(super) fn survey(
     cancel: &Cancel,
 ) -> Result<Survey> {
     let survey = whole(source, contents, split, cancel)?;
-    if let Some((name, same)) = numbered::twice(&survey.shards) {
+    if let Some((name, same)) = numbered::same_file_twice(&survey.shards) {
         let message =
             format!("seems to be {} decompressed, which is next to it: remove one of the two", text(&same));
         return Err(Error::dataset(source.path(&name), message));
@@ -90,7 +90,7 @@ fn whole(
             classes: Vec::new(),
             shards: Vec::new(),
             notes: Notes::default(),
-            nothing: "lists no file".to_owned(),
+            empty_message: "lists no file".to_owned(),
             packed: None,
             split: None,
         });
@@ -99,12 +99,12 @@ fn whole(
         return named(source, names, contents, cancel);
     }
     if !source.is_directory()? {
-        // For a link, the name of its target counts.
+        // For a link, use the file name of its target.
         let path = if source.is_remote() { source.path(&[]) } else { source.canonical()? };
         return single(source, path.file_name().unwrap_or_default(), contents, cancel);
     }
-    // On a server, looking for each of these files costs a request, so list the root first. If the server shows no
-    // listing, look for them all the same.
+    // On a server, the search for each of these files costs a request, so list the root first. If the server has no
+    // listing, search for each file.
     let listing = source.is_remote().then(|| list_root(source, contents, cancel));
     let may_have = |name: &str| match &listing {
         Some(Ok(found)) => found.special.contains(name.as_bytes()),
@@ -115,11 +115,11 @@ fn whole(
     {
         return Ok(of_manifest(manifest));
     }
-    for (layout, knows) in Layout::of_samples(contents) {
-        if knows.marker().is_some_and(may_have)
-            && let Some(shards) = knows.listed(source, &[])?
+    for (layout, layout_impl) in Layout::of_samples(contents) {
+        if layout_impl.marker_file().is_some_and(may_have)
+            && let Some(shards) = layout_impl.listed_shards(source, &[])?
         {
-            return Ok(Survey::of_shards(layout, knows, shards, Notes::default()));
+            return Ok(Survey::of_shards(layout, layout_impl, shards, Notes::default()));
         }
     }
     let found = listing.unwrap_or_else(|| list_root(source, contents, cancel))?;
@@ -130,30 +130,35 @@ fn whole(
 }
 
 impl Survey {
-    /// The survey of a dataset of these shards.
-    fn of_shards(layout: Layout, knows: &dyn ShardLayout, shards: Vec<Vec<u8>>, notes: Notes) -> Self {
+    /// The survey of a dataset with these shards.
+    fn of_shards(layout: Layout, layout_impl: &dyn ShardLayout, shards: Vec<Vec<u8>>, notes: Notes) -> Self {
         Self {
             layout,
             classes: Vec::new(),
             shards,
             notes,
-            nothing: knows.nothing(),
+            empty_message: layout_impl.empty_message(),
             packed: None,
             split: None,
         }
     }
 
-    /// The survey of shards that were found by their names. Missing shards are recorded and no error: a part may be
-    /// intended.
-    fn of_found(layout: Layout, knows: &dyn ShardLayout, shards: Vec<Vec<u8>>, mut notes: Notes) -> Self {
-        notes.incomplete = numbered::incomplete(&shards);
-        Self::of_shards(layout, knows, shards, notes)
+    /// The survey of shards that were found by their names. Missing shards are recorded, but are not an error, because
+    /// a part of the dataset can be selected on purpose.
+    fn of_found(
+        layout: Layout,
+        layout_impl: &dyn ShardLayout,
+        shards: Vec<Vec<u8>>,
+        mut notes: Notes,
+    ) -> Self {
+        notes.incomplete = numbered::missing_parts(&shards);
+        Self::of_shards(layout, layout_impl, shards, notes)
     }
 
     /// The survey of a split.
     fn of_split(split: ChosenSplit, mut notes: Notes) -> Self {
         notes.absorb(split.notes);
-        Self { split: split.name, ..Self::of_found(split.layout, split.knows, split.shards, notes) }
+        Self { split: split.name, ..Self::of_found(split.layout, split.layout_impl, split.shards, notes) }
     }
 }
 
@@ -163,7 +168,7 @@ fn of_manifest(manifest: PackedManifest) -> Survey {
         classes: manifest.classes.iter().map(|name| name.bytes().to_vec()).collect(),
         shards: manifest.names().map(String::into_bytes).collect(),
         notes: Notes::default(),
-        nothing: "the packed shards hold no sample".to_owned(),
+        empty_message: "the packed shards hold no sample".to_owned(),
         packed: Some(manifest),
         split: None,
     }
@@ -191,7 +196,7 @@ fn images(
     }
     let (directories, in_root) = (&found.directories, found.first_shard());
     split_directories::refuse(source, directories, in_root, split, Contents::Images, cancel)?;
-    let below = found.look_below(source, cancel)?;
+    let below = found.search_directories(source, cancel)?;
     if let Some(other) = found.other_shards(source, &below)? {
         return other_shards(source, other, found, &below, split, cancel);
     }
@@ -207,7 +212,7 @@ fn images(
             classes: found.directories,
             shards: Vec::new(),
             notes: found.notes,
-            nothing: format!("its directories hold no {} image", image_extensions()),
+            empty_message: format!("its directories hold no {} image", image_extensions()),
             packed: None,
             split: None,
         });
@@ -221,51 +226,51 @@ fn images(
     let Some(first) = found.shards.first() else {
         return match found.images.count {
             0 => Err(Error::dataset(source.path(&[]), found.notes.explain(NO_DATASET))),
-            // The root is walked like any directory later, which records what it skips.
+            // The root is walked later like any directory, which records the files that it skips.
             _ => Ok(Survey {
                 layout: Layout::Folder,
                 classes: Vec::new(),
                 shards: Vec::new(),
                 notes: Notes { unlabeled: true, ..Notes::default() },
-                nothing: format!("holds no {} image", image_extensions()),
+                empty_message: format!("holds no {} image", image_extensions()),
                 packed: None,
                 split: None,
             }),
         };
     };
     refuse_places(source, first, &below)?;
-    let (layout, knows) = nested(source, (Layout::Tar, &TarShards), &found.shards, cancel)?;
+    let (layout, layout_impl) = nested(source, (Layout::Tar, &TarShards), &found.shards, cancel)?;
     found.note_images();
-    Ok(Survey::of_found(layout, knows, found.shards, found.notes))
+    Ok(Survey::of_found(layout, layout_impl, found.shards, found.notes))
 }
 
 /// Surveys a root whose shards are not tars.
 fn other_shards(
     source: &dyn DatasetSource,
-    (layout, knows, shards): DetectedShards,
+    (layout, layout_impl, shards): DetectedShards,
     mut found: RootListing,
     below: &FirstFound,
     split: Option<&str>,
     cancel: &Cancel,
 ) -> Result<Survey> {
     found.note_images();
-    if !knows.has_splits() {
+    if !layout_impl.has_splits() {
         refuse_places(source, &shards[0], below)?;
-        return Ok(Survey::of_found(layout, knows, shards, found.notes));
+        return Ok(Survey::of_found(layout, layout_impl, shards, found.notes));
     }
-    // A README may define which shards are the dataset.
+    // A README can define which shards belong to the dataset.
     if let Some(shard) = below.plain_shard().filter(|_| !found.special.contains(CARD.as_bytes())) {
         return Err(in_places(source, &shards[0], shard));
     }
-    // If some shards are in directories, search all directories, because their paths determine splits.
-    let flat = below.shards.is_empty().then(|| (layout, knows, shards.clone()));
+    // If some shards are in directories, search all directories, because paths of shards determine splits.
+    let flat = below.shards.is_empty().then(|| (layout, layout_impl, shards.clone()));
     match splits::choose(source, flat, split, cancel)? {
         Some(chosen) => Ok(Survey::of_split(chosen, found.notes)),
-        None => Ok(Survey::of_found(layout, knows, shards, found.notes)),
+        None => Ok(Survey::of_found(layout, layout_impl, shards, found.notes)),
     }
 }
 
-/// Refuses shards in directories if the root has shards itself. `first` is one of the root's.
+/// Refuses shards in directories if the root itself has shards. `first` is a shard in the root.
 fn refuse_places(source: &dyn DatasetSource, first: &[u8], below: &FirstFound) -> Result<()> {
     below.shards.first().map_or(Ok(()), |(_, shard)| Err(in_places(source, first, shard)))
 }
@@ -297,7 +302,7 @@ fn files(
             );
             return Err(Error::dataset(source.path(&other), message));
         }
-        descriptions.iter().for_each(|name| notes.skip(LeftOut::BesideRecords, || text(name)));
+        descriptions.iter().for_each(|name| notes.skip(SkipReason::FileNextToRecords, || text(name)));
         return Ok(Survey::of_found(Layout::TfRecord, &RecordShards, shards, notes));
     }
     // A file in the root belongs to no class, so the dataset has no classes.
@@ -305,24 +310,24 @@ fn files(
     let classes = if has_files { Vec::new() } else { directories };
     split_directories::refuse(source, &classes, None, split, Contents::Files, cancel)?;
     if classes.is_empty() {
-        // The root is walked like any directory later, which records what it skips.
+        // The root is walked later like any directory, which records the files that it skips.
         notes = Notes { unlabeled: true, ..Notes::default() };
     }
-    let nothing = "holds no file".to_owned();
+    let empty_message = "holds no file".to_owned();
     Ok(Survey {
         layout: Layout::Folder,
         classes,
         shards: Vec::new(),
         notes,
-        nothing,
+        empty_message,
         packed: None,
         split: None,
     })
 }
 
 impl RootListing {
-    /// Whether the directories are classes. If there are shards next to them, the contents decide: directories or
-    /// shards without images are skipped, and images in both are an error.
+    /// Whether the directories are classes. If there are shards next to the directories, the contents decide:
+    /// directories or shards without images are skipped. Images in both directories and shards are an error.
     fn directories_are_classes(
         &mut self,
         source: &dyn DatasetSource,
@@ -335,7 +340,7 @@ impl RootListing {
         }
         let Some(image) = &below.sample else {
             for name in &self.directories {
-                self.notes.skip(LeftOut::DirectoryWithoutImages, || text(name));
+                self.notes.skip(SkipReason::DirectoryWithoutImages, || text(name));
             }
             return Ok(false);
         };
@@ -350,15 +355,15 @@ impl RootListing {
                 );
                 return Err(Error::dataset(source.path(&[]), message));
             }
-            self.notes.skip(LeftOut::ShardWithoutImages, || text(shard));
+            self.notes.skip(SkipReason::ShardWithoutImages, || text(shard));
         }
         for name in &self.compressed {
-            self.notes.skip(LeftOut::CompressedTar, || text(name));
+            self.notes.skip(SkipReason::CompressedTar, || text(name));
         }
         Ok(true)
     }
 
-    /// The chosen split, if shards are in directories, with no images there and no shards in the root.
+    /// The chosen split, if shards are in directories that hold no images, and the root has no shards.
     fn splits_below(
         &mut self,
         source: &dyn DatasetSource,
@@ -381,8 +386,8 @@ impl RootListing {
         Ok(Some(Survey::of_split(chosen, self.notes.clone())))
     }
 
-    /// The shards that are not tars, if they are the dataset. Next to tars, or to directories with images, they are
-    /// skipped as files in the root.
+    /// The shards that are not tars, if they are the dataset. Next to tars, or to directories with images, these shards
+    /// are skipped as files in the root.
     fn other_shards(
         &mut self,
         source: &dyn DatasetSource,
@@ -392,7 +397,7 @@ impl RootListing {
         let Some((layout, first)) = tables.iter().min_by_key(|(_, name)| name) else { return Ok(None) };
         if !self.shards.is_empty() || !self.compressed.is_empty() || below.sample.is_some() {
             let names = tables.iter().map(|(_, name)| name);
-            names.for_each(|name| self.notes.skip(LeftOut::ShardInRoot, || text(name)));
+            names.for_each(|name| self.notes.skip(SkipReason::ShardInRoot, || text(name)));
             return Ok(None);
         }
         if let Some((other, name)) = tables.iter().find(|(other, _)| other != layout) {
@@ -404,22 +409,22 @@ impl RootListing {
             );
             return Err(Error::dataset(source.path(name), message));
         }
-        let Some(knows) = layout.shards() else { return Ok(None) };
+        let Some(layout_impl) = layout.shards() else { return Ok(None) };
         for name in self.directories.iter().filter(|_| below.shards.is_empty()) {
-            self.notes.skip(LeftOut::DirectoryWithoutImages, || text(name));
+            self.notes.skip(SkipReason::DirectoryWithoutImages, || text(name));
         }
         let mut shards: Vec<Vec<u8>> = tables.iter().map(|(_, name)| name.clone()).collect();
         shards.sort_unstable();
-        Ok(Some((*layout, knows, shards)))
+        Ok(Some((*layout, layout_impl, shards)))
     }
 }
 
-/// The path of `name` in `directory`, which may be the root.
+/// The path of `name` in `directory`, which can be the root.
 pub(super) fn below(directory: &[u8], name: &[u8]) -> Vec<u8> {
     if directory.is_empty() { name.to_vec() } else { [directory, b"/", name].concat() }
 }
 
-/// Whether a file's name says that it is a TFRecord shard: `x.tfrecord`, `x.tfrecord-00000-of-00010`, `x.tfrecords.gz`.
+/// Whether a file name is that of a TFRecord shard: `x.tfrecord`, `x.tfrecord-00000-of-00010`, `x.tfrecords.gz`.
 pub(super) fn is_tfrecord(name: &[u8]) -> bool {
     const ENDING: &[u8] = b".tfrecord";
     let Some(at) = name.windows(ENDING.len()).rposition(|part| part == ENDING) else { return false };
@@ -433,7 +438,7 @@ pub(super) fn is_tfrecord(name: &[u8]) -> bool {
     parts.next().is_some_and(<[u8]>::is_empty) && parts.all(|part| part == b"of" || is_number(part))
 }
 
-/// Whether a file name says that the file describes shards or is derived from one.
+/// Whether a file name says that the file describes shards, or is derived from a shard.
 pub(super) fn describes(name: &[u8]) -> bool {
     DESCRIPTIONS.iter().any(|ending| name.ends_with(ending.as_bytes()))
 }

@@ -1,8 +1,8 @@
-//! Shards that are tables: columns with one cell for each sample, as the parsers of Parquet, Arrow, MDS and
-//! `tf.Example` return them.
+//! Shards that are tables: columns with one cell per sample, as the parsers of Parquet, Arrow, MDS and `tf.Example`
+//! return them.
 //!
-//! Parsers return the locations of bytes, and small values. They never copy bytes that are read with a sample later,
-//! such as its image.
+//! Parsers return the locations of bytes, and small values. They never copy bytes that are read together with a sample
+//! later, such as its image.
 
 use super::FieldKind;
 use super::blocks::CompressedBlock;
@@ -10,9 +10,9 @@ use super::blocks::CompressedBlock;
 /// The samples of a shard as a table.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ShardTable {
-    /// The number of samples, which is the number of cells of every column.
+    /// The number of samples. Every column has this number of cells.
     pub samples: u64,
-    /// The columns. Their names are distinct.
+    /// The columns. The names are distinct.
     pub columns: Vec<TableColumn>,
     /// The compressed blocks that hold cells, sorted by address.
     pub blocks: Vec<CompressedBlock>,
@@ -21,18 +21,18 @@ pub struct ShardTable {
 /// A column of a table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TableColumn {
-    /// The name by which a field selects it.
+    /// The name by which a field selects the column.
     pub name: String,
-    /// The kind of its values, where the schema determines it.
+    /// The kind of the column's values, if the schema determines it.
     pub kind: FieldKind,
-    /// The names for its integers 0, 1, and so on; empty if they are plain numbers.
+    /// The class names for the integers 0, 1, and so on; empty if the integers are plain numbers.
     pub classes: Vec<String>,
-    /// The cells, one for each sample; `None` for a sample without a value.
+    /// The cells, one per sample; `None` for a sample without a value.
     pub cells: TableCells,
 }
 
 impl TableColumn {
-    /// Whether its type has no values.
+    /// Whether the column has the null type.
     pub(super) fn is_nothing(&self) -> bool {
         matches!(&self.cells, TableCells::Refused(reason) if reason == NULL_TYPE)
     }
@@ -48,26 +48,26 @@ pub enum TableCells {
     /// Bytes stored verbatim in the shard, or at the addresses of a compressed block.
     Extents(Vec<Option<CellExtent>>),
     /// Booleans.
-    Truths(Vec<Option<bool>>),
+    Bools(Vec<Option<bool>>),
     /// Integers.
     Integers(Vec<Option<i64>>),
     /// Floating-point numbers.
     Floats(Vec<Option<f64>>),
-    /// Lists of integers, with this many for each sample.
+    /// Lists of integers. All lists have this length.
     IntegerLists(u32, Vec<Option<Box<[i64]>>>),
-    /// Lists of floating-point numbers, with this many for each sample.
+    /// Lists of floating-point numbers. All lists have this length.
     FloatLists(u32, Vec<Option<Box<[f64]>>>),
-    /// Short texts. Texts that are stored verbatim in the shard are extents instead.
+    /// Short strings. Strings that are stored verbatim in the shard are extents instead.
     Texts(Vec<Option<Box<str>>>),
-    /// A column that cannot be read, with the reason. A field that selects it is refused.
+    /// A column that cannot be read, with the reason. A field that selects the column fails with an error.
     Refused(String),
 }
 
 /// Location of a cell's bytes in the shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CellExtent {
-    /// The offset of the first byte.
+    /// The offset of the cell's first byte.
     pub offset: u64,
-    /// The number of bytes.
+    /// The size of the cell in bytes.
     pub length: u32,
 }

@@ -1,4 +1,4 @@
-//! Messages about a dataset without labels: which fields it has, and how its samples get labels.
+//! Messages about a dataset without labels: which fields the dataset has, and how the user can add labels.
 
 use super::cells::CellType;
 use super::part::DatasetPart;
@@ -7,16 +7,16 @@ use base::error::{Error, Result};
 use base::names::NamedValue;
 use std::borrow::Cow;
 
-/// Largest number of columns or members that a message names.
+/// Largest number of columns or members that a message lists.
 const NAMED: usize = 12;
-/// Largest number of bytes of a name in a message.
+/// Largest size of a name in a message, in bytes.
 const LONGEST: usize = 60;
 /// Reason why a table has no labels, if no column has both the usual name and a suitable type.
 const NONE_USUAL: &str =
     "none with a usual name such as \"label\" or \"class\" has class numbers or class names";
 
 impl DatasetIndex {
-    /// What to do to give the samples labels, if they have none.
+    /// Advice on how to add labels, for a dataset without labels.
     pub fn to_label(&self) -> String {
         let unlabeled = || self.dataset_parts().find(|part| part.notes.unlabeled);
         match unlabeled().or_else(|| self.dataset_parts().next()) {
@@ -31,7 +31,7 @@ impl DatasetPart {
     /// Checks that the labels come from the column, member or key that the user named.
     ///
     /// # Errors
-    /// [`Error::Config`] for `label`, which lists the columns or members that the samples have.
+    /// [`Error::Config`] for `label`. The message lists the columns or members that the samples have.
     pub(super) fn check_label(&self, asked: Option<&str>) -> Result<()> {
         let is_empty = self.empty_label().is_some();
         let Some(asked) = asked.filter(|asked| is_empty || self.notes.label_column.as_deref() != Some(asked))
@@ -61,7 +61,7 @@ impl DatasetPart {
         Err(Error::config("label", message))
     }
 
-    /// What to do to give the samples labels, if they have none.
+    /// Advice on how to add labels, for a dataset without labels.
     pub(super) fn to_label(&self) -> String {
         let layout = self.notes.packed_of.unwrap_or(self.layout());
         if layout.is_table() {
@@ -93,12 +93,12 @@ impl DatasetPart {
         }
     }
 
-    /// Whether samples in tars have only images as members.
+    /// Whether images are the only members of samples in tars.
     fn has_images_alone(&self) -> bool {
         self.keys().iter().all(|key| FieldKind::of_key(key) == FieldKind::Image)
     }
 
-    /// Why columns with the usual name of a label are not the label; `None` if there is no such column.
+    /// The reasons why columns with the usual name of a label are not the label; `None` if no such column exists.
     fn reasons(&self) -> Option<String> {
         let empty = self.empty_label().map(|name| format!("{name:?} has no values"));
         let not_labels = self.notes.not_labels.iter().map(|(name, why)| format!("{name:?} {why}"));
@@ -106,7 +106,7 @@ impl DatasetPart {
         (!reasons.is_empty()).then(|| reasons.join(", "))
     }
 
-    /// The column that would be the label if it had any values; `None` if samples have labels.
+    /// The column with the name of a label but without values; `None` if samples have labels.
     fn empty_label(&self) -> Option<&String> {
         let is_empty = self.notes.unlabeled && self.notes.label_fault.is_none();
         self.notes.label_column.as_ref().filter(|_| is_empty && self.is_table())
@@ -140,10 +140,10 @@ impl DatasetPart {
         if names.is_empty() { "nothing else".to_owned() } else { names.join(", ") }
     }
 
-    /// A column that may be meant as the label: one with a likely name, or else one of integers.
+    /// A column that is possibly meant as the label: a column with a likely name, or else a column of integers.
     fn likely_label(&self) -> Option<String> {
         let fields = self.sample_fields();
-        // These were tried and gave no labels.
+        // These columns were tried and gave no labels.
         let tried = &[self.empty_label(), self.label_asked.as_ref()];
         let holding = |hold: fn(&DescribedValues) -> bool| {
             let names = fields.iter().filter(move |field| hold(&field.values)).map(|field| &field.name);
@@ -159,7 +159,7 @@ impl DatasetPart {
         integers().chain(texts).find(is_likely).or_else(|| integers().next()).cloned()
     }
 
-    /// An example of the setting `fields` that reads the samples without labels, with one of their fields.
+    /// An example of the setting `fields` that reads the samples without labels. It uses one of their fields.
     fn example(&self) -> String {
         let is_other = |field: &SampleField| {
             Some(&field.name) != self.notes.image.as_ref()
@@ -171,7 +171,7 @@ impl DatasetPart {
         let likely = self.likely_label();
         let mut others: Vec<String> =
             self.sample_fields().into_iter().filter(is_other).map(|field| field.name).collect();
-        // A caption is a better example than the path that the image had, such as image.path.
+        // A caption is a better example than the original path of an image, such as image.path.
         others.sort_by_key(|name| (name.contains('.'), Some(name) == likely.as_ref()));
         match others.first() {
             Some(other) => format!("and fields=[\"image\", {other:?}] reads the samples without labels"),
@@ -187,7 +187,7 @@ struct SampleField {
 }
 
 impl SampleField {
-    /// Its name, and what its values are if that is known.
+    /// The name of the field, and the kind of its values if this is known.
     fn in_words(&self) -> String {
         let name = shortened(&self.name);
         let words: Cow<'_, str> = match &self.values {
@@ -204,11 +204,11 @@ impl SampleField {
 
 /// The values of a field, for a description.
 enum DescribedValues {
-    /// A member. The index does not have its values.
+    /// A member. The index does not contain its values.
     Unknown,
-    /// A column that the index has.
+    /// A column that is stored in the index.
     Column(CellType),
-    /// Bytes in the shards.
+    /// Bytes that are stored in the shards.
     Bytes(FieldKind),
 }
 
@@ -226,7 +226,7 @@ impl DescribedValues {
     }
 }
 
-/// A name, cut if it is long.
+/// A name, truncated if it is long.
 fn shortened(name: &str) -> String {
     if name.len() <= LONGEST {
         return name.to_owned();

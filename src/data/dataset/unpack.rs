@@ -5,7 +5,7 @@ use ruzstd::decoding::StreamingDecoder;
 use ruzstd::decoding::errors::FrameDecoderError;
 use std::io::Read;
 
-/// Largest number of bytes of a block after decompression.
+/// Largest size of a block after decompression, in bytes.
 pub(super) const LARGEST_BLOCK: u64 = 256 << 20;
 
 /// Codec of a compressed block.
@@ -17,7 +17,7 @@ pub(super) enum BlockCodec {
     Gzip,
     /// Zstd frames.
     Zstd,
-    /// An LZ4 block without a frame.
+    /// An LZ4 block (without a frame).
     Lz4Block,
     /// An LZ4 frame.
     Lz4Frame,
@@ -26,21 +26,21 @@ pub(super) enum BlockCodec {
 }
 
 impl BlockCodec {
-    /// The codecs by their numbers in index files. A codec never changes its number.
+    /// The codecs, in the order of their ids in index files. The id of a codec never changes.
     const NUMBERED: [Self; 6] =
         [Self::Snappy, Self::Gzip, Self::Zstd, Self::Lz4Block, Self::Lz4Frame, Self::Zlib];
 
-    /// Its number in index files.
+    /// The id of the codec in index files.
     pub(super) fn number(self) -> u32 {
         Self::NUMBERED.iter().position(|&codec| codec == self).unwrap_or_default() as u32
     }
 
-    /// The codec of a number; `None` where no codec has it.
+    /// The codec with this id; `None` if the id is unknown.
     pub(super) fn numbered(number: u32) -> Option<Self> {
         Self::NUMBERED.get(number as usize).copied()
     }
 
-    /// Its name in messages.
+    /// The name of the codec in messages.
     pub(super) fn title(self) -> &'static str {
         match self {
             Self::Snappy => "snappy",
@@ -51,8 +51,9 @@ impl BlockCodec {
         }
     }
 
-    /// Largest number of decompressed bytes for one compressed byte. By the formats, a match has 64 bytes for 3, 258
-    /// for 2 bits, 255 for 1. A zstd block has at most 128 KiB for 3 bytes and more.
+    /// Largest number of decompressed bytes per compressed byte. These are limits of the formats: in snappy, 3 bytes
+    /// give a match of 64 bytes; in deflate, 2 bits give 258 bytes; in LZ4, 1 byte gives 255 bytes. In zstd, at least 3
+    /// bytes give a block of at most 128 KiB.
     fn max_expansion(self) -> u64 {
         match self {
             Self::Snappy => 32,
@@ -66,11 +67,11 @@ impl BlockCodec {
 /// A compressed block in a shard.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BlockSource {
-    /// The offset of its first byte in the shard.
+    /// The offset of the block's first byte in the shard.
     pub(super) offset: u64,
-    /// The number of its decompressed bytes.
+    /// The size of the block after decompression, in bytes.
     pub(super) unpacked: u64,
-    /// Its codec.
+    /// The codec of the block.
     pub(super) codec: BlockCodec,
 }
 
@@ -78,7 +79,7 @@ impl BlockSource {
     /// Decompresses the block from its compressed bytes `packed`.
     ///
     /// # Errors
-    /// [`Malformed`] if the block is damaged, larger than [`LARGEST_BLOCK`], or of another length than stated.
+    /// [`Malformed`] if the block is damaged, larger than [`LARGEST_BLOCK`], or of another size than stated.
     pub(super) fn unpack(self, packed: &[u8]) -> Result<Vec<u8>, Malformed> {
         self.try_unpack(packed).map_err(|message| Malformed { offset: self.offset, message })
     }
@@ -92,12 +93,12 @@ impl BlockSource {
         if size > (packed.len() as u64 + 1) * self.codec.max_expansion() {
             return Err(format!("a {title} block of {} bytes cannot contain {size} bytes", packed.len()));
         }
-        // An empty zstd or LZ4 frame still has a header, so no bytes at all decompress to no bytes.
+        // An empty zstd or LZ4 frame still has a header. A block without any bytes decompresses to an empty block.
         if size == 0 && packed.is_empty() {
             return Ok(Vec::new());
         }
         let damaged = |error: String| format!("a {title} block is damaged: {error}");
-        let failed = |fault: UnpackFault| format!("a {title} block {}", fault.told("is "));
+        let failed = |fault: UnpackFault| format!("a {title} block {}", fault.describe("is "));
         let mut unpacked = Vec::new();
         match self.codec {
             BlockCodec::Snappy => {
@@ -138,7 +139,7 @@ impl BlockSource {
     }
 }
 
-/// Decompresses everything, up to one byte more than [`LARGEST_BLOCK`].
+/// Decompresses all bytes. Stops after one byte more than [`LARGEST_BLOCK`].
 ///
 /// # Errors
 /// A description of what is wrong.
@@ -154,20 +155,20 @@ pub(super) fn unpack_all(codec: BlockCodec, packed: &[u8]) -> Result<Vec<u8>, St
         }
     };
     let title = codec.title();
-    found.map_err(|fault| format!("is compressed with {title} as a whole and {}", fault.told("")))?;
+    found.map_err(|fault| format!("is compressed with {title} as a whole and {}", fault.describe("")))?;
     Ok(unpacked)
 }
 
 /// Reason why bytes cannot be decompressed.
 enum UnpackFault {
     Damaged(String),
-    /// A zstd frame needs a window of this many bytes of earlier output.
+    /// A zstd frame needs a larger window than allowed: this many bytes of earlier output.
     Window(u64),
 }
 
 impl UnpackFault {
-    /// Describes the fault, to follow its subject. `is` precedes an adjective.
-    fn told(self, is: &str) -> String {
+    /// Describes the fault as a phrase that follows its subject. `is` is the verb before an adjective ("is" or "are").
+    fn describe(self, is: &str) -> String {
         match self {
             Self::Damaged(why) => format!("{is}damaged: {why}"),
             Self::Window(bytes) => format!(
@@ -180,8 +181,8 @@ impl UnpackFault {
     }
 }
 
-/// Decompresses gzip members, to one byte more than `size` at most. Zeros after the last member are ignored, because
-/// tapes and some stores pad their blocks with them.
+/// Decompresses gzip members, to at most one byte more than `size`. Zeros after the last member are ignored, because
+/// tapes and some stores pad their blocks with zeros.
 fn unpack_gzip(packed: &[u8], size: u64, into: &mut Vec<u8>) -> Result<(), UnpackFault> {
     let mut rest = packed;
     loop {
@@ -201,15 +202,15 @@ fn unpack_gzip(packed: &[u8], size: u64, into: &mut Vec<u8>) -> Result<(), Unpac
     }
 }
 
-/// The length of the skippable frame at the start of these bytes; `None` if they start with something else. Programs
-/// such as pzstd store notes in these frames (RFC 8878, 3.1.2).
+/// The length of the skippable frame at the start of these bytes; `None` if the bytes start with another kind of frame.
+/// Programs such as pzstd store notes in these frames (RFC 8878, 3.1.2).
 pub(super) fn skippable(bytes: &[u8]) -> Option<u64> {
     let (magic, rest) = bytes.split_first_chunk()?;
     let is_one = u32::from_le_bytes(*magic) & !0xf == 0x184d_2a50;
     rest.first_chunk().filter(|_| is_one).map(|length| 8 + u64::from(u32::from_le_bytes(*length)))
 }
 
-/// Decompresses zstd frames, to one byte more than `size` at most. A window may be larger than the output of a frame,
+/// Decompresses zstd frames, to at most one byte more than `size`. A window can be larger than the output of its frame,
 /// as with `zstd --long`.
 fn unpack_zstd(packed: &[u8], size: u64, into: &mut Vec<u8>) -> Result<(), UnpackFault> {
     let mut rest = packed;
@@ -234,7 +235,7 @@ fn unpack_zstd(packed: &[u8], size: u64, into: &mut Vec<u8>) -> Result<(), Unpac
     Ok(())
 }
 
-/// Reads one byte more than `size` at most. That byte shows that there is more than stated.
+/// Reads at most one byte more than `size`. The additional byte shows that the output is larger than stated.
 fn read_up_to(from: impl Read, size: u64, into: &mut Vec<u8>) -> Result<(), UnpackFault> {
     let read = from.take(size + 1).read_to_end(into);
     read.map(|_| ()).map_err(|error| UnpackFault::Damaged(error.to_string()))

@@ -1,7 +1,7 @@
 //! A bounded cache of decompressed blocks, shared by all readers of a dataset.
 //!
-//! If several threads request a block at the same time, one of them reads and decompresses it, and the others wait. The
-//! blocks that were used last are kept.
+//! If several threads request a block at the same time, one thread reads and decompresses the block, and the others
+//! wait. The least recently used blocks are evicted.
 
 use super::{FileBlock, FileId, FileVersion};
 use base::error::Result;
@@ -9,26 +9,26 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
-/// Largest number of bytes of decompressed blocks that are kept. A single larger block is kept as well.
+/// Largest total size of the decompressed blocks in the cache, in bytes. A single larger block is cached too.
 pub const MAX_CACHED_BYTES: u64 = 256 << 20;
-/// Largest number of bytes, compressed and decompressed, of blocks that are decompressed at the same time. A single
-/// larger block is decompressed alone.
+/// Largest total size, in bytes, of blocks that are decompressed at the same time. The compressed and the decompressed
+/// bytes are counted. A single larger block is decompressed alone.
 const MAX_IN_PROGRESS_BYTES: u64 = 256 << 20;
 
-/// Receiver of every block that is decompressed. It may keep the samples in the block.
+/// Receiver of every block that is decompressed. For example, a cache tier can store the samples in the block.
 pub trait BlockObserver: Send + Sync {
-    /// Takes what it needs of a block with these decompressed bytes.
+    /// Receives a block with its decompressed bytes. The implementation copies the bytes that it needs.
     fn take(&self, block: &FileBlock, bytes: &[u8]);
 }
 
 /// Counters of decompression since a dataset was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct UnpackStats {
-    /// The number of blocks. A block counts each time it is decompressed.
+    /// The number of decompressed blocks. A block is counted each time it is decompressed.
     pub blocks: u64,
-    /// Their compressed bytes.
+    /// The total compressed size of these blocks in bytes.
     pub packed: u64,
-    /// Their decompressed bytes.
+    /// The total decompressed size of these blocks in bytes.
     pub unpacked: u64,
 }
 
@@ -59,7 +59,7 @@ type BlockKey = (FileId, u64, Option<FileVersion>);
 pub struct BlockCache {
     state: Mutex<BlockState>,
     changed: Condvar,
-    takers: Mutex<Vec<Weak<dyn BlockObserver>>>,
+    observers: Mutex<Vec<Weak<dyn BlockObserver>>>,
     blocks: AtomicU64,
     packed: AtomicU64,
     unpacked: AtomicU64,
@@ -68,56 +68,56 @@ pub struct BlockCache {
 #[derive(Default)]
 struct BlockState {
     blocks: HashMap<BlockKey, HeldBlock>,
-    /// The blocks that are present, by the time of their last use.
+    /// The cached blocks, by the time of their last use.
     by_use: BTreeMap<u64, BlockKey>,
     clock: u64,
-    kept: u64,
-    under_way: u64,
+    cached_bytes: u64,
+    bytes_in_progress: u64,
 }
 
 enum HeldBlock {
-    UnderWay,
-    There { bytes: Arc<Vec<u8>>, used: u64 },
+    InProgress,
+    Cached { bytes: Arc<Vec<u8>>, used: u64 },
 }
 
 impl BlockState {
-    /// Returns the block if it is present, and marks it as used now.
+    /// Returns the block if it is cached, and marks it as used now.
     fn find(&mut self, key: BlockKey) -> Option<Arc<Vec<u8>>> {
         self.clock += 1;
-        let Some(HeldBlock::There { bytes, used }) = self.blocks.get_mut(&key) else { return None };
+        let Some(HeldBlock::Cached { bytes, used }) = self.blocks.get_mut(&key) else { return None };
         self.by_use.remove(used);
         *used = self.clock;
         self.by_use.insert(self.clock, key);
         Some(bytes.clone())
     }
 
-    /// Keeps a block, and evicts those that were used longest ago.
+    /// Adds a block to the cache, and evicts the least recently used blocks.
     fn keep(&mut self, key: BlockKey, bytes: &Arc<Vec<u8>>) {
         self.clock += 1;
-        self.kept += bytes.len() as u64;
-        self.blocks.insert(key, HeldBlock::There { bytes: bytes.clone(), used: self.clock });
+        self.cached_bytes += bytes.len() as u64;
+        self.blocks.insert(key, HeldBlock::Cached { bytes: bytes.clone(), used: self.clock });
         self.by_use.insert(self.clock, key);
-        while self.kept > MAX_CACHED_BYTES && self.by_use.len() > 1 {
+        while self.cached_bytes > MAX_CACHED_BYTES && self.by_use.len() > 1 {
             let Some((_, oldest)) = self.by_use.pop_first() else { return };
-            if let Some(HeldBlock::There { bytes, .. }) = self.blocks.remove(&oldest) {
-                self.kept -= bytes.len() as u64;
+            if let Some(HeldBlock::Cached { bytes, .. }) = self.blocks.remove(&oldest) {
+                self.cached_bytes -= bytes.len() as u64;
             }
         }
     }
 }
 
-/// A block that is being decompressed. Its drop wakes the waiting threads, also after an error or a panic.
-struct BlockUnderWay<'a> {
+/// A block that is being decompressed. Dropping this guard wakes the waiting threads, also after an error or a panic.
+struct BlockInProgress<'a> {
     all: &'a BlockCache,
     key: BlockKey,
     cost: u64,
     found: Option<Arc<Vec<u8>>>,
 }
 
-impl Drop for BlockUnderWay<'_> {
+impl Drop for BlockInProgress<'_> {
     fn drop(&mut self) {
         let mut state = self.all.lock();
-        state.under_way -= self.cost;
+        state.bytes_in_progress -= self.cost;
         match &self.found {
             Some(bytes) => state.keep(self.key, bytes),
             None => drop(state.blocks.remove(&self.key)),
@@ -133,7 +133,7 @@ impl BlockCache {
     }
 
     /// Returns the bytes of a block, and whether `unpack` had to read and decompress it. Waits while another thread
-    /// does that for the same block, or while too many blocks are being decompressed.
+    /// decompresses the same block, or while too many blocks are being decompressed.
     ///
     /// # Errors
     /// The errors of `unpack`.
@@ -149,37 +149,38 @@ impl BlockCache {
             if let Some(bytes) = state.find(key) {
                 return Ok((bytes, false));
             }
-            let has_room = state.under_way == 0 || state.under_way + cost <= MAX_IN_PROGRESS_BYTES;
+            let has_room =
+                state.bytes_in_progress == 0 || state.bytes_in_progress + cost <= MAX_IN_PROGRESS_BYTES;
             if has_room && !state.blocks.contains_key(&key) {
                 break;
             }
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        state.blocks.insert(key, HeldBlock::UnderWay);
-        state.under_way += cost;
+        state.blocks.insert(key, HeldBlock::InProgress);
+        state.bytes_in_progress += cost;
         drop(state);
-        let mut under_way = BlockUnderWay { all: self, key, cost, found: None };
+        let mut bytes_in_progress = BlockInProgress { all: self, key, cost, found: None };
         let bytes = Arc::new(unpack()?);
         if block.is_compressed() {
             self.blocks.fetch_add(1, Relaxed);
             self.packed.fetch_add(u64::from(block.extent().length), Relaxed);
             self.unpacked.fetch_add(bytes.len() as u64, Relaxed);
         }
-        under_way.found = Some(bytes.clone());
+        bytes_in_progress.found = Some(bytes.clone());
         Ok((bytes, true))
     }
 
-    /// Registers `taker` for every block that is decompressed from now on, until it is dropped.
-    pub fn tell(&self, taker: Weak<dyn BlockObserver>) {
-        let mut takers = self.takers.lock().unwrap_or_else(PoisonError::into_inner);
-        takers.retain(|known| known.strong_count() > 0 && !Weak::ptr_eq(known, &taker));
-        takers.push(taker);
+    /// Registers `observer` to receive every block that is decompressed from now on, until `observer` is dropped.
+    pub fn register(&self, observer: Weak<dyn BlockObserver>) {
+        let mut observers = self.observers.lock().unwrap_or_else(PoisonError::into_inner);
+        observers.retain(|known| known.strong_count() > 0 && !Weak::ptr_eq(known, &observer));
+        observers.push(observer);
     }
 
-    /// Offers a decompressed block to all registered takers.
-    pub fn offer(&self, block: &FileBlock, bytes: &[u8]) {
-        let takers = self.takers.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        takers.iter().filter_map(Weak::upgrade).for_each(|taker| taker.take(block, bytes));
+    /// Offers a decompressed block to all registered observers.
+    pub fn notify(&self, block: &FileBlock, bytes: &[u8]) {
+        let observers = self.observers.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        observers.iter().filter_map(Weak::upgrade).for_each(|observer| observer.take(block, bytes));
     }
 
     /// The counters since the dataset was opened.
@@ -231,7 +232,7 @@ mod tests {
         assert!((0..4).all(get));
         assert!(!get(0));
         assert!(get(4) && !get(0) && !get(2) && get(1), "the block 1 was the oldest");
-        assert!(all.lock().kept <= MAX_CACHED_BYTES);
+        assert!(all.lock().cached_bytes <= MAX_CACHED_BYTES);
     }
 
     #[test]
@@ -244,6 +245,6 @@ mod tests {
         }));
         assert!(panicked.is_err());
         assert!(all.get(&block(1, 5), || Ok(vec![0; 5])).unwrap().1);
-        assert_eq!(all.lock().under_way, 0);
+        assert_eq!(all.lock().bytes_in_progress, 0);
     }
 }

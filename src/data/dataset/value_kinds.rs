@@ -1,4 +1,5 @@
-//! Detects what the values of a column are if no schema says it: images, texts or other bytes, by their first bytes.
+//! Detects the kind of a column's values if no schema states it: images, texts or other bytes. Examines the first bytes
+//! of values.
 
 use super::FieldKind;
 use super::kind::image_extension;
@@ -8,14 +9,14 @@ use crate::source::{Malformed, ReadAt, Window};
 /// The number of bytes of a value that are examined.
 pub(super) const HEAD: u64 = 64;
 
-/// What the values of a column that were examined have in common.
+/// Counts of the kinds of the values that were examined.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct ValueKinds {
-    /// The number of values with bytes.
+    /// The number of examined values that are not empty.
     looked_at: u64,
-    /// The number of these that begin like images.
+    /// The number of these values that begin like an image.
     images: u64,
-    /// The number of these that begin like texts.
+    /// The number of these values that begin like a text.
     texts: u64,
 }
 
@@ -23,7 +24,7 @@ impl ValueKinds {
     /// Examines the first bytes of a value.
     ///
     /// # Errors
-    /// [`Malformed`] if they cannot be read.
+    /// [`Malformed`] if the bytes cannot be read.
     pub(super) fn look<S: ReadAt + ?Sized>(
         &mut self,
         bytes: &mut Window<'_, S>,
@@ -44,8 +45,8 @@ impl ValueKinds {
         self.texts += u64::from(is_text(head, length > HEAD));
     }
 
-    /// The kind of all values. It is image if most are images, so that a damaged image is an error of its sample alone.
-    /// It is text if all values are texts.
+    /// The kind of all values. The kind of all values: image if most values are images, so that a damaged image is an
+    /// error only for its sample; text if all values are texts.
     pub(super) fn kind(self) -> FieldKind {
         match self {
             Self { looked_at, images, .. } if images > looked_at / 2 => FieldKind::Image,
@@ -56,18 +57,18 @@ impl ValueKinds {
 }
 
 impl ValueKinds {
-    /// The kind of values that a schema calls bytes: images or bytes.
+    /// The kind of the values in a column of bytes: image or bytes.
     pub(super) fn kind_of_bytes(self) -> FieldKind {
         if self.kind() == FieldKind::Image { FieldKind::Image } else { FieldKind::Bytes }
     }
 
-    /// Whether no value had bytes, so that their kind is unknown.
+    /// Whether all values were empty, so that the kind is unknown.
     pub(super) fn is_unknown(self) -> bool {
         self.looked_at == 0
     }
 }
 
-/// Whether bytes are UTF-8 text without control characters. With `cut`, the text may end within a character.
+/// Whether bytes are UTF-8 text without control characters. With `cut`, the text can end within a character.
 fn is_text(head: &[u8], cut: bool) -> bool {
     let text = match std::str::from_utf8(head) {
         Ok(text) => text,

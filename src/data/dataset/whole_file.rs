@@ -1,4 +1,4 @@
-//! Shards that are compressed as a whole. Each is one block, and is decompressed to be parsed.
+//! Shards that are compressed as a whole. Each shard is one block, which is decompressed before it is parsed.
 
 use super::blocks::ShardBlocks;
 use super::samples::ShardContents;
@@ -6,45 +6,45 @@ use super::unpack::{BlockCodec, BlockSource, LARGEST_BLOCK, skippable, unpack_al
 use crate::source::{Malformed, ReadAt};
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// Largest number of bytes, compressed and decompressed, of shards that are parsed at the same time. A single larger
-/// shard is parsed alone.
+/// Largest total size, in bytes, of shards that are parsed at the same time. The compressed and the decompressed bytes
+/// are counted. A single larger shard is parsed alone.
 const MAX_AT_ONCE: u64 = 1 << 30;
 
 /// Largest number of skippable zstd frames before the first frame with contents.
 const MAX_SKIPPED: u32 = 16;
 
-/// The number of bytes of shards that are being parsed.
-static AT_ONCE: (Mutex<u64>, Condvar) = (Mutex::new(0), Condvar::new());
+/// The total size in bytes of the shards that are being parsed.
+static RESERVED_BYTES: (Mutex<u64>, Condvar) = (Mutex::new(0), Condvar::new());
 
-/// Memory reserved for a shard that is parsed. Its drop releases the memory.
+/// Memory that is reserved for parsing a shard. Dropping this guard releases the memory.
 struct ReservedMemory(u64);
 
 impl ReservedMemory {
     /// Waits until this many bytes can be reserved for a shard.
     fn take(bytes: u64) -> Self {
-        let (taken, changed) = &AT_ONCE;
-        let mut taken = taken.lock().unwrap_or_else(PoisonError::into_inner);
-        while *taken > 0 && *taken + bytes > MAX_AT_ONCE {
-            taken = changed.wait(taken).unwrap_or_else(PoisonError::into_inner);
+        let (reserved, changed) = &RESERVED_BYTES;
+        let mut reserved = reserved.lock().unwrap_or_else(PoisonError::into_inner);
+        while *reserved > 0 && *reserved + bytes > MAX_AT_ONCE {
+            reserved = changed.wait(reserved).unwrap_or_else(PoisonError::into_inner);
         }
-        *taken += bytes;
+        *reserved += bytes;
         Self(bytes)
     }
 
     /// Releases the memory beyond this many bytes.
     fn shrink(&mut self, bytes: u64) {
-        let (taken, changed) = &AT_ONCE;
+        let (reserved, changed) = &RESERVED_BYTES;
         let less = self.0.saturating_sub(bytes);
         self.0 -= less;
-        *taken.lock().unwrap_or_else(PoisonError::into_inner) -= less;
+        *reserved.lock().unwrap_or_else(PoisonError::into_inner) -= less;
         changed.notify_all();
     }
 }
 
 impl Drop for ReservedMemory {
     fn drop(&mut self) {
-        let (taken, changed) = &AT_ONCE;
-        *taken.lock().unwrap_or_else(PoisonError::into_inner) -= self.0;
+        let (reserved, changed) = &RESERVED_BYTES;
+        *reserved.lock().unwrap_or_else(PoisonError::into_inner) -= self.0;
         changed.notify_all();
     }
 }
@@ -58,7 +58,7 @@ pub(super) struct UnpackedShard {
     _memory: ReservedMemory,
 }
 
-/// The codec of a shard that is compressed as a whole, by its first bytes; `None` for other shards.
+/// Detects the codec of a shard that is compressed as a whole, by its first bytes. `None` for other shards.
 ///
 /// # Errors
 /// [`Malformed`] if its first bytes cannot be read.
@@ -72,7 +72,7 @@ pub(super) fn codec_of(source: &dyn ReadAt) -> Result<Option<BlockCodec>, Malfor
             .read_at(&mut start, at)
             .map_err(|error| Malformed { offset: at, message: format!("reading failed: {error}") })?;
         match skippable(&start[..got]) {
-            // pzstd begins with a skippable frame.
+            // Files of pzstd begin with a skippable frame.
             Some(length) => at += length,
             None => {
                 let found = known.iter().find(|(magic, _)| start[..got].starts_with(magic));
@@ -86,10 +86,10 @@ pub(super) fn codec_of(source: &dyn ReadAt) -> Result<Option<BlockCodec>, Malfor
 }
 
 impl UnpackedShard {
-    /// Decompresses a shard. `unpacked` is its decompressed size, if that is known.
+    /// Decompresses a shard. `unpacked` is its decompressed size, if it is known.
     ///
     /// # Errors
-    /// [`Malformed`] for a shard that is damaged, of another length than stated, or too large.
+    /// [`Malformed`] for a shard that is damaged, of another size than stated, or too large.
     pub(super) fn of(
         source: &dyn ReadAt,
         codec: BlockCodec,
@@ -124,12 +124,12 @@ impl UnpackedShard {
         Ok(Self { bytes, packed, codec, _memory: memory })
     }
 
-    /// The decompressed bytes.
+    /// The decompressed bytes of the shard.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The contents of the shard. `parse` gets its decompressed bytes.
+    /// The contents of the shard. `parse` gets the decompressed bytes.
     ///
     /// # Errors
     /// The errors of `parse`.

@@ -1,10 +1,10 @@
-//! Requests for threads that block until the answer is there: to list, inspect and read files where no reader runs.
+//! Requests by threads that block until the response has arrived: to list, inspect and read files without a reader.
 //!
-//! Each thread drives its request itself, on a runtime that it borrows for that time, so that no other thread has to be
-//! woken. Runtimes are kept, with their connections, for later requests of any thread.
+//! Each thread drives its request itself, on a runtime that it borrows for the duration of the request. So no other
+//! thread has to be woken. Idle runtimes are kept with their connections, for later requests of any thread.
 
-use super::client::{Ask, HttpAnswer, HttpClient, HttpTarget, length_of};
-use super::failure::{GaveUp, HttpFailure, NO_RANGES};
+use super::client::{FileRequest, HttpClient, HttpTarget, OpenResponse, length_of};
+use super::failure::{HttpFailure, NO_RANGES, RequestError};
 use super::retry::Retries;
 use super::url::HttpUrl;
 use hyper::StatusCode;
@@ -15,33 +15,33 @@ use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
-/// Maximum number of idle clients that are kept. Each holds file descriptors, so many threads would hold many.
-const KEPT_LANES: usize = 4;
+/// Maximum number of idle clients that are kept, because each of them holds file descriptors.
+const MAX_IDLE_CLIENTS: usize = 4;
 
 /// Maximum duration of one step of a request.
-const PATIENCE: Duration = Duration::from_secs(10);
+const STEP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Interval at which [`WaitControl`] is asked whether to keep waiting.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A client for any number of threads.
 #[derive(Default)]
 pub struct BlockingHttp {
-    lanes: Mutex<Vec<PooledClient>>,
-    asked: Mutex<RequestCounts>,
+    idle: Mutex<Vec<PooledClient>>,
+    request_counts: Mutex<RequestCounts>,
     watch: RwLock<Option<Arc<dyn WaitControl>>>,
 }
 
 /// Decides how long callers wait for requests, including retries.
 pub trait WaitControl: Send + Sync {
-    /// Whether to keep waiting after `waited`. Called several times a second while there is no answer.
-    fn goes_on(&self, waited: Duration) -> bool;
+    /// Whether to keep waiting after `waited`. Called several times a second until the response arrives.
+    fn keep_waiting(&self, waited: Duration) -> bool;
 }
 
-/// Checks an answer. The error says what is wrong, and whether the request is retried.
-pub type AnswerCheck<'a> = &'a dyn Fn(&Fetched) -> Result<(), HttpFailure>;
+/// Checks a response. The error says what is wrong, and whether the request is retried.
+pub type ResponseCheck<'a> = &'a dyn Fn(&Fetched) -> Result<(), HttpFailure>;
 
-/// Number of requests by kind, including retries, and the bytes that they returned.
+/// Number of requests by kind, including retries, and of the bytes that were received.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RequestCounts {
     /// Requests for a file's headers.
@@ -50,7 +50,7 @@ pub struct RequestCounts {
     pub gets: u64,
     /// Requests for pages of listings, if the server has a separate kind of request for them.
     pub lists: u64,
-    /// Bytes of files.
+    /// Received bytes of files.
     pub bytes: u64,
 }
 
@@ -68,22 +68,22 @@ impl RequestCounts {
 
 /// A runtime and a client for one request at a time.
 struct PooledClient {
-    /// Process that made it. A forked child has the same sockets and must not use them.
+    /// Id of the process that made this client. A forked child has the same sockets and must not use them.
     process: u32,
-    /// An option, so that `drop` can shut it down without waiting for its tasks.
+    /// An `Option`, so that `drop` can take the runtime and shut it down without waiting for its tasks.
     runtime: Option<Runtime>,
     client: Option<HttpClient>,
 }
 
-/// A complete answer.
+/// A complete response.
 pub struct Fetched {
     /// The status.
     pub status: StatusCode,
     /// The headers.
     pub headers: HeaderMap,
-    /// The URL that gave the answer, after redirects.
+    /// The URL that gave the response, after redirects.
     pub url: HttpUrl,
-    /// The body, or the part of it that was asked for.
+    /// The body, or the requested part of the body.
     pub bytes: Vec<u8>,
 }
 
@@ -110,36 +110,36 @@ impl Drop for PooledClient {
 }
 
 impl BlockingHttp {
-    /// Makes a request, with retries, and reads its answer of up to `most` bytes.
+    /// Makes a request, with retries, and reads its response of up to `most` bytes.
     ///
     /// # Errors
-    /// The last failure. Every status but success is a failure.
-    pub fn fetch(&self, target: &HttpTarget, ask: Ask, most: u64) -> Result<Fetched, GaveUp> {
+    /// The last failure. Every status except success is a failure.
+    pub fn fetch(&self, target: &HttpTarget, ask: FileRequest, most: u64) -> Result<Fetched, RequestError> {
         self.fetch_prepared(async || Ok(target.clone()), |failure, _, _| failure, ask, most, &|_| Ok(()))
     }
 
     /// Does the same as [`BlockingHttp::fetch`] with a request that `prepare` makes for each try. `explain` interprets
-    /// the headers and body of a refusal, or of a whole file in place of a range. An answer that does not pass `check`
-    /// is a failure like any other.
+    /// the headers and body of a refusal, or of a whole file that was sent in place of a range. A response that does
+    /// not pass `check` is a failure like any other.
     ///
     /// # Errors
-    /// The last failure, whether of preparing or of the request.
+    /// The last failure, either of `prepare` or of the request.
     pub fn fetch_prepared(
         &self,
         prepare: impl AsyncFn() -> Result<HttpTarget, HttpFailure>,
         explain: impl Fn(HttpFailure, &HeaderMap, &[u8]) -> HttpFailure,
-        ask: Ask,
+        ask: FileRequest,
         most: u64,
-        check: AnswerCheck<'_>,
-    ) -> Result<Fetched, GaveUp> {
+        check: ResponseCheck<'_>,
+    ) -> Result<Fetched, RequestError> {
         let once = async |client: &HttpClient| {
             let target = prepare().await?;
-            self.count(|asked| match ask {
-                Ask::Head => asked.heads += 1,
-                Ask::Whole | Ask::Range(..) => asked.gets += 1,
+            self.count(|request_counts| match ask {
+                FileRequest::Head => request_counts.heads += 1,
+                FileRequest::Whole | FileRequest::Range(..) => request_counts.gets += 1,
             });
             let fetched = fetch(client, &target, &explain, ask, most).await?;
-            self.count(|asked| asked.bytes += fetched.bytes.len() as u64);
+            self.count(|request_counts| request_counts.bytes += fetched.bytes.len() as u64);
             check(&fetched)?;
             Ok(fetched)
         };
@@ -152,7 +152,7 @@ impl BlockingHttp {
                 }
             }
         });
-        fetched.map_err(|failure| GaveUp { failure, tries: 1 })?
+        fetched.map_err(|failure| RequestError { failure, tries: 1 })?
     }
 
     /// Sets or removes the watch that decides how long callers wait for requests.
@@ -161,45 +161,45 @@ impl BlockingHttp {
     }
 
     /// Returns the counts of requests so far.
-    pub fn asked(&self) -> RequestCounts {
-        *self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn request_counts(&self) -> RequestCounts {
+        *self.request_counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes the counts of requests.
     pub fn count(&self, count: impl FnOnce(&mut RequestCounts)) {
-        count(&mut self.asked.lock().unwrap_or_else(PoisonError::into_inner));
+        count(&mut self.request_counts.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Runs `work`, which makes requests, with a client that only this thread uses meanwhile.
+    /// Runs `work`, which makes requests, with a client that only this thread uses until `work` ends.
     ///
     /// # Errors
     /// [`HttpFailure::Final`] if the system refuses resources for a client, or if the watch ends the wait.
     pub fn run<T>(&self, work: impl AsyncFnOnce(&HttpClient) -> T) -> Result<T, HttpFailure> {
-        let lane = self.lane()?;
-        let (Some(runtime), Some(client)) = (&lane.runtime, &lane.client) else {
+        let pooled = self.pooled()?;
+        let (Some(runtime), Some(client)) = (&pooled.runtime, &pooled.client) else {
             return Err(HttpFailure::Final("the connection is closed".to_owned()));
         };
         let watch = self.watch.read().unwrap_or_else(PoisonError::into_inner).clone();
         let done = match watch {
             None => runtime.block_on(work(client)),
-            // An interrupted request is dropped together with its lane.
+            // An interrupted request is dropped together with its client.
             Some(watch) => runtime.block_on(watched(&*watch, work(client)))?,
         };
-        let mut lanes = self.lanes();
-        if lanes.len() < KEPT_LANES {
-            lanes.push(lane);
+        let mut idle = self.idle();
+        if idle.len() < MAX_IDLE_CLIENTS {
+            idle.push(pooled);
         } else {
-            drop(lanes);
-            drop(lane);
+            drop(idle);
+            drop(pooled);
         }
         Ok(done)
     }
 
-    fn lane(&self) -> Result<PooledClient, HttpFailure> {
+    fn pooled(&self) -> Result<PooledClient, HttpFailure> {
         let process = std::process::id();
         loop {
-            match self.lanes().pop() {
-                Some(lane) if lane.process == process => return Ok(lane),
+            match self.idle().pop() {
+                Some(pooled) if pooled.process == process => return Ok(pooled),
                 Some(_) => {}
                 None => break,
             }
@@ -210,8 +210,8 @@ impl BlockingHttp {
         Ok(PooledClient { process, runtime: Some(runtime), client: Some(HttpClient::new()) })
     }
 
-    fn lanes(&self) -> std::sync::MutexGuard<'_, Vec<PooledClient>> {
-        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<PooledClient>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -219,9 +219,9 @@ impl BlockingHttp {
 async fn watched<T>(watch: &dyn WaitControl, work: impl Future<Output = T>) -> Result<T, HttpFailure> {
     let (mut work, begun) = (pin!(work), Instant::now());
     loop {
-        match timeout(LOOK, work.as_mut()).await {
+        match timeout(POLL_INTERVAL, work.as_mut()).await {
             Ok(done) => return Ok(done),
-            Err(_) if watch.goes_on(begun.elapsed()) => {}
+            Err(_) if watch.keep_waiting(begun.elapsed()) => {}
             Err(_) => return Err(HttpFailure::Final("the request was interrupted".to_owned())),
         }
     }
@@ -231,19 +231,21 @@ async fn fetch(
     client: &HttpClient,
     target: &HttpTarget,
     explain: &impl Fn(HttpFailure, &HeaderMap, &[u8]) -> HttpFailure,
-    ask: Ask,
+    ask: FileRequest,
     most: u64,
 ) -> Result<Fetched, HttpFailure> {
-    let answer = client.send(target, ask, PATIENCE).await?;
+    let answer = client.send(target, ask, STEP_TIMEOUT).await?;
     if !answer.status.is_success() {
         let (failure, headers) = (answer.failure(), answer.headers.clone());
-        return Err(explain(failure, &headers, &answer.finish(PATIENCE).await));
+        return Err(explain(failure, &headers, &answer.finish(STEP_TIMEOUT).await));
     }
     let (headers, is_whole_file) = (answer.headers.clone(), answer.status == StatusCode::OK);
-    let read = read_answer(answer, if ask == Ask::Head { 0 } else { most }).await?;
+    let read = read_answer(answer, if ask == FileRequest::Head { 0 } else { most }).await?;
     read.ok_or_else(|| match ask {
-        // Behind one name there may be several servers, of which some do not support ranges.
-        Ask::Range(..) if is_whole_file => explain(HttpFailure::Broken(NO_RANGES.to_owned()), &headers, &[]),
+        // Several servers can share one host name, and some of them might not support ranges. So a retry can help.
+        FileRequest::Range(..) if is_whole_file => {
+            explain(HttpFailure::Broken(NO_RANGES.to_owned()), &headers, &[])
+        }
         _ => too_long(most),
     })
 }
@@ -252,20 +254,20 @@ fn too_long(most: u64) -> HttpFailure {
     HttpFailure::Final(format!("the answer is longer than the requested {most} bytes"))
 }
 
-/// Reads the whole answer. Fails if it has more than `most` bytes.
+/// Reads the whole response. Fails if it has more than `most` bytes.
 #[cfg(feature = "objects")]
-pub(super) async fn whole(answer: HttpAnswer<'_>, most: u64) -> Result<Fetched, HttpFailure> {
+pub(super) async fn whole(answer: OpenResponse<'_>, most: u64) -> Result<Fetched, HttpFailure> {
     read_answer(answer, most).await?.ok_or_else(|| too_long(most))
 }
 
-/// Reads the whole answer; `None` if it has more than `most` bytes.
-async fn read_answer(mut answer: HttpAnswer<'_>, most: u64) -> Result<Option<Fetched>, HttpFailure> {
+/// Reads the whole response; `None` if it has more than `most` bytes.
+async fn read_answer(mut answer: OpenResponse<'_>, most: u64) -> Result<Option<Fetched>, HttpFailure> {
     let mut bytes = Vec::new();
     if !answer.is_over() {
         if answer.length().is_some_and(|length| length > most) {
             return Ok(None);
         }
-        while let Some(chunk) = answer.chunk(PATIENCE).await? {
+        while let Some(chunk) = answer.chunk(STEP_TIMEOUT).await? {
             if (bytes.len() + chunk.len()) as u64 > most {
                 return Ok(None);
             }

@@ -3,7 +3,7 @@
 use super::connection::{HttpConnection, HttpRequest};
 use super::failure::HttpFailure;
 use super::tls;
-use super::url::{AddressPolicy, HttpUrl, Origin, is_near};
+use super::url::{AddressPolicy, HttpUrl, Origin, is_link_local_address};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::{Body, Incoming};
@@ -30,7 +30,7 @@ const MAX_DRAINED_BODY: usize = 64 << 10;
 
 /// The part of a file that a request asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ask {
+pub enum FileRequest {
     /// The headers without the file.
     Head,
     /// The whole file.
@@ -47,43 +47,48 @@ pub struct HttpTarget {
     /// Headers for this server only: tokens, signatures.
     pub headers: Vec<(HeaderName, HeaderValue)>,
     /// Addresses that the request may connect to.
-    pub reach: AddressPolicy,
-    /// Addresses that redirects to other hosts may connect to. The stricter of this and `reach` applies.
+    pub address_policy: AddressPolicy,
+    /// Addresses that redirects to other hosts may connect to. The stricter of this and `address_policy` applies.
     pub redirects: AddressPolicy,
 }
 
 impl HttpTarget {
     /// Makes the target of a URL that the user gave, without further credentials.
     pub fn of(url: HttpUrl) -> Self {
-        Self { url, headers: Vec::new(), reach: AddressPolicy::Anywhere, redirects: AddressPolicy::NotNear }
+        Self {
+            url,
+            headers: Vec::new(),
+            address_policy: AddressPolicy::Anywhere,
+            redirects: AddressPolicy::NoLinkLocal,
+        }
     }
 }
 
 /// A client for any number of servers, on one runtime.
 pub struct HttpClient {
     proxies: Matcher,
-    /// Idle connections. The most recently used one is taken first, so that few stay open. Each `AddressPolicy` has
-    /// connections of its own.
+    /// Idle connections. The most recently used connection is taken first, so that few stay open. Connections are never
+    /// shared between different `AddressPolicy` values.
     idle: Mutex<IdleConnections>,
 }
 
 type IdleConnections = HashMap<(Arc<Origin>, AddressPolicy), Vec<OpenConnection>>;
 
-/// An open connection, and how requests on it name their target.
+/// An open connection, and how requests on it are written.
 pub(super) struct OpenConnection {
     http: HttpConnection,
-    reach: AddressPolicy,
+    address_policy: AddressPolicy,
     /// `Some` if a proxy reads the requests, which then have absolute URLs. The inner value is the proxy's credentials.
     pub(super) proxy: Option<Option<HeaderValue>>,
 }
 
-/// An answer of which the headers have arrived. Dropping it closes its connection.
-pub struct HttpAnswer<'a> {
+/// A response whose headers have arrived. Dropping the response closes its connection.
+pub struct OpenResponse<'a> {
     /// The status.
     pub status: StatusCode,
     /// The headers.
     pub headers: HeaderMap,
-    /// The URL that gave the answer, after redirects.
+    /// The URL that gave the response, after redirects.
     pub url: HttpUrl,
     body: Incoming,
     connection: OpenConnection,
@@ -96,25 +101,25 @@ impl HttpClient {
         Self { proxies: Matcher::from_env(), idle: Mutex::default() }
     }
 
-    /// Sends a request and waits for the headers of the answer. `patience` limits each request, redirected ones
-    /// included.
+    /// Sends a request and waits for the headers of the response. `patience` limits the wait for each request,
+    /// including the requests after redirects.
     pub async fn send(
         &self,
         target: &HttpTarget,
-        ask: Ask,
+        ask: FileRequest,
         patience: Duration,
-    ) -> Result<HttpAnswer<'_>, HttpFailure> {
+    ) -> Result<OpenResponse<'_>, HttpFailure> {
         let mut url = target.url.clone();
         for _ in 0..=REDIRECTS {
             let headers = if url.is_of_origin(&target.url) { &target.headers[..] } else { &[] };
-            // The user's own server may be at any address. A server that redirects elsewhere must not lead requests
-            // into this machine's network.
-            let reach = match url.is_of_host(&target.url) {
-                true => target.reach,
-                false => target.reach.max(target.redirects),
+            // The user's own server may be at any address. A redirect to another host must not lead requests into this
+            // machine's network.
+            let address_policy = match url.is_of_host(&target.url) {
+                true => target.address_policy,
+                false => target.address_policy.max(target.redirects),
             };
             let make = |connection: &OpenConnection| request(&url, headers, ask, connection.proxy.as_ref());
-            let answer = timeout(patience, self.send_once(&url, make, reach));
+            let answer = timeout(patience, self.send_once(&url, make, address_policy));
             let answer = answer.await.map_err(|_| HttpFailure::Stalled(patience))??;
             let location = answer.headers.get(header::LOCATION).and_then(|to| to.to_str().ok());
             let is_redirect = matches!(answer.status.as_u16(), 301 | 302 | 303 | 307 | 308);
@@ -126,23 +131,23 @@ impl HttpClient {
         Err(HttpFailure::Final(format!("the server redirects more than {REDIRECTS} times")))
     }
 
-    /// Sends a request, built by `make` for the connection that it uses, and waits for the headers of the answer.
+    /// Sends a request, built by `make` for the connection that it uses, and waits for the headers of the response.
     /// Follows no redirect.
     pub(super) async fn send_once(
         &self,
         url: &HttpUrl,
         make: impl Fn(&OpenConnection) -> Result<HttpRequest, HttpFailure>,
-        reach: AddressPolicy,
-    ) -> Result<HttpAnswer<'_>, HttpFailure> {
+        address_policy: AddressPolicy,
+    ) -> Result<OpenResponse<'_>, HttpFailure> {
         loop {
-            let kept = self.idle().get_mut(&(url.origin.clone(), reach)).and_then(Vec::pop);
+            let kept = self.idle().get_mut(&(url.origin.clone(), address_policy)).and_then(Vec::pop);
             let used = kept.is_some();
             let mut connection = match kept {
                 Some(connection) => connection,
-                None => self.connect(&url.origin, reach).await?,
+                None => self.connect(&url.origin, address_policy).await?,
             };
             // The server may have closed an idle connection. A request that fails on a reused connection is sent again.
-            // If the first one arrived after all, the duplicate does no harm.
+            // If the server did receive the first request, the duplicate does no harm.
             if used && connection.http.ready().await.is_err() {
                 continue;
             }
@@ -150,7 +155,7 @@ impl HttpClient {
                 Ok(response) => {
                     let (head, body) = response.into_parts();
                     let (status, headers) = (head.status, head.headers);
-                    return Ok(HttpAnswer {
+                    return Ok(OpenResponse {
                         status,
                         headers,
                         url: url.clone(),
@@ -165,19 +170,23 @@ impl HttpClient {
         }
     }
 
-    async fn connect(&self, origin: &Origin, reach: AddressPolicy) -> Result<OpenConnection, HttpFailure> {
+    async fn connect(
+        &self,
+        origin: &Origin,
+        address_policy: AddressPolicy,
+    ) -> Result<OpenConnection, HttpFailure> {
         let uri = origin
             .to_string()
             .parse()
             .map_err(|_| HttpFailure::Final(format!("{origin} is not a valid URL")))?;
         // A proxy cannot reach link-local addresses.
-        let near = origin.bare_host().parse().is_ok_and(is_near);
+        let near = origin.bare_host().parse().is_ok_and(is_link_local_address);
         let proxy = if near { None } else { self.proxies.intercept(&uri) };
         let stream = match &proxy {
-            None => connect_to(origin.bare_host(), origin.port, reach).await?,
+            None => connect_to(origin.bare_host(), origin.port, address_policy).await?,
             Some(proxy) => {
                 if let Ok(address) = origin.bare_host().parse() {
-                    check_address(reach, address)?;
+                    check_address(address_policy, address)?;
                 }
                 connect_to_proxy(proxy).await?
             }
@@ -186,12 +195,14 @@ impl HttpClient {
         // fails.
         let _ = stream.set_nodelay(true);
         match (origin.secure, proxy) {
-            (false, None) => Self::begin(stream, None, reach).await,
-            (false, Some(proxy)) => Self::begin(stream, Some(proxy.basic_auth().cloned()), reach).await,
-            (true, None) => Self::begin(encrypted(stream, origin).await?, None, reach).await,
+            (false, None) => Self::begin(stream, None, address_policy).await,
+            (false, Some(proxy)) => {
+                Self::begin(stream, Some(proxy.basic_auth().cloned()), address_policy).await
+            }
+            (true, None) => Self::begin(encrypted(stream, origin).await?, None, address_policy).await,
             (true, Some(proxy)) => {
                 let stream = tunnel(stream, origin, &proxy).await?;
-                Self::begin(encrypted(stream, origin).await?, None, reach).await
+                Self::begin(encrypted(stream, origin).await?, None, address_policy).await
             }
         }
     }
@@ -199,10 +210,10 @@ impl HttpClient {
     async fn begin(
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         proxy: Option<Option<HeaderValue>>,
-        reach: AddressPolicy,
+        address_policy: AddressPolicy,
     ) -> Result<OpenConnection, HttpFailure> {
         let http = HttpConnection::begin(stream).await.map_err(|error| broken(&error))?;
-        Ok(OpenConnection { http, reach, proxy })
+        Ok(OpenConnection { http, address_policy, proxy })
     }
 
     fn idle(&self) -> std::sync::MutexGuard<'_, IdleConnections> {
@@ -210,7 +221,7 @@ impl HttpClient {
     }
 }
 
-impl HttpAnswer<'_> {
+impl OpenResponse<'_> {
     /// Returns the next bytes of the body, waiting at most `patience`; `None` at its end.
     pub async fn chunk(&mut self, patience: Duration) -> Result<Option<Bytes>, HttpFailure> {
         loop {
@@ -228,7 +239,7 @@ impl HttpAnswer<'_> {
         }
     }
 
-    /// Whether the body has ended. The answer to a HEAD request has no body.
+    /// Whether the body has ended. The response to a HEAD request has no body.
     pub fn is_over(&self) -> bool {
         self.body.is_end_stream()
     }
@@ -241,12 +252,12 @@ impl HttpAnswer<'_> {
     /// Keeps the connection for the next request if the body was read to its end.
     pub fn keep(self) {
         if self.body.is_end_stream() {
-            let of = (self.url.origin.clone(), self.connection.reach);
+            let of = (self.url.origin.clone(), self.connection.address_policy);
             self.client.idle().entry(of).or_default().push(self.connection);
         }
     }
 
-    /// Reads the rest of a short body, so that the connection can be kept, and returns it.
+    /// Reads and returns the remaining bytes of a short body, so that the connection can be kept.
     pub async fn finish(mut self, patience: Duration) -> Vec<u8> {
         let mut found = Vec::new();
         while !self.body.is_end_stream() {
@@ -267,7 +278,7 @@ impl HttpAnswer<'_> {
         !self.status.is_success() && self.status != StatusCode::RANGE_NOT_SATISFIABLE
     }
 
-    /// Returns the failure that this answer's status means.
+    /// Returns the failure that this response's status means.
     pub fn failure(&self) -> HttpFailure {
         HttpFailure::Status(self.status, retry_after(&self.headers))
     }
@@ -292,7 +303,7 @@ pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 pub(super) fn request(
     url: &HttpUrl,
     headers: &[(HeaderName, HeaderValue)],
-    ask: Ask,
+    ask: FileRequest,
     proxy: Option<&Option<HeaderValue>>,
 ) -> Result<HttpRequest, HttpFailure> {
     let path = url.request_path();
@@ -300,7 +311,7 @@ pub(super) fn request(
     let mut request = Request::new(Full::new(Bytes::new()));
     *request.uri_mut() =
         uri.parse().map_err(|_| HttpFailure::Final(format!("{url} is not a valid request target")))?;
-    if ask == Ask::Head {
+    if ask == FileRequest::Head {
         *request.method_mut() = Method::HEAD;
     }
     let host = HeaderValue::try_from(url.origin.authority());
@@ -311,9 +322,9 @@ pub(super) fn request(
         header::USER_AGENT,
         HeaderValue::from_static(concat!("foreload/", env!("CARGO_PKG_VERSION"))),
     );
-    // Compressed answers would contain other bytes than the file.
+    // A compressed response would contain other bytes than the file.
     found.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-    if let Ask::Range(first, last) = ask {
+    if let FileRequest::Range(first, last) = ask {
         found.insert(header::RANGE, HeaderValue::try_from(format!("bytes={first}-{last}")).expect("digits"));
     }
     if let Some(authorization) = &url.authorization {
@@ -326,15 +337,15 @@ pub(super) fn request(
     Ok(request)
 }
 
-/// Connects to the first address of a host that accepts.
-async fn connect_to(host: &str, port: u16, reach: AddressPolicy) -> Result<TcpStream, HttpFailure> {
+/// Connects to the first address of a host that accepts a connection.
+async fn connect_to(host: &str, port: u16, address_policy: AddressPolicy) -> Result<TcpStream, HttpFailure> {
     let addresses: Vec<SocketAddr> = match host.parse::<IpAddr>() {
         Ok(address) => vec![SocketAddr::new(address, port)],
         Err(_) => {
             tokio::net::lookup_host((host, port)).await.map_err(|error| unknown(host, &error))?.collect()
         }
     };
-    addresses.iter().try_for_each(|address| check_address(reach, address.ip()))?;
+    addresses.iter().try_for_each(|address| check_address(address_policy, address.ip()))?;
     TcpStream::connect(&addresses[..]).await.map_err(|error| {
         let what = match error.kind() {
             std::io::ErrorKind::ConnectionRefused => {
@@ -424,12 +435,12 @@ async fn encrypted<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
 }
 
 /// Fails for an address that a request must not connect to.
-fn check_address(reach: AddressPolicy, address: IpAddr) -> Result<(), HttpFailure> {
+fn check_address(address_policy: AddressPolicy, address: IpAddr) -> Result<(), HttpFailure> {
     let refused = |what| {
         let why = format!("leads to {address}, {what}, which redirects and manifests must not do");
         HttpFailure::Final(why)
     };
-    reach.refusal(address).map_or(Ok(()), |what| Err(refused(what)))
+    address_policy.refusal(address).map_or(Ok(()), |what| Err(refused(what)))
 }
 
 /// Converts an error of the HTTP library.
@@ -451,21 +462,27 @@ mod tests {
 
     #[test]
     fn addresses_of_the_own_network_are_known_in_every_form() {
-        let refused = |reach, addresses: &[&str]| {
+        let refused = |address_policy, addresses: &[&str]| {
             Vec::from_iter(
-                addresses.iter().map(|address| check_address(reach, address.parse().unwrap()).is_err()),
+                addresses
+                    .iter()
+                    .map(|address| check_address(address_policy, address.parse().unwrap()).is_err()),
             )
         };
         let near = ["169.254.169.254", "fe80::1", "::ffff:169.254.1.2"];
         let own = ["127.0.0.1", "127.8.8.8", "0.0.0.0", "::1", "::", "::ffff:127.0.0.1"];
         let far = ["10.0.0.1", "2001:db8::1", "::ffff:10.0.0.1"];
-        for (reach, expected) in [
+        for (address_policy, expected) in [
             (AddressPolicy::Anywhere, [false, false, false]),
-            (AddressPolicy::NotNear, [true, false, false]),
-            (AddressPolicy::NotOwn, [true, true, false]),
+            (AddressPolicy::NoLinkLocal, [true, false, false]),
+            (AddressPolicy::NoLocalAddress, [true, true, false]),
         ] {
             for (addresses, expected) in [&near[..], &own, &far].into_iter().zip(expected) {
-                assert_eq!(refused(reach, addresses), vec![expected; addresses.len()], "{addresses:?}");
+                assert_eq!(
+                    refused(address_policy, addresses),
+                    vec![expected; addresses.len()],
+                    "{addresses:?}"
+                );
             }
         }
     }

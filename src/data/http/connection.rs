@@ -9,17 +9,19 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::AbortHandle;
 
-/// Size of the read buffer in bytes, and limit for the headers of an answer. A larger buffer would cost memory for each
-/// connection, overflow the processor's cache before its bytes are copied into the slot, and gain nothing measurable.
+/// Size of the read buffer in bytes, and limit for the headers of a response. A larger buffer would cost memory for
+/// each connection, overflow the processor's cache before its bytes are copied into the slot, and gain nothing
+/// measurable.
 const READ_BUFFER: usize = 64 << 10;
 
-/// Maximum number of headers of an answer.
+/// Maximum number of headers of a response.
 const HEADERS: usize = 64;
 
 /// A request with its complete body, which may be empty.
 pub type HttpRequest = Request<Full<Bytes>>;
 
-/// A connection that carries one request at a time. Dropping it closes it, even in the middle of an answer.
+/// A connection that carries one request at a time. Dropping this value closes the connection, even in the middle of a
+/// response.
 pub struct HttpConnection {
     sender: SendRequest<Full<Bytes>>,
     driver: AbortHandle,
@@ -37,17 +39,17 @@ impl HttpConnection {
         let mut http = http1::Builder::new();
         http.read_buf_exact_size(Some(READ_BUFFER)).max_headers(HEADERS);
         let (sender, driver) = http.handshake(TokioIo::new(stream)).await?;
-        // Ignore the driver's errors: the request on the connection fails with them.
+        // Ignore the driver's errors: the request on the connection reports them.
         let driver = tokio::spawn(async move { drop(driver.with_upgrades().await) }).abort_handle();
         Ok(Self { sender, driver })
     }
 
-    /// Waits until the connection can carry a request. Fails if the other side has closed it.
+    /// Waits until the connection can carry a request. Fails if the server has closed the connection.
     pub async fn ready(&mut self) -> hyper::Result<()> {
         self.sender.ready().await
     }
 
-    /// Sends a request and waits for the headers of its answer.
+    /// Sends a request and waits for the headers of the response.
     pub async fn send(&mut self, request: HttpRequest) -> hyper::Result<Response<Incoming>> {
         self.sender.send_request(request).await
     }

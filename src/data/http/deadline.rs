@@ -1,19 +1,20 @@
-//! How long to wait for a peer's answer, derived from earlier answers. Pure.
+//! How long to wait for a peer's response, derived from earlier responses. Pure.
 //!
-//! The duration of a read has two parts. The first is the transfer of its bytes and of the bytes requested before them,
-//! at the rate at which the peer's bytes arrived lately. The second is the latency: all time beyond that. A deadline
-//! allows a multiple of both.
+//! The duration of a read has two parts. The first is the transfer of its bytes and of all bytes requested before them,
+//! at the recent transfer rate of the peer. The second is the latency: the remaining time. A deadline allows a multiple
+//! of both parts.
 
 use base::trace::Histogram;
 use std::time::{Duration, Instant};
 
-/// Answers in a window. Two windows count, so an answer is forgotten after at most twice as many.
+/// Number of responses in a window. Two windows count, so a response has no effect after at most `2 * WINDOW` later
+/// responses.
 const WINDOW: u32 = 1024;
 
-/// Number of answers between two computations of the deadline, and the minimum for the first.
+/// Number of responses between two computations of the deadline, and minimum number for the first computation.
 const STEP: u32 = 32;
 
-/// The deadline allows a multiple of the latency of this share of the answers.
+/// Quantile of the latencies. The deadline allows a multiple of the latency at this quantile.
 const QUANTILE: f64 = 0.99;
 
 /// Limits of deadlines.
@@ -25,15 +26,16 @@ pub struct DeadlineLimits {
     pub floor: Duration,
     /// Longest latency that is allowed.
     pub ceiling: Duration,
-    /// Factor by which the latency of 99 % of the reads and the time for the bytes are multiplied.
+    /// Factor by which the 99th percentile of the latency and the time for the bytes are multiplied.
     pub factor: f64,
     /// Lower bound of the assumed rate in bytes a second, and the rate assumed before anything was measured.
     pub slowest: u64,
 }
 
 impl Default for DeadlineLimits {
-    /// The latency is 1 second at first, and later 4 times that of 99 % of the reads, from 100 milliseconds to 2
-    /// seconds. The transfer time counts 4 times, too, at 100 MB/s or more, the rate of a network of 1 Gbit/s.
+    /// At first allows a latency of 1 second. Later allows 4 times the 99th percentile of the latency, from 100
+    /// milliseconds to 2 seconds. Also allows 4 times the transfer time, at an assumed rate of 100 MB/s (a network of 1
+    /// Gbit/s) or more.
     fn default() -> Self {
         Self {
             first: Duration::from_secs(1),
@@ -46,7 +48,7 @@ impl Default for DeadlineLimits {
 }
 
 impl DeadlineLimits {
-    /// Returns the longest time that any measurement allows for a request of `bytes` bytes that waits for no other.
+    /// Returns the longest possible deadline for a request of `bytes` bytes while no other read is in flight.
     pub fn longest(&self, bytes: u64) -> Duration {
         self.ceiling + Duration::from_secs_f64(self.factor * bytes as f64 / self.slowest as f64)
     }
@@ -56,15 +58,15 @@ impl DeadlineLimits {
 #[derive(Debug, Clone, Copy)]
 pub struct PostedRead {
     posted: Instant,
-    /// Time by which it must be answered.
+    /// Time by which the read must have ended.
     pub deadline: Instant,
     bytes: u64,
-    /// Time for its bytes and those requested before them, at the usual rate.
+    /// Time for the bytes of this read and of the reads before it, at the usual rate.
     for_bytes: Duration,
 }
 
 impl PostedRead {
-    /// Returns the time since it was posted.
+    /// Returns the time since the read was posted.
     pub fn took(&self) -> Duration {
         self.posted.elapsed()
     }
@@ -73,25 +75,25 @@ impl PostedRead {
 /// How a read ended, for the computation of deadlines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadEnd {
-    /// Its bytes arrived.
+    /// The bytes arrived.
     Arrived,
-    /// It was given up at its deadline.
+    /// The read was given up at its deadline.
     Late,
-    /// It was answered without bytes, or failed. This says nothing about the duration of reads.
+    /// The read failed, or the response contained no bytes. This says nothing about the duration of reads.
     Other,
 }
 
 /// The deadlines of reads from one peer.
 pub struct RequestDeadline {
     limits: DeadlineLimits,
-    /// Latency that is allowed.
+    /// Allowed latency.
     latency: Duration,
-    /// Latency of 99 % of the reads, once it was measured.
+    /// 99th percentile of the latency; `None` before the first measurement.
     usual: Option<Duration>,
     /// Usual rate in bytes a second.
     rate: f64,
-    recent: AnswerWindow,
-    before: AnswerWindow,
+    recent: ResponseWindow,
+    before: ResponseWindow,
     /// Number of reads that were posted and have not ended, and their bytes.
     reads: u32,
     bytes: u64,
@@ -99,13 +101,13 @@ pub struct RequestDeadline {
     counted: Instant,
 }
 
-/// Measurements over a number of consecutive answers.
+/// Measurements over a number of consecutive responses.
 #[derive(Default)]
-struct AnswerWindow {
+struct ResponseWindow {
     /// Durations of the reads minus the time for their bytes.
     latencies: Histogram,
     answers: u32,
-    /// Bytes that arrived, and the time in which at least one read was under way.
+    /// Bytes that arrived, and the time in which at least one read was in flight.
     bytes: u64,
     busy: Duration,
 }
@@ -118,8 +120,8 @@ impl RequestDeadline {
             latency: limits.first.min(limits.ceiling),
             usual: None,
             rate: limits.slowest as f64,
-            recent: AnswerWindow::default(),
-            before: AnswerWindow::default(),
+            recent: ResponseWindow::default(),
+            before: ResponseWindow::default(),
             reads: 0,
             bytes: 0,
             counted: now,
@@ -131,13 +133,13 @@ impl RequestDeadline {
         self.latency + self.for_bytes(bytes).mul_f64(self.limits.factor)
     }
 
-    /// Returns the time within which 99 % of reads of `bytes` bytes end, if posted now; `None` with too few
-    /// measurements.
+    /// Returns the time within which 99 % of reads of `bytes` bytes end, if posted now; `None` before the first
+    /// measurement.
     pub fn usual(&self, bytes: u64) -> Option<Duration> {
         Some(self.usual? + self.for_bytes(bytes))
     }
 
-    /// Returns the time for these bytes and all that are under way, at the usual rate.
+    /// Returns the time for `bytes` bytes and for all bytes in flight, at the usual rate.
     fn for_bytes(&self, bytes: u64) -> Duration {
         Duration::from_secs_f64((self.bytes + bytes) as f64 / self.rate)
     }
@@ -172,14 +174,14 @@ impl RequestDeadline {
         self.recent.latencies.record(took.saturating_sub(read.for_bytes));
         self.recent.answers += 1;
         if self.recent.answers.is_multiple_of(STEP) {
-            self.learn();
+            self.recompute();
         }
         if self.recent.answers == WINDOW {
             self.before = std::mem::take(&mut self.recent);
         }
     }
 
-    fn learn(&mut self) {
+    fn recompute(&mut self) {
         let mut latencies = self.before.latencies.clone();
         latencies += &self.recent.latencies;
         let usual = Duration::from_secs_f64(latencies.quantile(QUANTILE));
@@ -190,7 +192,7 @@ impl RequestDeadline {
         self.rate = rate.max(self.limits.slowest as f64);
     }
 
-    /// Counts the time until `now` as busy, if reads were under way.
+    /// Counts the time until `now` as busy, if reads were in flight.
     fn count_until(&mut self, now: Instant) {
         if self.reads > 0 {
             self.recent.busy += now.saturating_duration_since(self.counted);
@@ -284,7 +286,7 @@ mod tests {
         for _ in 0..40 {
             let reads: Vec<_> = (0..16).map(|_| world.deadline.post(8_000_000, world.now)).collect();
             for read in reads {
-                // They arrive one after another, at 110 MB/s.
+                // The bytes of the reads arrive one after another, at 110 MB/s.
                 world.now += Duration::from_secs_f64(8.0 / 110.0);
                 assert!(world.now < read.deadline);
                 world.deadline.end(&read, ReadEnd::Arrived, world.now);

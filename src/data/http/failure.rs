@@ -5,27 +5,28 @@ use std::fmt;
 use std::io::ErrorKind;
 use std::time::Duration;
 
-/// Message for a server that answers a range request with 200.
+/// Message for a server that responds to a range request with 200.
 pub const NO_RANGES: &str = "the server answers a range request with the whole file (200 instead of 206): use a \
                              server that supports range requests";
-/// Message for a server that compresses its answers.
+/// Message for a server that compresses its responses.
 pub const COMPRESSED: &str = "the server compresses the file although `Accept-Encoding: identity` was sent: turn \
                               compression off for these files";
-/// Message for an answer to a range request without a range in its headers.
+/// Message for a response to a range request without a range in its headers.
 pub const NO_CONTENT_RANGE: &str = "the server's answer to a range request has no valid Content-Range header";
 
 /// Why one request failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HttpFailure {
-    /// The server answered with this status, and perhaps asked for a pause before the next request.
+    /// The server responded with this status. The duration is the pause that the server asked for before the next
+    /// request.
     Status(StatusCode, Option<Duration>),
-    /// The server answered with this status, and this is the explanation.
+    /// The server responded with this status. The text explains the status.
     Explained(StatusCode, String),
     /// No connection could be made, or it broke.
     Broken(String),
     /// No bytes arrived for this long.
     Stalled(Duration),
-    /// The answer was incomplete after this time.
+    /// The response was incomplete after this time.
     Late(Duration),
     /// A failure that no retry can change.
     Final(String),
@@ -41,7 +42,7 @@ impl HttpFailure {
         }
     }
 
-    /// Returns the status of the server's answer, if there was one.
+    /// Returns the status of the server's response, if there was a response.
     pub fn status(&self) -> Option<StatusCode> {
         match self {
             Self::Status(status, _) | Self::Explained(status, _) => Some(*status),
@@ -86,26 +87,26 @@ impl fmt::Display for HttpFailure {
     }
 }
 
-/// The failure of a request that is not retried any more.
+/// The failure of a request that is not tried again.
 #[derive(Debug, Clone)]
-pub struct GaveUp {
+pub struct RequestError {
     /// The last failure.
     pub failure: HttpFailure,
     /// Number of tries.
     pub tries: u32,
 }
 
-impl fmt::Display for GaveUp {
+impl fmt::Display for RequestError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.failure)?;
         if self.tries > 1 { write!(f, " (tried {} times)", self.tries) } else { Ok(()) }
     }
 }
 
-impl std::error::Error for GaveUp {}
+impl std::error::Error for RequestError {}
 
-impl From<GaveUp> for std::io::Error {
-    fn from(gave_up: GaveUp) -> Self {
+impl From<RequestError> for std::io::Error {
+    fn from(gave_up: RequestError) -> Self {
         let kind = match &gave_up.failure {
             failure if failure.is_gone() => ErrorKind::NotFound,
             failure if failure.is_denied() => ErrorKind::PermissionDenied,

@@ -3,7 +3,7 @@
 //! - For both: a thread with a runtime, connections, the TLS provider, deadlines, retries.
 //! - For peers: tokens and pinned certificates, by which the nodes of a job authenticate each other.
 //! - For any other server: a client that uses the proxies of the environment and the certificates that the system
-//!   trusts, and follows few redirects (`client.rs`). `blocking.rs` is for threads that wait for the answer.
+//!   trusts, and follows few redirects (`client.rs`). `blocking.rs` is for threads that wait for the response.
 //!
 //! The user, password and query of a URL are credentials. They are sent to the URL's own server and to no other, and
 //! nothing in this module prints them.
@@ -22,12 +22,12 @@ mod tls;
 mod token;
 mod url;
 
-pub use blocking::{AnswerCheck, BlockingHttp, Fetched, RequestCounts, WaitControl};
-pub use client::{Ask, HttpAnswer, HttpClient, HttpTarget};
+pub use blocking::{BlockingHttp, Fetched, RequestCounts, ResponseCheck, WaitControl};
+pub use client::{FileRequest, HttpClient, HttpTarget, OpenResponse};
 pub use connection::{HttpConnection, HttpRequest};
 pub use deadline::DeadlineLimits;
 pub use deadline::{PostedRead, ReadEnd, RequestDeadline};
-pub use failure::{COMPRESSED, GaveUp, HttpFailure, NO_CONTENT_RANGE, NO_RANGES};
+pub use failure::{COMPRESSED, HttpFailure, NO_CONTENT_RANGE, NO_RANGES, RequestError};
 pub use hyper::StatusCode;
 pub use hyper::header::{self, HeaderMap, HeaderValue};
 pub use pinned::{CertificatePin, TlsIdentity};

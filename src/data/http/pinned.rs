@@ -46,7 +46,7 @@ impl TlsIdentity {
         Err(Error::left_out("certificates for peers", "certificates"))
     }
 
-    /// Returns the pin by which the other nodes recognise this one.
+    /// Returns the pin by which the other nodes recognise this node.
     pub fn pin(&self) -> CertificatePin {
         pin_of(&self.chain[0])
     }
@@ -103,7 +103,8 @@ fn pin_of(certificate: &CertificateDer<'_>) -> CertificatePin {
     CertificatePin(Sha256::digest(certificate.as_ref()).into())
 }
 
-/// Accepts one certificate only. The handshake's signature proves that the server has its key.
+/// Accepts one certificate only. The handshake's signature proves that the server has the private key of the
+/// certificate.
 #[derive(Debug)]
 struct PinVerifier {
     pin: CertificatePin,

@@ -1,9 +1,9 @@
 //! Requests of any method, with any headers, as object stores and credential services need them.
 
 use super::blocking::{BlockingHttp, Fetched, whole};
-use super::client::{Ask, HttpAnswer, HttpClient, OpenConnection, request, retry_after};
+use super::client::{FileRequest, HttpClient, OpenConnection, OpenResponse, request, retry_after};
 use super::failure::HttpFailure;
-use super::url::{AddressPolicy, HttpUrl, is_near};
+use super::url::{AddressPolicy, HttpUrl, is_link_local_address};
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::Method;
@@ -24,14 +24,14 @@ pub struct PlainRequest {
 }
 
 impl HttpClient {
-    /// Sends a request unchanged to any address and waits for the headers of the answer. Follows no redirect.
+    /// Sends a request unchanged to any address and waits for the headers of the response. Follows no redirect.
     async fn send_plain(
         &self,
         plain: &PlainRequest,
         patience: Duration,
-    ) -> Result<HttpAnswer<'_>, HttpFailure> {
+    ) -> Result<OpenResponse<'_>, HttpFailure> {
         let make = |connection: &OpenConnection| {
-            let mut request = request(&plain.url, &[], Ask::Whole, connection.proxy.as_ref())?;
+            let mut request = request(&plain.url, &[], FileRequest::Whole, connection.proxy.as_ref())?;
             *request.method_mut() = plain.method.clone();
             *request.body_mut() = Full::new(plain.body.clone());
             plain.headers.iter().for_each(|(name, value)| {
@@ -45,10 +45,10 @@ impl HttpClient {
 }
 
 impl BlockingHttp {
-    /// Makes a request once, unchanged, and reads an answer of up to `most` bytes, whatever its status.
+    /// Makes a request once, unchanged, and reads a response of up to `most` bytes and of any status.
     ///
     /// # Errors
-    /// The reason why there is no complete answer.
+    /// The reason why there is no complete response.
     pub fn exchange(
         &self,
         request: &PlainRequest,
@@ -63,7 +63,7 @@ impl BlockingHttp {
 }
 
 impl Fetched {
-    /// Returns the failure that this answer's status means.
+    /// Returns the failure that this response's status means.
     pub fn failure(&self) -> HttpFailure {
         HttpFailure::Status(self.status, retry_after(&self.headers))
     }
@@ -71,7 +71,7 @@ impl Fetched {
 
 impl HttpUrl {
     /// Whether the host is a link-local address.
-    pub fn is_near(&self) -> bool {
-        self.origin.bare_host().parse().is_ok_and(is_near)
+    pub fn is_link_local_address(&self) -> bool {
+        self.origin.bare_host().parse().is_ok_and(is_link_local_address)
     }
 }

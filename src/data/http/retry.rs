@@ -1,19 +1,20 @@
 //! How often a request is retried, and after which pauses. Pure except for the random seed of the pauses.
 
-use super::failure::{GaveUp, HttpFailure};
+use super::failure::{HttpFailure, RequestError};
 use base::rng::{RandomKey, RandomStream, Use};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Maximum number of tries of one request.
 const MAX_TRIES: u32 = 8;
-/// Longest pause after the first failure. It doubles with each further failure.
+/// Longest pause after the first failure. This limit doubles with each further failure.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-/// Longest pause that no server asked for.
+/// Longest pause, except if a server asks for a longer one.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// The longest pause that a server may ask for.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
 
-/// Pauses that grow with each failure. They are random, so that clients that failed together do not return together.
+/// Pauses that grow with each failure. They are random, so that clients that failed at the same time retry at different
+/// times.
 #[derive(Default)]
 pub struct RetryBackoff {
     tries: u32,
@@ -58,10 +59,10 @@ impl Retries {
     ///
     /// # Errors
     /// The failure, if the request is not tried again.
-    pub fn after(&mut self, failure: HttpFailure) -> Result<Duration, GaveUp> {
+    pub fn after(&mut self, failure: HttpFailure) -> Result<Duration, RequestError> {
         let pause = self.0.after_failure();
         if !failure.may_succeed_later() || self.failed() >= MAX_TRIES {
-            return Err(GaveUp { failure, tries: self.failed() });
+            return Err(RequestError { failure, tries: self.failed() });
         }
         Ok(match failure {
             HttpFailure::Status(_, Some(asked)) => pause.max(asked.min(MAX_RETRY_AFTER)),

@@ -8,28 +8,30 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// How long dropping waits for the thread. Nothing on the thread blocks, so it normally ends at once. If the system
-/// gives it no processor time, it is left running.
+/// How long `drop` waits for the thread. Nothing on the thread blocks, so the thread normally ends at once. If it gets
+/// no processor time, `drop` leaves it running.
 const DROP_LIMIT: Duration = Duration::from_millis(800);
 
 /// Maximum number of extra threads for blocking calls. They end after some idle time.
 const BLOCKING_THREADS: usize = 2;
 
-/// A thread with a runtime and all futures that were spawned on it. All end when this is dropped.
+/// A thread with a runtime and all futures that were spawned on it. Dropping this value ends the thread and the
+/// futures.
 pub struct RuntimeThread {
     /// Process that started the thread. A forked child does not have the thread.
     process: u32,
-    /// Dropping it ends the thread's main future.
+    /// Dropping the sender ends the thread's main future.
     stop: Option<oneshot::Sender<()>>,
-    /// Disconnected once the thread has ended.
+    /// Disconnected after the thread has ended.
     alive: Receiver<()>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl RuntimeThread {
-    /// Runs the future that `begin` makes on a thread called `name`, until the future ends or this is dropped. `begin`
-    /// runs at once on the calling thread, inside the runtime's context, so that it can create sockets and timers. If
-    /// the future panics, the thread calls `died` and then drops everything that was spawned on it.
+    /// Runs the future that `begin` makes on a thread called `name`, until the future ends or the returned value is
+    /// dropped. `begin` runs at once on the calling thread, inside the runtime's context, so that it can create sockets
+    /// and timers. If the future panics, the thread calls `died` and then drops everything that was spawned on the
+    /// runtime.
     ///
     /// # Errors
     /// [`Error::Unavailable`] if the system refuses the thread, or resources for its runtime.
@@ -63,7 +65,7 @@ impl RuntimeThread {
             if catch_unwind(AssertUnwindSafe(|| runtime.block_on(until_stopped))).is_err() {
                 died();
             }
-            // Dropping `work` closes its channels, which tells waiting threads that it has ended.
+            // Dropping `work` closes its channels. This informs waiting threads that the work has ended.
         };
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run).map_err(refused)?;
         Ok(Self { process: std::process::id(), stop: Some(stop), alive, thread: Some(thread) })
@@ -78,7 +80,8 @@ impl RuntimeThread {
 impl Drop for RuntimeThread {
     fn drop(&mut self) {
         if !self.is_own_process() {
-            // After a fork, locks of the runtime may be held for ever, and waking the runtime would wake the parent's.
+            // In a forked child, the runtime's locks may stay locked for ever, and waking the runtime would wake the
+            // parent's runtime.
             std::mem::forget(self.stop.take());
             std::mem::forget(self.thread.take());
             return;

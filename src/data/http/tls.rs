@@ -13,21 +13,22 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
 
 /// Makes the provider the process's default, for crates that use TLS themselves.
 pub fn install_default_provider() {
-    // If another library has installed a default already, that one serves as well.
+    // If another library has already installed a default provider, that provider works as well.
     let _ = ring::default_provider().install_default();
 }
 
 /// Values of the variables that say where trusted certificates are.
 type TrustVariables = [Option<OsString>; 2];
 
-/// The connector made last, and the variables it was made for. Loading certificates takes some milliseconds.
+/// The last connector, and the variables from which it was made. It is kept because loading certificates takes some
+/// milliseconds.
 static TRUSTED: Mutex<Option<(TrustVariables, TlsConnector)>> = Mutex::new(None);
 
 /// Returns the client's side of TLS connections to servers that the system trusts, by `SSL_CERT_FILE` and
 /// `SSL_CERT_DIR` or by the usual files.
 ///
 /// # Errors
-/// Why there is no trusted certificate, in words.
+/// A message that says why there is no trusted certificate.
 pub(super) fn system_trust_connector() -> Result<TlsConnector, String> {
     let variables = ["SSL_CERT_FILE", "SSL_CERT_DIR"].map(std::env::var_os);
     let mut trusted = TRUSTED.lock().unwrap_or_else(PoisonError::into_inner);

@@ -15,7 +15,7 @@ const LONGEST: usize = 1024;
 pub struct Token(HeaderValue);
 
 impl Token {
-    /// Makes the token that the user or the launcher's store provides.
+    /// Makes a token from the text that the user or the launcher's store provides.
     ///
     /// # Errors
     /// [`Error::Config`] for `peers` unless `text` is 32 to 1024 visible ASCII characters.
@@ -32,7 +32,7 @@ impl Token {
             ));
         }
         let mut value = HeaderValue::try_from(format!("Bearer {text}")).expect("visible characters");
-        // Code that prints headers leaves sensitive values out.
+        // Code that prints headers omits sensitive values.
         value.set_sensitive(true);
         Ok(Self(value))
     }

@@ -9,9 +9,9 @@ use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
-/// Characters to encode in a URL that a person wrote: those that no URL may contain. A `%` stays, because it begins an
-/// encoded byte.
-const WRITTEN: &AsciiSet = &CONTROLS
+/// Characters to percent-encode in a URL that a person wrote: the characters that no URL may contain. `%` is not
+/// encoded, because it begins an encoded byte.
+const URL_ESCAPES: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')
     .add(b'<')
@@ -23,8 +23,8 @@ const WRITTEN: &AsciiSet = &CONTROLS
     .add(b'\\')
     .add(b'^');
 
-/// Characters to encode in a file's name.
-const NAMED: &AsciiSet =
+/// Characters to percent-encode in a file name.
+const NAME_ESCAPES: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'=').remove(b',');
 
 /// Scheme, host and port of a server.
@@ -68,7 +68,7 @@ pub struct HttpUrl {
     path: String,
     /// Text after the question mark, which may be a signature.
     query: Option<String>,
-    /// Header made of user and password.
+    /// `Authorization` header, made from user and password.
     pub(super) authorization: Option<HeaderValue>,
 }
 
@@ -102,7 +102,7 @@ impl HttpUrl {
     /// Parses a URL.
     ///
     /// # Errors
-    /// What is wrong with it, in words that complete a sentence after its name. They contain nothing secret.
+    /// What is wrong with the URL, in words that continue a sentence after the URL. The message contains no secrets.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (secure, rest) = without_scheme(text.as_bytes()).ok_or("is not an http:// or https:// URL")?;
         let rest = &text[text.len() - rest.len()..];
@@ -139,12 +139,12 @@ impl HttpUrl {
         let mut path = self.path.trim_end_matches('/').to_owned();
         for part in name.split(|&byte| byte == b'/') {
             path.push('/');
-            path.extend(percent_encoding::percent_encode(part, NAMED));
+            path.extend(percent_encoding::percent_encode(part, NAME_ESCAPES));
         }
         Self { path, ..self.clone() }
     }
 
-    /// Returns this URL with a slash at its end, as a directory has it.
+    /// Returns this URL with a slash at the end of its path, which makes it the URL of a directory.
     pub fn as_directory(&self) -> Self {
         let path = if self.is_directory() { self.path.clone() } else { format!("{}/", self.path) };
         Self { path, ..self.clone() }
@@ -164,7 +164,7 @@ impl HttpUrl {
     /// Resolves a reference that is in a document at this URL. Credentials are kept only for the same server.
     ///
     /// # Errors
-    /// What is wrong with it, as in [`HttpUrl::parse`].
+    /// What is wrong with the reference, as in [`HttpUrl::parse`].
     pub fn join(&self, reference: &str) -> Result<Self, String> {
         let scheme = reference.find([':', '/', '?', '#']).filter(|&at| reference[at..].starts_with(':'));
         if scheme.is_some() || reference.starts_with("//") {
@@ -189,13 +189,13 @@ impl HttpUrl {
         Ok(Self { path: without_dots(&path), query, ..self.clone() })
     }
 
-    /// Returns this URL, with the query of `other` if it has none. Both must be of the same server.
+    /// Returns this URL. If it has no query, adds the query of `other`, which must be a URL of the same server.
     pub fn with_fallback_query(self, other: &Self) -> Self {
         let query = self.query.clone().or_else(|| other.query.clone());
         Self { query, ..self }
     }
 
-    /// Whether it contains credentials: a user and password, or a query, which may be a signature.
+    /// Whether this URL contains credentials: a user and password, or a query, which may be a signature.
     pub fn has_secrets(&self) -> bool {
         self.query.is_some() || self.authorization.is_some()
     }
@@ -203,15 +203,15 @@ impl HttpUrl {
     /// Whether the host is `localhost` or an address of this machine.
     pub fn is_of_this_machine(&self) -> bool {
         let host = self.origin.bare_host();
-        host == "localhost" || host.parse().is_ok_and(is_own)
+        host == "localhost" || host.parse().is_ok_and(is_local_address)
     }
 
-    /// Whether both have the same host, on any port.
+    /// Whether both URLs have the same host, on any port.
     pub fn is_of_host(&self, other: &Self) -> bool {
         self.origin.host == other.origin.host
     }
 
-    /// Whether both have the same scheme, host and port.
+    /// Whether both URLs have the same scheme, host and port.
     pub fn is_of_origin(&self, other: &Self) -> bool {
         self.origin == other.origin
     }
@@ -264,17 +264,19 @@ impl HttpUrl {
     }
 }
 
-/// Parameters of Azure's signatures in addition to `sig`. Elsewhere such short names may mean anything.
+/// Parameters of Azure's signatures in addition to `sig`. On other servers, such short names can have other meanings.
 const AZURE: &str = "sv ss srt sr sp st se sip spr si sdd ses skoid sktid skt ske sks skv saoid suoid scid";
 /// Parameters of signatures and tokens of CloudFront, older stores and many others.
-const PROOFS: &str = "awsaccesskeyid googleaccessid signature expires policy key-pair-id security-token sig token \
-                      access_token auth_token auth auth_key api_key apikey jwt";
+const CREDENTIAL_PARAMETERS: &str = "awsaccesskeyid googleaccessid signature expires policy key-pair-id \
+                                     security-token sig token access_token auth_token auth auth_key api_key apikey jwt";
 
-/// Whether a query parameter belongs to a signature or a token, or says how the answer must be sent.
+/// Whether a query parameter belongs to a signature or a token, or specifies how the response is sent.
 fn is_credential_parameter(name: &str, is_azure: bool) -> bool {
     let is_of = |names: &str| names.split(' ').any(|known| known == name);
     let starts = ["x-amz-", "x-goog-", "response-", "hdn"];
-    starts.iter().any(|start| name.starts_with(start)) || is_of(PROOFS) || is_azure && is_of(AZURE)
+    starts.iter().any(|start| name.starts_with(start))
+        || is_of(CREDENTIAL_PARAMETERS)
+        || is_azure && is_of(AZURE)
 }
 
 /// Addresses that a request may connect to. The order is from the least strict to the strictest.
@@ -285,24 +287,26 @@ pub enum AddressPolicy {
     Anywhere,
     /// No link-local address: for URLs from other sources. Cloud metadata services give out credentials at such
     /// addresses.
-    NotNear,
-    /// Neither link-local nor this machine itself: for URLs from sources on other machines.
-    NotOwn,
+    NoLinkLocal,
+    /// Neither a link-local address nor an address of this machine: for URLs from sources on other machines.
+    NoLocalAddress,
 }
 
 impl AddressPolicy {
-    /// Returns why an address may not be connected to; `None` if it may.
+    /// Returns why a request must not connect to an address; `None` if it may.
     pub(super) fn refusal(self, address: IpAddr) -> Option<&'static str> {
         match self {
-            Self::NotNear | Self::NotOwn if is_near(address) => Some("a link-local address"),
-            Self::NotOwn if is_own(address) => Some("an address of this machine itself"),
+            Self::NoLinkLocal | Self::NoLocalAddress if is_link_local_address(address) => {
+                Some("a link-local address")
+            }
+            Self::NoLocalAddress if is_local_address(address) => Some("an address of this machine itself"),
             _ => None,
         }
     }
 }
 
-/// Whether an address is that of this machine. Connections to the unspecified address reach it, too.
-fn is_own(address: IpAddr) -> bool {
+/// Whether an address is that of this machine. Connections to the unspecified address also reach this machine.
+fn is_local_address(address: IpAddr) -> bool {
     let is = |address: IpAddr| address.is_loopback() || address.is_unspecified();
     match address {
         IpAddr::V4(_) => is(address),
@@ -311,7 +315,7 @@ fn is_own(address: IpAddr) -> bool {
 }
 
 /// Whether an address is link-local. Cloud metadata services give out credentials at such addresses.
-pub(super) fn is_near(address: IpAddr) -> bool {
+pub(super) fn is_link_local_address(address: IpAddr) -> bool {
     let is_near_v6 = |address: Ipv6Addr| {
         address.is_unicast_link_local()
             || address.to_ipv4_mapped().is_some_and(|address| address.is_link_local())
@@ -326,10 +330,10 @@ pub(super) fn is_near(address: IpAddr) -> bool {
 fn path_and_query(text: &str) -> (String, Option<String>) {
     let text = text.split('#').next().unwrap_or_default();
     let (path, query) = match text.split_once('?') {
-        Some((path, query)) => (path, Some(utf8_percent_encode(query, WRITTEN).to_string())),
+        Some((path, query)) => (path, Some(utf8_percent_encode(query, URL_ESCAPES).to_string())),
         None => (text, None),
     };
-    (utf8_percent_encode(path, WRITTEN).to_string(), query)
+    (utf8_percent_encode(path, URL_ESCAPES).to_string(), query)
 }
 
 /// Removes the parts `.` and `..` from a path. A `..` at the root has no effect.

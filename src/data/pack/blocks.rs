@@ -1,5 +1,5 @@
-//! Unpacked compressed blocks that the packing threads hold. Each block is unpacked once if samples are read in order,
-//! and memory is bounded.
+//! Decompressed blocks that the packing threads hold. If samples are read in order, each block is decompressed once.
+//! Memory is bounded.
 
 use super::source::ShardBytes;
 use crate::dataset::packed::{PackedColumns, PackingMember};
@@ -8,19 +8,20 @@ use base::error::{Error, Result};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Maximum number of bytes of unpacked blocks that all threads hold, or those of a single sample if these are more.
+/// Maximum number of bytes of decompressed blocks that all threads hold together. If the blocks of one sample are
+/// larger, that sample may exceed the limit.
 const MAX_HELD: u64 = 1 << 30;
 
-/// Key for data without a column: members of a tar shard, and records. A sample's bytes are then in one block.
+/// Key for data without a column: members of a tar shard, and records. All bytes of such a sample are in one block.
 pub(super) const NO_COLUMN: u32 = 0;
 
-/// Unpacked blocks of a shard that a thread holds: for each column, the one that was read last.
+/// Decompressed blocks of a shard that a thread holds: for each column, the block that was read last.
 #[derive(Default)]
 pub(super) struct ColumnBlocks(BTreeMap<u32, (FileBlock, Arc<Vec<u8>>)>);
 
 impl ColumnBlocks {
-    /// Appends the bytes at `extent` to `bytes`, if they are in the block of this column that was read last. Returns
-    /// whether they are.
+    /// Appends the bytes at `extent` to `bytes`, if they are in the held block of this column. Returns whether they
+    /// are.
     pub(super) fn read(&self, column: u32, extent: Extent, bytes: &mut Vec<u8>) -> bool {
         let held = self.0.get(&column);
         let found = held.and_then(|(block, unpacked)| unpacked.get(block.range(extent)?));
@@ -35,12 +36,12 @@ impl ColumnBlocks {
         blocks.values().sum()
     }
 
-    /// Returns a block's bytes, and holds it in place of the column's previous block. The block is read from `source`
-    /// and unpacked, unless another thread has done that.
+    /// Returns a block's bytes, and holds the block in place of the column's previous block. The block is read from
+    /// `source` and decompressed, except if another thread has already done that.
     ///
     /// # Errors
-    /// [`Error::Io`] if it cannot be read; [`Error::DatasetChanged`] for a shard that is shorter than when it was
-    /// indexed; [`Error::Dataset`] for a damaged block.
+    /// [`Error::Io`] if the block cannot be read; [`Error::DatasetChanged`] if the shard has become shorter since it
+    /// was indexed; [`Error::Dataset`] for a damaged block.
     pub(super) fn take(
         &mut self,
         index: &DatasetIndex,

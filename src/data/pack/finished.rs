@@ -1,4 +1,4 @@
-//! Checks a packed dataset that is already finished: whether it and its source are unchanged.
+//! Checks a packed dataset that is already finished: whether the packed dataset and its source are unchanged.
 
 use super::PackOptions;
 use super::open_shard::OpenPackedShard;
@@ -11,12 +11,12 @@ use base::error::{Error, Result};
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-/// Returns the manifest of an existing packed dataset, if it was packed from this source and nothing has changed since.
-/// Reads only the footers of its shards; image checksums are checked when images are read.
+/// Returns the manifest of an existing packed dataset, if it was packed from this source and nothing has changed since
+/// then. Reads only the footers of the shards. Image checksums are checked when images are read.
 ///
 /// # Errors
-/// [`Error::Dataset`] if it was packed from another source, if files of the source were written since, and if a shard
-/// is missing or damaged. [`Error::Io`] if a file of the source cannot be inspected.
+/// [`Error::Dataset`] if the dataset was packed from another source, if files of the source were written since then,
+/// and if a shard is missing or damaged. [`Error::Io`] if a file of the source cannot be inspected.
 pub(super) fn finished(
     options: &PackOptions,
     index: &DatasetIndex,
@@ -39,8 +39,8 @@ pub(super) fn finished(
     Ok(manifest)
 }
 
-/// Fails if one of the shards with these samples is incomplete, or if its source files were written since it was made.
-/// `look` checks the shard with a number, and returns the digest of its source stamps, if known.
+/// Fails if one of the shards with these samples is incomplete, or if its source files were written after the shard was
+/// made. `look` checks the shard with an index, and returns the digest of its source stamps, if known.
 ///
 /// # Errors
 /// [`Error::Dataset`] for such shards, [`Error::Io`] if a file of the source cannot be inspected.

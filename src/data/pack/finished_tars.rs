@@ -23,7 +23,7 @@ pub(super) struct FinishedTar {
 /// Contents of the file [`TARS_MARKER_FILE`].
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct FinishedTars {
-    /// What the shards were made of, and how.
+    /// The source of the shards, and the options for making them.
     #[serde(flatten)]
     pub(super) record: PackingRecord,
     /// Shards in order.
@@ -32,11 +32,11 @@ pub(super) struct FinishedTars {
 
 impl FinishedTars {
     /// Reads the file in the directory of `options`, and checks the shards against `record`, these samples and
-    /// `classes`. Also checks that neither the shards nor the dataset have changed since.
+    /// `classes`. Also checks that neither the shards nor the dataset have changed after packing.
     ///
     /// # Errors
     /// [`Error::Dataset`] for shards of another source or with other options, for incomplete shards, and if files of
-    /// the dataset were written since; [`Error::Io`] if a file cannot be read.
+    /// the dataset were written after packing; [`Error::Io`] if a file cannot be read.
     pub(super) fn read(
         options: &PackOptions,
         index: &DatasetIndex,

@@ -1,19 +1,21 @@
-//! Packs a dataset into shards of Foreload's own format or into tar shards, and unpacks the former.
+//! Packs a dataset into shards of Foreload's own format or into tar shards. Also unpacks shards of Foreload's own
+//! format.
 //!
-//! `plan` decides first which samples go into which shard. Each thread then writes one shard at a time, which gets its
-//! name when it is complete; the manifest is written last. So a later run resumes one that was killed, and the result
-//! is the same, bit for bit. `dataset::packed` has the format.
+//! `plan` decides first which samples go into which shard. Each thread then writes one shard at a time. A shard gets
+//! its name when it is complete; the manifest is written last. So a later run can resume a killed run, and the result
+//! is the same, bit for bit. `dataset::packed` defines the format.
 //!
 //! - `source` reads the samples of any layout, each once and in order, and `blocks` keeps their compressed blocks.
-//! - `walk` finds existing shards and makes the missing ones, of either kind; `place` owns the target directory.
+//! - `walk` finds existing shards and makes the missing ones, both packed and tar; `place` owns the target directory.
 //! - `shard` writes packed shards. `tars` writes tar shards, whose member names `tar_members` chooses.
 //! - `unpack` restores the files of a packed dataset. It trusts no name and overwrites nothing.
 //!
-//! A packed dataset has the samples, order, fingerprint, labels, members, names and batches of its source, and gives
-//! back every file of a sample byte for byte. Its shards depend only on the index and the shard size, however often
+//! A packed dataset has the samples, order, fingerprint, labels, members, names and batches of its source. Every file
+//! of a sample can be restored byte for byte. The shards depend only on the index and the shard size, however often
 //! packing was killed. → `tests/load/pack/`
 
 mod blocks;
+mod disk_space;
 mod finished;
 mod finished_tars;
 mod names;
@@ -21,7 +23,6 @@ mod open_shard;
 mod packed_reader;
 mod place;
 mod plan;
-mod room;
 mod shard;
 mod source;
 mod tar_file;
@@ -53,12 +54,12 @@ use std::io::{ErrorKind, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
-use walk::{MakesShards, ShardRun, WalkedShards};
+use walk::{FinishedShards, MakesShards, ShardRun};
 
 /// Required disk space in bytes for each byte of the source, an upper estimate for packed photographs.
-const ROOM: f64 = 1.35;
+const DISK_SPACE: f64 = 1.35;
 /// Additional disk space in bytes for each sample: headers, names and places, which matter for tiny images.
-const ROOM_OF_SAMPLE: u64 = 512;
+const DISK_SPACE_PER_SAMPLE: u64 = 512;
 
 /// Format that a dataset is packed into.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -124,7 +125,7 @@ pub struct PackReport {
     /// Counts of the files.
     #[serde(flatten)]
     pub tally: ShardTally,
-    /// Files that listing the source left out, by reason.
+    /// Files that were skipped when the source was listed, by reason.
     pub left_out: BTreeMap<String, Skipped>,
     /// Number of bytes of all shards.
     pub bytes: u64,
@@ -147,7 +148,7 @@ pub struct PackReport {
 /// # Errors
 /// [`Error::Config`] if one directory contains the other, if other class numbers than the source's are requested, and
 /// if disk space is insufficient. [`Error::Dataset`] for a source that cannot be indexed or read, and for a directory
-/// with other contents. [`Error::DatasetChanged`] if the source changes meanwhile; [`Error::Io`] if writing fails.
+/// with other contents. [`Error::DatasetChanged`] if the source changes during packing; [`Error::Io`] if writing fails.
 pub fn pack(options: &PackOptions, progress: &(dyn Fn(Option<u64>) + Sync)) -> Result<PackReport> {
     let began = Instant::now();
     let PackOptions { source, into, .. } = options;
@@ -199,7 +200,7 @@ pub fn pack(options: &PackOptions, progress: &(dyn Fn(Option<u64>) + Sync)) -> R
         source: PackSource::new(&index, &facts, options.threads),
     };
     let walk = ShardRun { index: &index, place: &place, options, progress, shards: &shards };
-    let WalkedShards { made, samples_before, again } = walk.run(&&maker)?;
+    let FinishedShards { made, samples_before, again } = walk.run(&&maker)?;
     let manifest = manifest(&index, &facts, options, maker.left_out_shards()?, made);
     place.publish(MANIFEST_FILE, |mut file| {
         let text = serde_json::to_vec(&manifest).map_err(|error| Error::Internal(error.to_string()))?;
@@ -209,7 +210,7 @@ pub fn pack(options: &PackOptions, progress: &(dyn Fn(Option<u64>) + Sync)) -> R
     Ok(report(manifest, samples_before, again))
 }
 
-/// Whether a dataset can be packed, because it is not packed yet.
+/// Whether a dataset can be packed: only if it is not already packed.
 pub fn can_pack(index: &DatasetIndex) -> bool {
     !index.is_packed()
 }
@@ -225,7 +226,7 @@ impl<'a> MakesShards for &'a PackedMaker<'a> {
     type Memory = ShardPacker<'a>;
     type Made = (ShardTally, ShardIdentity);
 
-    const ROOM: (f64, u64) = (ROOM, ROOM_OF_SAMPLE);
+    const DISK_SPACE: (f64, u64) = (DISK_SPACE, DISK_SPACE_PER_SAMPLE);
 
     fn name(number: usize) -> String {
         shard_name(number)
@@ -239,7 +240,8 @@ impl<'a> MakesShards for &'a PackedMaker<'a> {
         let wrong = |path, message: &str| {
             Error::dataset(path, format!("{message}: remove this shard and pack again"))
         };
-        let (OpenPackedShard { path, footer, .. }, seal) = match OpenPackedShard::read(path.to_path_buf()) {
+        let (OpenPackedShard { path, footer, .. }, identity) = match OpenPackedShard::read(path.to_path_buf())
+        {
             Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => return Ok(None),
             Err(Error::Dataset { path, message }) => return Err(wrong(path, &message)),
             read => read?,
@@ -250,7 +252,7 @@ impl<'a> MakesShards for &'a PackedMaker<'a> {
         if !same {
             return Err(wrong(path, "is a shard of another packed dataset"));
         }
-        Ok(Some((ShardTally::of(&footer), seal)))
+        Ok(Some((ShardTally::of(&footer), identity)))
     }
 
     fn make(
@@ -261,13 +263,13 @@ impl<'a> MakesShards for &'a PackedMaker<'a> {
         (file, path): (&File, &Path),
         done: &(dyn Fn() -> Result<()> + Sync),
     ) -> Result<(Self::Made, String)> {
-        let (footer, seal, stamps) = packer.pack(number, samples, file, path, done)?;
-        Ok(((ShardTally::of(&footer), seal), stamps))
+        let (footer, identity, stamps) = packer.pack(number, samples, file, path, done)?;
+        Ok(((ShardTally::of(&footer), identity), stamps))
     }
 }
 
 impl PackedMaker<'_> {
-    /// Returns the number of members in tar shards without samples, which no packed shard counts.
+    /// Returns the number of members of tar shards without samples. No packed shard counts these members.
     fn left_out_shards(&self) -> Result<u64> {
         if self.layout != Layout::Tar {
             return Ok(0);
@@ -289,8 +291,8 @@ fn manifest(
 ) -> PackedManifest {
     let mut tally = ShardTally { members_left_out, ..ShardTally::default() };
     made.iter().for_each(|((own, _), _)| tally.add(own));
-    let shard = |((own, seal), stamps): ((ShardTally, ShardIdentity), String)| {
-        PackedShard::new(&seal, own.samples, stamps)
+    let shard = |((own, identity), stamps): ((ShardTally, ShardIdentity), String)| {
+        PackedShard::new(&identity, own.samples, stamps)
     };
     PackedManifest {
         version: PackedManifest::VERSION,

@@ -4,8 +4,8 @@ use crate::dataset::Layout;
 use base::error::{Error, Result};
 use std::path::PathBuf;
 
-/// Returns why a path is not safely below a directory; `None` if it is. In tar shards, `./` may stand for the directory
-/// itself.
+/// Returns why a path is not safely below a directory; `None` if it is safe. In tar shards, `./` may stand for the
+/// directory itself.
 pub(super) fn fault(name: &[u8], in_tar: bool) -> Option<&'static str> {
     if name.is_empty() {
         return Some("is empty");
@@ -26,7 +26,7 @@ pub(super) fn fault(name: &[u8], in_tar: bool) -> Option<&'static str> {
 /// Checks that the name of a sample's file can be unpacked. Records have no names.
 ///
 /// # Errors
-/// [`Error::Dataset`] for the file at `path`, with the name.
+/// [`Error::Dataset`] for the file at `path`. The message contains the name.
 pub(super) fn check(name: &[u8], layout: Layout, path: impl FnOnce() -> PathBuf) -> Result<()> {
     let fault = match layout {
         Layout::TfRecord => (!name.is_empty()).then_some("must be empty, because records have no names"),

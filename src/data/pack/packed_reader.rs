@@ -16,7 +16,7 @@ pub(super) struct FileReader {
 }
 
 impl FileReader {
-    /// Returns the bytes of the file that a member was made of.
+    /// Returns the bytes of the file from which a member was made.
     ///
     /// # Errors
     /// [`Error::Io`] if the shard cannot be read, [`Error::Dataset`] for a wrong checksum or size.
@@ -51,7 +51,7 @@ impl FileReader {
     }
 }
 
-/// Reads the samples of a packed dataset on one thread, as they were before packing.
+/// Reads the samples of a packed dataset on one thread, and restores their original bytes.
 #[derive(Default)]
 pub(super) struct PackedReader {
     files: FileReader,

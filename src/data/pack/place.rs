@@ -1,7 +1,7 @@
 //! The target directory of packing. Only one process at a time works on it.
 
 use super::PackedAs;
-use crate::dataset::packed::UNFINISHED;
+use crate::dataset::packed::PACKING_STATE_FILE;
 use crate::source;
 use base::error::{Error, Result};
 use base::names::NamedValue;
@@ -18,7 +18,7 @@ use std::sync::{Mutex, PoisonError};
 /// Ending of a file that is being written.
 const PARTIAL: &str = ".partial";
 
-/// What is packed, and how. A run resumes an earlier one only if all of it is the same.
+/// What is packed, and how. A run resumes an earlier run only if all fields are the same.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct PackingRecord {
     /// Version of the record.
@@ -30,7 +30,7 @@ pub(super) struct PackingRecord {
     /// Target format.
     #[serde(default, skip_serializing_if = "PackedAs::is_packed")]
     pub(super) to: PackedAs,
-    /// Class names in the order of their numbers, if these differ from the source's.
+    /// Class names in the order of their numbers, if this order differs from that of the source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) class_names: Option<Vec<String>>,
     /// Requested label, if it decides which members samples get.
@@ -38,7 +38,7 @@ pub(super) struct PackingRecord {
     pub(super) label: Option<String>,
 }
 
-/// A further line of the record file: the versions of the source files that a shard was made of.
+/// An additional line of the record file: the versions of the source files from which a shard was made.
 #[derive(Debug, Serialize, Deserialize)]
 struct ShardNote {
     shard: usize,
@@ -49,9 +49,10 @@ struct ShardNote {
 /// The target directory, locked.
 pub(super) struct PackingTarget {
     path: PathBuf,
-    /// Record file, to which notes are appended. The kernel releases its lock when the process ends for any reason.
+    /// Record file, to which notes are appended. It is locked. The kernel releases the lock when the process ends for
+    /// any reason.
     record: Mutex<File>,
-    /// Last note about each shard when the directory was opened.
+    /// The last note about each shard, as of when the directory was opened.
     noted: BTreeMap<usize, String>,
 }
 
@@ -96,8 +97,8 @@ impl PackingTarget {
     /// Opens or creates the directory at `path` for `record`.
     ///
     /// # Errors
-    /// [`Error::Dataset`] if another process works on it, if it has other contents, or if it was begun with another
-    /// record; [`Error::Io`] if it cannot be written.
+    /// [`Error::Dataset`] if another process works on the directory, if it has other contents, or if it was begun with
+    /// another record; [`Error::Io`] if it cannot be written.
     pub(super) fn open(path: &Path, record: &PackingRecord) -> Result<TargetState> {
         fs::create_dir_all(path).map_err(|error| Error::io("create", path, error))?;
         let is_finished = || path.join(record.to.finished()).exists();
@@ -105,14 +106,14 @@ impl PackingTarget {
             return Ok(TargetState::Finished);
         }
         if let Err(error) = check_only_own_files(path, record.to) {
-            // Another process may have finished between both checks; then the manifest is not an unrelated file.
+            // Another process may have finished between the two checks. Then the manifest is not an unrelated file.
             return if is_finished() { Ok(TargetState::Finished) } else { Err(error) };
         }
-        let named = path.join(UNFINISHED);
+        let named = path.join(PACKING_STATE_FILE);
         let opened = File::options().read(true).append(true).create(true).open(&named);
         let mut file = opened.map_err(|error| Error::io("create", &named, error))?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            // On a file system without locks, only the user can keep two processes apart.
+            // On a file system without locks, the user must make sure that only one process works on the directory.
             Ok(()) | Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) => {}
             Err(Errno::WOULDBLOCK) => {
                 let message =
@@ -121,7 +122,7 @@ impl PackingTarget {
             }
             Err(error) => return Err(Error::io("lock", &named, error.into())),
         }
-        // Another process may have finished, and removed the record, while this one opened it.
+        // While this process opened the record, another process may have finished and removed it.
         if is_finished() {
             return Ok(TargetState::Finished);
         }
@@ -159,7 +160,7 @@ impl PackingTarget {
         &self.path
     }
 
-    /// Returns the stamps' digest that an earlier run noted for a shard, if it did.
+    /// Returns the digest of stamps that an earlier run noted for a shard, if there is a note.
     pub(super) fn noted(&self, shard: usize) -> Option<&String> {
         self.noted.get(&shard)
     }
@@ -168,14 +169,14 @@ impl PackingTarget {
     /// existing shard has its own note.
     ///
     /// # Errors
-    /// [`Error::Io`] if it cannot be written.
+    /// [`Error::Io`] if the note cannot be written.
     pub(super) fn note(&self, shard: usize, stamps: &str) -> Result<()> {
         let note = ShardNote { shard, stamps: stamps.to_owned() };
         let text = serde_json::to_string(&note).map_err(|error| Error::Internal(error.to_string()))?;
         let mut file = self.record.lock().unwrap_or_else(PoisonError::into_inner);
-        // Write the line break first, so that an incomplete line before it ends there.
+        // Write the line break first, so that it ends an incomplete line before it.
         let written = file.write_all(format!("\n{text}").as_bytes()).and_then(|()| file.sync_data());
-        written.map_err(|error| Error::io("write", self.path.join(UNFINISHED), error))
+        written.map_err(|error| Error::io("write", self.path.join(PACKING_STATE_FILE), error))
     }
 
     /// Writes a file that gets its final name only when it is complete.
@@ -187,7 +188,7 @@ impl PackingTarget {
         let written =
             File::create(&partial).map_err(|error| Error::io("create", &partial, error)).and_then(|file| {
                 let outcome = write(&file)?;
-                // Without the sync, a power failure after the rename could leave a file without its bytes.
+                // Without the sync, a power failure after the rename could leave an incomplete file.
                 file.sync_data().map_err(|error| Error::io("write", &partial, error))?;
                 let target = self.path.join(name);
                 fs::rename(&partial, &target)
@@ -205,7 +206,7 @@ impl PackingTarget {
     pub(super) fn finish(self) -> Result<()> {
         let sync = |path: &Path| File::open(path).and_then(|directory| directory.sync_all());
         sync(&self.path).map_err(|error| Error::io("write", &self.path, error))?;
-        remove(&self.path.join(UNFINISHED))
+        remove(&self.path.join(PACKING_STATE_FILE))
     }
 }
 
@@ -219,9 +220,10 @@ fn names(path: &Path) -> Result<Vec<OsString>> {
 /// Fails if a directory contains anything but files of an unfinished run.
 fn check_only_own_files(path: &Path, to: PackedAs) -> Result<()> {
     let names = names(path)?;
-    let begun = names.iter().any(|name| name == UNFINISHED);
-    let own =
-        |name: &[u8]| to.is_own(name) || name == UNFINISHED.as_bytes() || name.ends_with(PARTIAL.as_bytes());
+    let begun = names.iter().any(|name| name == PACKING_STATE_FILE);
+    let own = |name: &[u8]| {
+        to.is_own(name) || name == PACKING_STATE_FILE.as_bytes() || name.ends_with(PARTIAL.as_bytes())
+    };
     let stranger = names.iter().find(|name| !begun || !own(name.as_encoded_bytes()));
     stranger.map_or(Ok(()), |name| {
         let message = format!("contains something else ({}): choose an empty directory", name.display());
@@ -229,9 +231,10 @@ fn check_only_own_files(path: &Path, to: PackedAs) -> Result<()> {
     })
 }
 
-/// Removes the record of a finished dataset, in case the run that finished it was killed before it did.
+/// Removes the record of a finished dataset. It still exists if the run that finished the dataset was killed before it
+/// removed the record.
 pub(super) fn remove_leftover_record(path: &Path) -> Result<()> {
-    remove(&path.join(UNFINISHED))
+    remove(&path.join(PACKING_STATE_FILE))
 }
 
 /// Removes a file if it exists.
@@ -264,8 +267,8 @@ impl PackingRecord {
         value["version"].as_u64().is_some_and(|version| version != u64::from(Self::VERSION))
     }
 
-    /// Returns why a run with this record cannot resume one with the record `known`, or with one of another version
-    /// (`None`).
+    /// Returns why a run with this record cannot resume a run with the record `known`. `None` stands for a record of
+    /// another version.
     pub(super) fn difference(&self, known: Option<&Self>) -> String {
         let anew = "remove it, or choose another directory";
         let Some(known) = known.filter(|known| known.version == self.version) else {
@@ -289,7 +292,7 @@ impl PackingRecord {
     }
 }
 
-/// Fails for a URL, because only a directory of a file system will do.
+/// Fails for a URL, because the target must be a directory of a file system.
 ///
 /// # Errors
 /// [`Error::Dataset`] for a URL.
@@ -301,7 +304,7 @@ pub(super) fn refuse_url(path: &Path) -> Result<()> {
 }
 #[cfg(test)]
 mod tests {
-    use super::{PackedAs, PackingRecord, PackingTarget, UNFINISHED};
+    use super::{PACKING_STATE_FILE, PackedAs, PackingRecord, PackingTarget};
     use crate::dataset::packed::MANIFEST_FILE;
     use std::fs;
     use std::sync::Barrier;
@@ -316,17 +319,17 @@ mod tests {
         for round in 0..4000 {
             let path = scene.path().join(round.to_string());
             fs::create_dir(&path).unwrap();
-            fs::write(path.join(UNFINISHED), serde_json::to_string(&record).unwrap()).unwrap();
+            fs::write(path.join(PACKING_STATE_FILE), serde_json::to_string(&record).unwrap()).unwrap();
             fs::write(path.join("whole.partial"), "{}").unwrap();
             let begin = Barrier::new(2);
             std::thread::scope(|scope| {
                 scope.spawn(|| {
                     begin.wait();
-                    // Interfere at another moment each time.
+                    // Rename the file at another moment in each round.
                     (0..round % 200 * 5).for_each(|_| std::hint::spin_loop());
                     // The other thread may have removed the partial file as a leftover.
                     if fs::rename(path.join("whole.partial"), path.join(MANIFEST_FILE)).is_ok() {
-                        fs::remove_file(path.join(UNFINISHED)).unwrap();
+                        fs::remove_file(path.join(PACKING_STATE_FILE)).unwrap();
                     }
                 });
                 begin.wait();

@@ -9,7 +9,7 @@ use std::ops::Range;
 const MAX_SAMPLES: u64 = 1 << 18;
 
 /// Returns the samples of each shard, in order: as many as fit into `shard_size` bytes of the source, and at least one.
-/// The result depends only on the index and `shard_size`, so that resumed runs make the same shards.
+/// The result depends only on the index and `shard_size`, so resumed runs make the same shards.
 ///
 /// # Errors
 /// [`Error::Config`] for more shards than there are names.

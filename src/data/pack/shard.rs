@@ -17,7 +17,7 @@ use std::ops::Range;
 use std::path::Path;
 
 /// Size of the write buffer in bytes.
-const WRITTEN: usize = 4 << 20;
+const WRITE_BUFFER: usize = 4 << 20;
 
 /// Packs shards on one thread, with reusable memory.
 pub(super) struct ShardPacker<'a> {
@@ -39,7 +39,7 @@ struct ShardWriter<'a> {
 }
 
 impl ShardWriter<'_> {
-    /// Fills with zeros up to `offset`, then writes these bytes.
+    /// Fills with zeros up to `offset`, then writes `bytes`.
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
         let gap = vec![0; (offset - self.at) as usize];
         let written = self.file.write_all(&gap).and_then(|()| self.file.write_all(bytes));
@@ -49,7 +49,8 @@ impl ShardWriter<'_> {
     }
 }
 
-/// Returns the names of storage formats by number: packed, then the reasons for which files are kept unchanged.
+/// Returns the names of all storage formats, in the order of their numbers: packed, then the reasons for which files
+/// are kept unchanged.
 fn forms() -> Vec<String> {
     let kept = KeepReason::NAMES.iter().map(|(name, _)| *name);
     std::iter::once("packed").chain(kept).map(str::to_owned).collect()
@@ -61,8 +62,8 @@ impl<'a> ShardPacker<'a> {
         Self { index, layout, source, maker, packed, files }
     }
 
-    /// Writes shard `number` with these samples to `file`, and calls `done` for each sample. `path` is for messages.
-    /// Returns the footer, the seal, and the [`SourceStamps`] digest of the source files.
+    /// Writes the shard with index `number` and these samples to `file`, and calls `done` for each sample. `path` is
+    /// for messages. Returns the footer, the shard's identity, and the [`SourceStamps`] digest of the source files.
     ///
     /// # Errors
     /// The errors of [`SampleReader::read`]; [`Error::Io`] if the shard cannot be written; [`Error::Config`] for a
@@ -95,7 +96,8 @@ impl<'a> ShardPacker<'a> {
                 },
             },
         };
-        let mut shard = ShardWriter { file: BufWriter::with_capacity(WRITTEN, file), path, at: 0, footer };
+        let mut shard =
+            ShardWriter { file: BufWriter::with_capacity(WRITE_BUFFER, file), path, at: 0, footer };
         shard.write(0, &head())?;
         let mut reader = SampleReader::new(self.source);
         let mut free = FIRST_MEMBER;
@@ -116,17 +118,17 @@ impl<'a> ShardPacker<'a> {
             done()?;
         }
         reader.finish()?;
-        let (bytes, seal) = shard.footer.encode(shard.at);
+        let (bytes, identity) = shard.footer.encode(shard.at);
         if bytes.len() as u64 > LARGEST_FOOTER {
             let message = "makes shards with footers of more than 256 MiB: lower it";
             return Err(Error::config("shard-size", message));
         }
         shard.write(shard.at, &bytes)?;
         shard.file.flush().map_err(|error| Error::io("write", path, error))?;
-        Ok((shard.footer, seal, stamps.finish()))
+        Ok((shard.footer, identity, stamps.finish()))
     }
 
-    /// Records that the samples from `sample` on are in another shard of the source.
+    /// Records that another shard of the source begins with `sample`.
     fn begin_source(
         &self,
         reader: &mut SampleReader<'_>,
@@ -158,7 +160,7 @@ impl<'a> ShardPacker<'a> {
         });
     }
 
-    /// Writes the files of a sample from offset `image` on, and returns the offset of the next sample's files.
+    /// Writes the files of a sample from offset `image` on, and returns the offset for the files of the next sample.
     fn add(&mut self, shard: &mut ShardWriter<'_>, sample: u64, image: u64) -> Result<u64> {
         let (mut offset, mut length) = (image, 0);
         for (number, file) in self.files.files.iter().enumerate() {

@@ -19,21 +19,21 @@ const WINDOW: usize = 4 << 20;
 /// Maximum number of windows of a shard that are kept in memory.
 const MAX_WINDOWS: usize = 8;
 
-/// A file of a sample. Its bytes are in [`SampleFiles::bytes`].
+/// A file of a sample. The bytes of the file are in [`SampleFiles::bytes`].
 pub(super) struct SampleFile {
     /// Name: a path below the root, or a member's name; empty for a record.
     pub(super) name: Vec<u8>,
-    /// Number among the members, rows or records of the source's shard.
+    /// Index among the members, rows or records of the source's shard.
     pub(super) order: u32,
     at: usize,
     length: usize,
 }
 
-/// The files of one sample. The first is its image, or the file in its place.
+/// The files of one sample. The first file is the image, or the file that takes the image's place.
 #[derive(Default)]
 pub(super) struct SampleFiles {
     pub(super) files: Vec<SampleFile>,
-    /// Stamp of the loose file or the shard at the time of reading.
+    /// Stamp of the loose file or of the shard, taken when the sample was read.
     pub(super) stamp: Stamp,
     bytes: Vec<u8>,
 }
@@ -51,7 +51,7 @@ impl SampleFiles {
     }
 }
 
-/// The members of a shard, once a thread has listed them.
+/// The members of a shard; `None` until a thread has listed them.
 type ListingSlot = Arc<Mutex<Option<Arc<TarMemberIndex>>>>;
 
 /// The parts of the source that all threads share.
@@ -68,7 +68,7 @@ impl<'a> PackSource<'a> {
         Self { index, facts, listings: Mutex::default(), threads }
     }
 
-    /// Returns the members and columns that samples have, without the columns' values.
+    /// Returns the members and columns of the samples, without the values of the columns.
     pub(super) fn table(&self) -> &PackedColumns {
         &self.facts.table
     }
@@ -102,7 +102,8 @@ impl<'a> PackSource<'a> {
 struct SourceShard {
     file: FileId,
     source: ShardBytes,
-    /// Windows that were read last, the latest at the end. Several, because values of different columns are far apart.
+    /// Windows that were read recently, the latest at the end. There are several, because values of different columns
+    /// are far apart.
     windows: Vec<ShardWindow>,
     blocks: ColumnBlocks,
 }
@@ -115,7 +116,7 @@ struct ShardWindow {
 }
 
 impl ShardWindow {
-    /// Returns the range of these bytes within the window; `None` unless it contains all of them.
+    /// Returns the range of these bytes within the window; `None` if the window does not contain all of them.
     fn find(&self, offset: u64, length: usize) -> Option<Range<usize>> {
         let from = usize::try_from(offset.checked_sub(self.at)?).ok()?;
         let end = from.checked_add(length)?;
@@ -129,7 +130,7 @@ impl ShardWindow {
     }
 }
 
-/// The bytes of a shard: in a file, or on a server, where each answer's version is checked.
+/// The bytes of a shard: in a file, or on a server, where the version of each response is checked.
 pub(super) enum ShardBytes {
     File(SizedFile),
     Remote(OpenFile),
@@ -191,8 +192,8 @@ impl SourceShard {
         listed.map_err(|error| Error::dataset(index.path(self.file), error.message))
     }
 
-    /// Appends `length` bytes at `offset` to `bytes`, from a compressed block if they are in one. `column` is the
-    /// column of the bytes, or [`NO_COLUMN`].
+    /// Appends `length` bytes at `offset` to `bytes`. If they are in a compressed block, decompresses the block.
+    /// `column` is the column of the bytes, or [`NO_COLUMN`].
     fn read(
         &mut self,
         index: &DatasetIndex,
@@ -235,7 +236,7 @@ impl SourceShard {
             None => {
                 let before = self.windows.iter().position(|window| window.leads_to(offset));
                 let wanted = if before.is_some() || self.windows.is_empty() { WINDOW } else { WINDOW / 8 };
-                // Reuse the memory of the window before this one, or of the least recently used.
+                // Reuse the memory of the window that precedes this read, or of the oldest window.
                 let full = self.windows.len() >= MAX_WINDOWS;
                 let free = before.or(full.then_some(0)).map(|at| self.windows.remove(at));
                 let mut window = free.unwrap_or_default();
@@ -269,10 +270,10 @@ impl<'a> SampleReader<'a> {
         Self { source, open: None, packed: PackedReader::default() }
     }
 
-    /// Reads all files of a sample into `found`, replacing its contents.
+    /// Reads all files of a sample into `found`, and replaces the previous contents of `found`.
     ///
     /// # Errors
-    /// [`Error::DatasetChanged`] if a file is not the one that was indexed, [`Error::Io`] if it cannot be read,
+    /// [`Error::DatasetChanged`] if a file has changed since it was indexed, [`Error::Io`] if it cannot be read,
     /// [`Error::Dataset`] for a record with a wrong checksum.
     pub(super) fn read(&mut self, sample: u64, found: &mut SampleFiles) -> Result<()> {
         found.files.clear();
@@ -284,13 +285,13 @@ impl<'a> SampleReader<'a> {
             Layout::Packed => self.packed.read(self.source.index, sample, found)?,
             _ => self.read_row(sample, found)?,
         }
-        // A shard's stamp is checked before and after reading, so the indexed one is current.
+        // A shard's stamp is checked before and after reading, so the stamp in the index is current.
         let indexed = self.source.index.shard_stamp(self.source.index.extent(sample).file);
         found.stamp = indexed.unwrap_or_default();
         Ok(())
     }
 
-    /// Returns the number of bytes of unpacked blocks that are held.
+    /// Returns the number of bytes of decompressed blocks that are held.
     #[cfg(test)]
     pub(super) fn held(&self) -> u64 {
         self.open.as_ref().map_or(0, |shard| shard.blocks.bytes())
@@ -299,13 +300,13 @@ impl<'a> SampleReader<'a> {
     /// Returns the members of a tar shard.
     ///
     /// # Errors
-    /// [`Error::Io`] if it cannot be read, [`Error::Dataset`] if it is damaged.
+    /// [`Error::Io`] if the shard cannot be read, [`Error::Dataset`] if it is damaged.
     pub(super) fn listing(&mut self, file: FileId) -> Result<Arc<TarMemberIndex>> {
         let source = self.source;
         source.listing(self.shard(file)?)
     }
 
-    /// Closes the open shard, after checking that it has not changed since it was opened.
+    /// Closes the open shard. Fails if the shard has changed since it was opened.
     pub(super) fn finish(&mut self) -> Result<()> {
         self.open.take().map_or(Ok(()), |shard| shard.check(self.source.index))
     }
@@ -339,7 +340,7 @@ impl<'a> SampleReader<'a> {
         let extent = index.extent(sample);
         let order = (sample - index.samples_of(extent.file).start) as u32;
         let length = extent.length as usize;
-        // Compare the checksum after the payload here: unpacking computes a new one from the payload.
+        // Compare the checksum that follows the payload here, because unpacking computes a new one from the payload.
         let shard = self.shard(extent.file)?;
         shard.read(index, NO_COLUMN, extent.offset, length + 4, &mut found.bytes)?;
         let masked = masked(checksum(&found.bytes[..length]));
@@ -352,7 +353,7 @@ impl<'a> SampleReader<'a> {
         Ok(())
     }
 
-    /// Reads the values of a row, named by their columns.
+    /// Reads the values of a row as files that have the names of the columns.
     fn read_row(&mut self, sample: u64, found: &mut SampleFiles) -> Result<()> {
         let index = self.source.index;
         let file = index.extent(sample).file;
@@ -375,7 +376,7 @@ impl<'a> SampleReader<'a> {
             path: index.path(extent.file),
             message: format!("has no member at byte {} any more", extent.offset),
         })?;
-        // Read members in the order of their offsets, but return them with the image first.
+        // Read members in the order of their offsets, but return the image first.
         let mut order: Vec<usize> = (0..parts.len()).collect();
         order.sort_by_key(|&number| parts[number].offset);
         let mut places = vec![0; parts.len()];
@@ -395,8 +396,8 @@ impl<'a> SampleReader<'a> {
     }
 }
 
-/// Reads a loose file that must have `length` bytes and must not change meanwhile. Returns its stamp, which every later
-/// write alters.
+/// Reads a loose file, which must have `length` bytes and must not change during the read. Returns its stamp. Every
+/// later write alters this stamp.
 fn read_whole(path: &Path, length: u32, bytes: &mut Vec<u8>) -> Result<Stamp> {
     let fail = |error| Error::io("read", path, error);
     let changed = |message: String| Error::DatasetChanged { path: path.to_path_buf(), message };
@@ -414,7 +415,7 @@ fn read_whole(path: &Path, length: u32, bytes: &mut Vec<u8>) -> Result<Stamp> {
     Ok(stamp)
 }
 
-/// Does the same for a file on a server, which checks the version with each answer.
+/// Reads a file on a server. The source checks the version of each response.
 fn read_whole_remote(path: &Path, open: OpenFile, length: u32, bytes: &mut Vec<u8>) -> Result<Stamp> {
     if open.stamp.size != u64::from(length) {
         let message = format!("is {} bytes, was {length} when indexed", open.stamp.size);

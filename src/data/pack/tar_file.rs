@@ -60,7 +60,7 @@ fn header(name: &[u8], kind: u8, size: usize) -> [u8; BLOCK] {
     put(116, b"0000000\0");
     put(124, format!("{size:011o}\0").as_bytes());
     put(136, b"00000000000\0");
-    // The checksum field counts as spaces.
+    // In the sum, the bytes of the checksum field count as spaces.
     put(148, b"        ");
     put(156, &[kind]);
     put(257, b"ustar\x0000");

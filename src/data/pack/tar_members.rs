@@ -1,7 +1,7 @@
 //! Names for a sample in a tar shard: a key, and a member for each of its files and columns. Pure.
 //!
-//! Samples that are files keep their names. Values of a table's row become members named after their columns, except
-//! for numbers, which share a JSON document.
+//! Samples that are files keep their names. The values of a table's row become members with the names of their columns.
+//! Numbers are an exception: they share one JSON document.
 
 use super::source::SampleFiles;
 use crate::dataset::kind::image_extension;
@@ -15,10 +15,10 @@ use std::collections::{BTreeMap, HashMap};
 /// Names of members with a special meaning.
 const CLASS: &str = "cls";
 const NUMBERS: &str = "json";
-/// Name for a column whose name has no usable character.
+/// Member name for a column whose name has no usable character.
 const NAMELESS: &str = "column";
 
-/// A sample of a tar shard: the bytes of its members, by the part of their names after the first dot.
+/// A sample of a tar shard: the name of each member after the first dot, and the bytes of the member.
 pub(super) type TarSample<'a> = Vec<(String, Cow<'a, [u8]>)>;
 
 /// Rules for naming members, the same for all samples of a dataset.
@@ -28,7 +28,7 @@ pub(super) struct TarNames<'a> {
     /// Whether every sample gets a member with its class number.
     numbered: bool,
     table: &'a PackedColumns,
-    /// Column with the samples' image; `None` if several are possible.
+    /// Column with the images of the samples; `None` if several columns are possible.
     image: Option<&'a str>,
     /// Member names of the columns of a table.
     names: BTreeMap<&'a str, String>,
@@ -52,15 +52,15 @@ impl<'a> TarNames<'a> {
         Self { layout, numbered, table, image, names }
     }
 
-    /// Returns the key of a sample before duplicates are resolved: its name without unsafe characters, or its number if
-    /// it has no name.
+    /// Returns the key of a sample before duplicates are resolved: the sample's name without unsafe characters, or its
+    /// index if it has no name.
     pub(super) fn key(&self, sample: u64, files: &SampleFiles) -> String {
         let is_named = self.layout.is_of_single_files() || self.layout == Layout::Tar;
         let path = files.files.first().filter(|_| is_named).map_or(&b""[..], |file| &file.name);
         let stem = match self.layout {
             Layout::Folder => without_ending(path),
             Layout::Manifest => without_ending(path_of(path)),
-            _ => parted(path).0,
+            _ => split_at_first_dot(path).0,
         };
         let slash = stem.iter().rposition(|&byte| byte == b'/');
         let (directories, base) = slash.map_or((&b""[..], stem), |at| (&stem[..at], &stem[at + 1..]));
@@ -69,7 +69,7 @@ impl<'a> TarNames<'a> {
         }
         let mut parts: Vec<String> = directories.split(|&byte| byte == b'/').map(safe_part).collect();
         parts.retain(|part| !matches!(part.as_str(), "" | "." | ".."));
-        // Readers skip hidden directories, so make them visible.
+        // Readers skip hidden directories, so rename them to visible ones.
         let ignored = parts.iter_mut().filter(|part| is_ignored(part.as_bytes()));
         ignored.for_each(|part| part.insert(0, '_'));
         // A key ends at the first dot of a name.
@@ -77,7 +77,7 @@ impl<'a> TarNames<'a> {
         parts.join("/")
     }
 
-    /// Returns the members of a sample with this label; `row` is its row in `columns`. The image comes first.
+    /// Returns the members of a sample with this label; `row` is the sample's row in `columns`. The image comes first.
     pub(super) fn members<'f>(
         &self,
         files: &'f SampleFiles,
@@ -92,13 +92,13 @@ impl<'a> TarNames<'a> {
         }
         if self.numbered {
             let number = Cow::Owned(label.to_string().into_bytes());
-            // Readers prefer this number to a label in a `.json` member.
+            // Readers prefer this class number to a label in a `.json` member.
             match members.iter_mut().find(|(ending, _)| ending == CLASS) {
                 Some((_, other)) => *other = number,
                 None => members.push((CLASS.to_owned(), number)),
             }
         }
-        // The members of a tar shard's sample already contain its other values.
+        // The members of a sample from a tar shard already contain its other values.
         if self.layout == Layout::Tar {
             return members;
         }
@@ -114,7 +114,7 @@ impl<'a> TarNames<'a> {
                 members.push((format!("{name}.{ending}"), Cow::Borrowed(text.as_bytes())));
             }
         }
-        // A row without any value still is a sample.
+        // A row without any value is still a sample.
         if members.is_empty() {
             members.push((NUMBERS.to_owned(), Cow::Borrowed(b"{}")));
         }
@@ -128,12 +128,13 @@ impl<'a> TarNames<'a> {
                 let dot = name.iter().rposition(|&byte| byte == b'.').map_or(0, |dot| dot + 1);
                 safe_part(&name[dot..]).to_lowercase()
             }
-            Layout::Tar => safe_part(parted(name).1).to_lowercase(),
+            Layout::Tar => safe_part(split_at_first_dot(name).1).to_lowercase(),
             Layout::TarOfTars => safe_part(name).to_lowercase(),
             Layout::Manifest => image_ending(bytes).to_owned(),
             _ => {
                 let column = String::from_utf8_lossy(name);
-                // The image column's own name is dropped. Its member must keep an image ending, whatever its bytes are.
+                // The member does not get the name of the image column. It must have an image ending, whatever its
+                // bytes are.
                 if self.image == Some(&*column) {
                     return image_ending(bytes).to_owned();
                 }
@@ -146,7 +147,8 @@ impl<'a> TarNames<'a> {
     }
 }
 
-/// Returns `name`, or `name` with a number appended if it is taken. `taken` maps each name to the last number tried.
+/// Returns `name`, or `name` with a number appended if `name` is taken. `taken` maps each name to the last number that
+/// was tried for it.
 pub(super) fn unused(name: &str, taken: &mut HashMap<String, u64>) -> String {
     let (mut found, mut next) = (name.to_owned(), taken.get(name).copied().unwrap_or(1));
     while taken.contains_key(&found) {
@@ -159,7 +161,7 @@ pub(super) fn unused(name: &str, taken: &mut HashMap<String, u64>) -> String {
 }
 
 /// Splits a member's name at the first dot after its last slash.
-fn parted(name: &[u8]) -> (&[u8], &[u8]) {
+fn split_at_first_dot(name: &[u8]) -> (&[u8], &[u8]) {
     let base = name.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
     match name[base..].iter().position(|&byte| byte == b'.') {
         Some(dot) => (&name[..base + dot], &name[base + dot + 1..]),
@@ -173,7 +175,7 @@ fn without_ending(name: &[u8]) -> &[u8] {
     name[base..].iter().rposition(|&byte| byte == b'.').map_or(name, |dot| &name[..base + dot])
 }
 
-/// Returns a file's name in a manifest as a path: for a URL, host and path.
+/// Returns a path for a file's name in a manifest: for a URL, its host and path.
 fn path_of(name: &[u8]) -> &[u8] {
     if !ManifestSource::is_url(name) {
         return name;
@@ -183,12 +185,12 @@ fn path_of(name: &[u8]) -> &[u8] {
     name.get(start..end).unwrap_or_default()
 }
 
-/// Returns an image's ending, also for bytes that are no known image.
+/// Returns the image ending for these bytes; a default ending if they are not a known image format.
 fn image_ending(bytes: &[u8]) -> &'static str {
     image_extension(bytes).unwrap_or("jpg")
 }
 
-/// Replaces characters in a path component that mislead programs or people.
+/// Replaces characters in a path component that could mislead programs or people.
 fn safe_part(part: &[u8]) -> String {
     let sound = |c: char| match c {
         '/' | '\\' | char::REPLACEMENT_CHARACTER => '_',
@@ -198,7 +200,8 @@ fn safe_part(part: &[u8]) -> String {
     String::from_utf8_lossy(part).chars().map(sound).collect()
 }
 
-/// Returns a column's name for use in a member's name. Lower case, because members' names are compared in lower case.
+/// Returns a column's name for use in a member's name. The result is in lower case, because readers compare member
+/// names in lower case.
 fn safe_name(column: &str) -> String {
     let name = safe_part(column.as_bytes()).to_lowercase();
     match name.trim_matches('.') {
@@ -207,7 +210,8 @@ fn safe_name(column: &str) -> String {
     }
 }
 
-/// Returns the numbers and booleans of a row as a JSON document in Python's dialect; `None` for a row without any.
+/// Returns the numbers and booleans of a row as a JSON document in Python's dialect; `None` for a row without numbers
+/// and booleans.
 fn numbers(columns: &[TableColumn], row: usize) -> Option<String> {
     let float = |number: f64| match number {
         number if number.is_nan() => "NaN".to_owned(),
@@ -217,7 +221,7 @@ fn numbers(columns: &[TableColumn], row: usize) -> Option<String> {
     };
     let list = |numbers: Vec<String>| format!("[{}]", numbers.join(", "));
     let value = |column: &TableColumn| match &column.cells {
-        TableCells::Truths(cells) => cells[row].map(|truth| truth.to_string()),
+        TableCells::Bools(cells) => cells[row].map(|truth| truth.to_string()),
         TableCells::Integers(cells) => cells[row].map(|number| number.to_string()),
         TableCells::Floats(cells) => cells[row].map(float),
         TableCells::IntegerLists(_, cells) => {

@@ -1,6 +1,6 @@
 //! Writes a dataset of any layout as tar shards, in the format of WebDataset.
 //!
-//! As with packed shards, each shard gets its name when it is complete, and a later run resumes one that was killed.
+//! As with packed shards, each shard gets its name when it is complete, and a later run can resume a killed run.
 //! Owners and times are zero, so that the same dataset gives the same bytes.
 
 use super::finished_tars::{FinishedTar, FinishedTars};
@@ -8,7 +8,7 @@ use super::place::{self, PackingRecord, PackingTarget, TargetState};
 use super::source::{PackSource, SampleFiles, SampleReader};
 use super::tar_file::TarFile;
 use super::tar_members::{TarNames, unused};
-use super::walk::{MakesShards, ShardRun, WalkedShards};
+use super::walk::{FinishedShards, MakesShards, ShardRun};
 use super::{PackOptions, PackedAs, plan};
 use crate::dataset::packed::{MANIFEST_FILE, PackingFacts, SourceStamps, TARS_MARKER_FILE};
 use crate::dataset::table::{TableCells, TableColumn};
@@ -22,19 +22,19 @@ use std::ops::Range;
 use std::path::Path;
 use std::time::Instant;
 
-/// File with the class names, one a line, in the order of their numbers.
+/// File with the class names, one per line, in the order of their numbers.
 pub(super) const CLASSES: &str = "classes.txt";
 /// Size of the write buffer in bytes.
-const WRITTEN: usize = 4 << 20;
+const WRITE_BUFFER: usize = 4 << 20;
 /// Additional disk space in bytes for each sample: headers and padding.
-const ROOM_OF_SAMPLE: u64 = 4096;
+const DISK_SPACE_PER_SAMPLE: u64 = 4096;
 
 /// Result of writing a dataset as tar shards.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct TarReport {
     /// Number of samples.
     pub samples: u64,
-    /// Number of samples without an image, which readers of images leave out.
+    /// Number of samples without an image, which readers of images skip.
     pub without_image: u64,
     /// Number of shards.
     pub shards: u64,
@@ -46,9 +46,9 @@ pub struct TarReport {
     pub shards_again: u64,
     /// Columns that cannot be read and are left out, with the reasons.
     pub columns_left_out: BTreeMap<String, String>,
-    /// Files that listing the source left out, by reason.
+    /// Files that were skipped when the source was listed, by reason.
     pub left_out: BTreeMap<String, Skipped>,
-    /// Fingerprint of the source. The tar shards have another one.
+    /// Fingerprint of the source. The fingerprint of the tar shards is different.
     pub source_fingerprint: String,
     /// Number of threads.
     pub threads: usize,
@@ -109,11 +109,11 @@ pub fn pack_as_tars(options: &PackOptions, progress: &(dyn Fn(Option<u64>) + Syn
     // The set of columns is the same in all shards; their values are read shard by shard.
     let columns = index.packing_columns(0..0);
     let labeled = !facts.notes.unlabeled && facts.notes.label_fault.is_none();
-    // Members of tar shards already contain the labels, unless other labels or class numbers were requested, now or
-    // when the shards were packed.
+    // The members of tar shards already contain the labels. They need a class number only if other labels or class
+    // numbers were requested, now or when the shards were packed.
     let is_requested = options.index.class_names.is_some() || facts.notes.label_column.is_some();
     let numbered = labeled && (layout != Layout::Tar || is_requested);
-    // If several columns are images and none was chosen, each keeps its name.
+    // If several columns are images and the user chose none, each column keeps its name.
     let image = facts.table.image.as_deref().filter(|_| facts.notes.ambiguous.is_none());
     let maker = TarMaker {
         names: TarNames::new(layout, numbered, &facts.table, image, &columns),
@@ -141,7 +141,7 @@ pub fn pack_as_tars(options: &PackOptions, progress: &(dyn Fn(Option<u64>) + Syn
         }
         TargetState::Open(place) => {
             let walk = ShardRun { index: &index, place: &place, options, progress, shards: &shards };
-            let WalkedShards { made, samples_before, again } = walk.run(&&maker)?;
+            let FinishedShards { made, samples_before, again } = walk.run(&&maker)?;
             report.bytes = made.iter().map(|(shard, _)| shard.bytes).sum();
             report.without_image = made.iter().map(|(shard, _)| shard.without_image).sum();
             (report.samples_before, report.shards_again) = (samples_before, again);
@@ -178,7 +178,7 @@ pub fn pack_as_tars(options: &PackOptions, progress: &(dyn Fn(Option<u64>) + Syn
     Ok(report)
 }
 
-/// Returns the class names, one a line; empty if there are none.
+/// Returns the class names, one per line; empty if there are no classes.
 fn class_names(index: &DatasetIndex, options: &PackOptions, facts: &PackingFacts) -> Result<String> {
     let given = options.index.class_names.as_ref();
     let given = given.map(|names| names.iter().map(|name| name.as_bytes().to_vec()).collect());
@@ -210,7 +210,7 @@ struct TarMaker<'a> {
 /// Facts about an existing tar shard.
 struct TarMade {
     bytes: u64,
-    /// Number of its samples without an image.
+    /// Number of samples of this shard without an image.
     without_image: u64,
 }
 
@@ -234,7 +234,7 @@ impl<'a> MakesShards for &'a TarMaker<'a> {
     type Memory = (SampleReader<'a>, SampleFiles);
     type Made = TarMade;
 
-    const ROOM: (f64, u64) = (1.0, ROOM_OF_SAMPLE);
+    const DISK_SPACE: (f64, u64) = (1.0, DISK_SPACE_PER_SAMPLE);
 
     fn name(number: usize) -> String {
         shard_name(number)
@@ -259,7 +259,7 @@ impl<'a> MakesShards for &'a TarMaker<'a> {
     ) -> Result<(TarMade, String)> {
         let fail = |error| Error::io("write", path, error);
         let columns = self.index.packing_columns(samples.clone());
-        let mut tar = TarFile::new(BufWriter::with_capacity(WRITTEN, file));
+        let mut tar = TarFile::new(BufWriter::with_capacity(WRITE_BUFFER, file));
         let mut keys = HashMap::new();
         let mut stamps = SourceStamps::new();
         for (row, sample) in samples.clone().enumerate() {

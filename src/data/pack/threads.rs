@@ -1,4 +1,4 @@
-//! Runs jobs on several threads. The first failure ends the others.
+//! Runs jobs on several threads. The first failure ends all other jobs.
 
 use base::error::{Error, Result};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -8,8 +8,7 @@ use std::sync::{Mutex, PoisonError};
 pub(super) struct JobStop(AtomicBool);
 
 impl JobStop {
-    /// Returns an error that ends this job if another one has failed. The other job's error is the one that is
-    /// reported.
+    /// Returns an error, which ends this job, if another job has failed. Only the other job's error is reported.
     pub(super) fn check(&self) -> Result<()> {
         if self.0.load(Ordering::Relaxed) {
             return Err(Error::Unavailable("another job has failed".to_owned()));
@@ -18,8 +17,8 @@ impl JobStop {
     }
 }
 
-/// Runs all `jobs`, started in this order, on up to `threads` threads, of which the caller is one. `memory` makes each
-/// thread's own memory.
+/// Runs all `jobs`, started in this order, on up to `threads` threads, including the calling thread. `memory` makes
+/// each thread's own memory.
 ///
 /// # Errors
 /// The error of the first job that fails. Running jobs then end at their next [`JobStop::check`].
@@ -46,7 +45,7 @@ pub(super) fn each_job<J: Sync, M>(
     std::thread::scope(|scope| {
         for number in 1..threads.min(jobs.len()) {
             let thread = std::thread::Builder::new().name(format!("foreload-pack-{number}"));
-            // If no further thread can be started, fewer do the same work.
+            // If the system refuses to start another thread, the existing threads do all jobs.
             if thread.spawn_scoped(scope, run).is_err() {
                 break;
             }
@@ -71,7 +70,7 @@ mod tests {
             if *job == 30 {
                 return Err(Error::dataset("shard", "is broken"));
             }
-            // A job that missed the stop would loop forever.
+            // A job that ignored the stop would loop forever.
             if *job > 30 {
                 loop {
                     stop.check()?;

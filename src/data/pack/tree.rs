@@ -1,6 +1,6 @@
 //! Creates files below one directory, whatever their names are. No name leads out of the directory or through a link,
-//! and nothing is overwritten. Files get their names when they are complete. Until all are there, a marker says that
-//! the tree is unfinished.
+//! and nothing is overwritten. A file gets its name when it is complete. Until all files are complete, a marker shows
+//! that the tree is unfinished.
 
 use super::names;
 use crate::dataset::packed::UNPACKING_DIRECTORY;
@@ -22,15 +22,16 @@ use std::sync::{Mutex, PoisonError};
 pub(super) struct OutputTree {
     root: OwnedFd,
     path: PathBuf,
-    /// The directory [`UNPACKING_DIRECTORY`] with the incomplete files. It is the marker of an unfinished tree.
+    /// The directory [`UNPACKING_DIRECTORY`], which contains the incomplete files. Its existence marks an unfinished
+    /// tree.
     unpacking: OwnedFd,
-    /// Number of files begun so far, which is the name of the next incomplete file.
+    /// Number of files begun so far. It is also the name of the next incomplete file.
     begun: AtomicU64,
-    /// Held while a file is renamed, if the file system cannot rename without overwriting.
+    /// Held while a file is renamed, if the file system does not support a rename that never overwrites.
     naming: Mutex<()>,
 }
 
-/// Returns the flags to open a directory but no link.
+/// Returns the flags for opening a directory, which fail for a link.
 fn directory() -> OFlags {
     OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC
 }
@@ -39,7 +40,7 @@ impl OutputTree {
     /// Opens or creates the directory at `path`, and marks it as unfinished.
     ///
     /// # Errors
-    /// [`Error::Config`] if it is not empty, [`Error::Io`] if it cannot be created or listed.
+    /// [`Error::Config`] if the directory is not empty, [`Error::Io`] if it cannot be created or listed.
     pub(super) fn open(path: &Path) -> Result<Self> {
         std::fs::create_dir_all(path).map_err(|error| Error::io("create", path, error))?;
         let mut entries = std::fs::read_dir(path).map_err(|error| Error::io("list", path, error))?;
@@ -75,20 +76,21 @@ impl OutputTree {
         done.map_err(|error| Error::io("finish", &self.path, error.into()))
     }
 
-    /// Creates the directory `name` with its parents, if missing.
+    /// Creates the directory `name` and its parents, if they do not exist.
     ///
     /// # Errors
-    /// [`Error::Dataset`] for a name that leads elsewhere, [`Error::Io`] if it cannot be created.
+    /// [`Error::Dataset`] for a name that leads out of the tree, [`Error::Io`] if the directory cannot be created.
     pub(super) fn make_directory(&self, name: &[u8]) -> Result<()> {
         self.check(name)?;
         self.walk(name).map(drop)
     }
 
-    /// Creates the file `name`, and its parent directories, with the output of `write`: complete or not at all.
+    /// Creates the file `name` with the output of `write`, and its parent directories. The file becomes visible only
+    /// when it is complete.
     ///
     /// # Errors
-    /// The errors of `write`; [`Error::Dataset`] for a name that leads elsewhere, that exists already, or with a
-    /// component that is no directory; [`Error::Io`] if it cannot be created.
+    /// The errors of `write`. [`Error::Dataset`] for a name that leads out of the tree, that already exists, or that
+    /// has a component that is not a directory. [`Error::Io`] if the file cannot be created.
     pub(super) fn create<T>(&self, name: &[u8], write: impl FnOnce(File) -> Result<T>) -> Result<T> {
         self.check(name)?;
         let slash = name.iter().rposition(|&byte| byte == b'/');
@@ -114,10 +116,10 @@ impl OutputTree {
         written
     }
 
-    /// Renames a complete file, unless the name exists already.
+    /// Renames a complete file to `own`. Fails if that name already exists.
     fn name(&self, partial: &str, directory: &OwnedFd, own: &OsStr) -> rustix::io::Result<()> {
         match renameat_with(&self.unpacking, partial, directory, own, RenameFlags::NOREPLACE) {
-            // Not every file system supports this, for example NFS.
+            // Not every file system supports `NOREPLACE`, for example NFS.
             Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {}
             done => return done,
         }
@@ -143,7 +145,7 @@ impl OutputTree {
         })
     }
 
-    /// Opens the directory `name` component by component, and creates missing ones.
+    /// Opens the directory `name` component by component, and creates missing components.
     fn walk(&self, name: &[u8]) -> Result<OwnedFd> {
         let fail = |error: Errno| match error {
             Errno::LOOP | Errno::NOTDIR => Error::dataset(
@@ -158,7 +160,7 @@ impl OutputTree {
             at = match openat(&at, part, directory(), Mode::empty()) {
                 Err(Errno::NOENT) => {
                     match mkdirat(&at, part, Mode::from_raw_mode(0o777)) {
-                        // Another thread may have created it.
+                        // Another thread may have created this directory.
                         Ok(()) | Err(Errno::EXIST) => {}
                         Err(error) => return Err(fail(error)),
                     }

@@ -1,5 +1,5 @@
-//! Restores the files that a packed dataset was made of: loose files at their paths, members in tar shards, and records
-//! in TFRecord shards with their original names.
+//! Restores the files from which a packed dataset was made: loose files at their paths, members in tar shards, and
+//! records in TFRecord shards with their original names.
 //!
 //! A packed dataset may come from an attacker. So names are checked component by component, checksums are verified
 //! before anything is written, and nothing is overwritten.
@@ -24,34 +24,34 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 /// Size of the write buffer of an archive in bytes.
-const WRITTEN: usize = 4 << 20;
+const WRITE_BUFFER: usize = 4 << 20;
 
 /// Result of unpacking.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct UnpackReport {
     /// Number of files, members or records.
     pub files: u64,
-    /// Number of their bytes.
+    /// Number of bytes of these files, members or records.
     pub bytes: u64,
-    /// Number of tar or TFRecord shards that contain them; 0 for loose files.
+    /// Number of restored tar or TFRecord shards; 0 for loose files.
     pub archives: u64,
     /// Number of shards with a compression ending in the source. They are written uncompressed, without that ending.
     pub not_compressed: u64,
-    /// Files that were left out when the source was listed for packing, by reason.
+    /// Files that were skipped when the source was listed for packing, by reason.
     pub left_out: BTreeMap<String, Skipped>,
-    /// Number of members of tar shards that belonged to no sample, and were left out.
+    /// Number of members of tar shards that belonged to no sample, and were skipped.
     pub members_left_out: u64,
     /// Duration in seconds.
     pub seconds: f64,
 }
 
-/// Writes the files that the packed dataset at `source` was made of into the directory `into`, which must be new or
+/// Writes the files from which the packed dataset at `source` was made into the directory `into`, which must be new or
 /// empty. Calls `progress` with the number of all files first, and with `None` for each finished file.
 ///
 /// # Errors
 /// [`Error::Config`] for a directory that is not empty, or if one directory contains the other. [`Error::Dataset`] if
-/// `source` is no packed dataset, or a damaged or malicious one. [`Error::Io`] if reading or writing fails. The output
-/// so far stays, and cannot be opened as a dataset.
+/// `source` is not a packed dataset, or if it is damaged or malicious. [`Error::Io`] if reading or writing fails. After
+/// an error, the files written so far stay, but the directory cannot be opened as a dataset.
 pub fn unpack(
     source: &Path,
     into: &Path,
@@ -70,7 +70,7 @@ pub fn unpack(
         manifest.tally.kept.values().fold(manifest.tally.packed, |sum, kept| sum.saturating_add(*kept));
     progress(Some(files));
     if manifest.layout == Layout::Folder {
-        // Create directories of classes without images, too, because these classes have numbers.
+        // Also create directories of classes without images, because these classes have numbers, too.
         manifest.classes.iter().try_for_each(|class| tree.make_directory(class.bytes()))?;
     }
     let unpacking = Unpacking { source, manifest: &manifest, tree: &tree, progress };
@@ -81,7 +81,7 @@ pub fn unpack(
     Ok(UnpackReport { left_out, members_left_out: tally.members_left_out, seconds, ..report })
 }
 
-/// Fails for a dataset whose source format is not written.
+/// Fails for a dataset whose source format cannot be written.
 fn refuse_unwritable(source: &Path, manifest: &PackedManifest) -> Result<()> {
     if manifest.layout.is_of_files() {
         return Ok(());
@@ -111,9 +111,9 @@ fn plain_name(name: &[u8], layout: Layout) -> Vec<u8> {
 
 /// A job for one thread.
 enum UnpackJob {
-    /// Write the loose files of the packed shard with this number.
+    /// Write the loose files of the packed shard with this index.
     Files(usize),
-    /// Write the archive with this name, whose members are in the packed shards with these numbers.
+    /// Write the archive with this name. Its members are in the packed shards with these indexes.
     Archive(Vec<u8>, Vec<usize>),
 }
 
@@ -219,7 +219,7 @@ impl Unpacking<'_> {
         let not_compressed = u64::from(name != archive);
         let fail = |error| Error::io("write", self.tree.named(&name), error);
         self.tree.create(&name, |file| {
-            let mut file = Archive::new(layout, BufWriter::with_capacity(WRITTEN, file));
+            let mut file = Archive::new(layout, BufWriter::with_capacity(WRITE_BUFFER, file));
             let mut report = UnpackReport { archives: 1, not_compressed, ..UnpackReport::default() };
             for (shard, member, name) in members {
                 stop.check()?;

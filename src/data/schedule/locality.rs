@@ -1,9 +1,9 @@
 //! Assigns the samples of a global batch to the ranks of the nodes that keep them.
 //!
 //! For the gradient it does not matter which rank takes a sample of a global batch. So a node's ranks take the samples
-//! that the node keeps, up to their batch sizes, and only the rest moves. If a node keeps `held` samples and its ranks
-//! take `share`, max(`held` − `share`, 0) of them move. No assignment moves fewer. Pure: every rank computes the same
-//! from the owner nodes of a global batch's samples.
+//! that the node keeps, up to their batch sizes, and only the remaining samples move to other nodes. If a node keeps
+//! `held` samples and its ranks take `share`, max(`held` − `share`, 0) of them move. No assignment moves fewer. Pure:
+//! every rank computes the same assignment from the owner nodes of a global batch's samples.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -23,7 +23,7 @@ pub struct Locality {
 pub struct LocalBatches {
     /// Places of all ranks, one rank after another.
     places: Vec<u32>,
-    /// Where the places of each rank begin, followed by the end of the last.
+    /// Start of the places of each rank, followed by the end of the last rank's places.
     begins: Vec<usize>,
 }
 
@@ -39,7 +39,8 @@ impl LocalBatches {
 
 impl Locality {
     /// Makes the locality of ranks on the nodes `node_of`, numbered from 0. Each group of `unit` places of a global
-    /// batch, from a multiple of `unit` on, goes to one rank, as images that are mixed with one another must.
+    /// batch goes to one rank, because images that are mixed with one another must be in one batch. Groups begin at
+    /// multiples of `unit`.
     ///
     /// # Panics
     /// Panics if `unit` is 0.
@@ -50,25 +51,25 @@ impl Locality {
         Self { ranks, unit }
     }
 
-    /// Assigns the places of a global batch to ranks. `homes` has the node that keeps each place's sample, if any; a
-    /// node without ranks counts as none. `sizes` is the number of places of each rank. They are whole units, except
-    /// for the one rank that takes the end of a short last batch.
+    /// Assigns the places of a global batch to ranks. `owners` has the node that keeps each place's sample. `None`, or
+    /// a node without ranks, means that no node keeps the sample. `sizes` is the number of places of each rank. Each
+    /// size is a multiple of the unit, except for one rank, which takes the end of a short last batch.
     ///
     /// In a first pass, in order, each unit goes to the node that keeps most of its places, among nodes with capacity
     /// left. A tie goes to the node that comes first in the unit. In a second pass, in order, the remaining units go to
     /// the first node with capacity left. The ranks of a node take consecutive ranges of its units.
     ///
     /// With `weights`, a number for each place such as its size in bytes, the second pass takes the heaviest unit
-    /// first. Each goes to the node with the least weight relative to its share. A node's units go to its ranks in the
-    /// same way. This moves no more places.
+    /// first. Each unit goes to the node with the least weight relative to its share. A node's units go to its ranks in
+    /// the same way. The weights do not increase the number of places that move.
     ///
     /// # Panics
-    /// Panics if `sizes` do not add up to the number of places, or are not whole units.
-    pub fn assign(&self, homes: &[Option<usize>], sizes: &[u32], weights: Option<&[u64]>) -> LocalBatches {
-        let batch = BatchUnits::new(self.unit, homes, weights);
+    /// Panics if `sizes` do not add up to the number of places, or are not multiples of the unit.
+    pub fn assign(&self, owners: &[Option<usize>], sizes: &[u32], weights: Option<&[u64]>) -> LocalBatches {
+        let batch = BatchUnits::new(self.unit, owners, weights);
         assert_eq!(
             sizes.iter().map(|&size| size as usize).sum::<usize>(),
-            homes.len(),
+            owners.len(),
             "places of all ranks"
         );
         // Only the rank with the incomplete unit may have a size that is no multiple of the unit.
@@ -88,7 +89,7 @@ impl Locality {
             Some(*end)
         }));
         // Iterate over units in order, so that each rank's places ascend.
-        let (mut places, mut next) = (vec![0; homes.len()], begins.clone());
+        let (mut places, mut next) = (vec![0; owners.len()], begins.clone());
         for (unit, rank) in ranks.into_iter().chain(odd).enumerate() {
             for place in batch.places(unit) {
                 places[next[rank]] = place as u32;
@@ -100,13 +101,13 @@ impl Locality {
 
     /// Returns the rank of each unit, given its node. The ranks of a node take consecutive ranges of its units.
     fn in_order(&self, nodes: &[usize], whole: &[usize]) -> Vec<usize> {
-        let mut room = whole.to_vec();
+        let mut capacity = whole.to_vec();
         let mut ranks: Vec<_> = self.ranks.iter().map(|ranks| ranks.iter().copied().peekable()).collect();
         let rank = |&node: &usize| {
             let ranks = &mut ranks[node];
-            while ranks.next_if(|&rank| room[rank] == 0).is_some() {}
+            while ranks.next_if(|&rank| capacity[rank] == 0).is_some() {}
             let rank = *ranks.peek().expect("room for every unit");
-            room[rank] -= 1;
+            capacity[rank] -= 1;
             rank
         };
         nodes.iter().map(rank).collect()
@@ -115,15 +116,15 @@ impl Locality {
     /// Returns the rank of each unit, given its node. The heaviest unit comes first, and goes to the rank of its node
     /// with the least weight.
     fn by_weight(&self, nodes: &[usize], whole: &[usize], weights: &[u64]) -> Vec<usize> {
-        let (mut room, mut loads) = (whole.to_vec(), vec![0u64; whole.len()]);
+        let (mut capacity, mut loads) = (whole.to_vec(), vec![0u64; whole.len()]);
         let mut ranks = vec![0; nodes.len()];
         let mut units: Vec<usize> = (0..nodes.len()).collect();
         heaviest_first(&mut units, weights);
         for unit in units {
-            let open = self.ranks[nodes[unit]].iter().copied().filter(|&rank| room[rank] > 0);
+            let open = self.ranks[nodes[unit]].iter().copied().filter(|&rank| capacity[rank] > 0);
             let lightest = open.min_by_key(|&rank| loads[rank]).expect("room for every unit");
             loads[lightest] += weights[unit];
-            room[lightest] -= 1;
+            capacity[lightest] -= 1;
             ranks[unit] = lightest;
         }
         ranks
@@ -133,57 +134,60 @@ impl Locality {
 /// A global batch in units.
 struct BatchUnits<'a> {
     unit: usize,
-    homes: &'a [Option<usize>],
+    owners: &'a [Option<usize>],
     /// Weights of the complete units.
     weights: Option<Vec<u64>>,
-    /// Number of complete units. One more may be incomplete.
+    /// Number of complete units. An incomplete unit may follow them.
     whole: usize,
 }
 
 impl<'a> BatchUnits<'a> {
-    fn new(unit: usize, homes: &'a [Option<usize>], weights: Option<&[u64]>) -> Self {
+    fn new(unit: usize, owners: &'a [Option<usize>], weights: Option<&[u64]>) -> Self {
         let of_units = |weights: &[u64]| weights.chunks_exact(unit).map(|unit| unit.iter().sum()).collect();
-        Self { unit, homes, weights: weights.map(of_units), whole: homes.len() / unit }
+        Self { unit, owners, weights: weights.map(of_units), whole: owners.len() / unit }
     }
 
     fn places(&self, unit: usize) -> Range<usize> {
         let begin = unit * self.unit;
-        begin..(begin + self.unit).min(self.homes.len())
+        begin..(begin + self.unit).min(self.owners.len())
     }
 
     /// Returns the node with capacity that keeps most of a unit's places. A tie goes to the node that comes first.
-    fn home(&self, unit: usize, room: &[usize]) -> Option<usize> {
-        let homes = &self.homes[self.places(unit)];
-        let count = |home| homes.iter().filter(|other| **other == Some(home)).count();
-        let open =
-            homes.iter().flatten().copied().filter(|&home| room.get(home).is_some_and(|&room| room > 0));
+    fn owner(&self, unit: usize, capacity: &[usize]) -> Option<usize> {
+        let owners = &self.owners[self.places(unit)];
+        let count = |owner| owners.iter().filter(|other| **other == Some(owner)).count();
+        let open = owners
+            .iter()
+            .flatten()
+            .copied()
+            .filter(|&owner| capacity.get(owner).is_some_and(|&capacity| capacity > 0));
         // `max_by_key` returns the last of equal elements, hence `rev`.
-        open.rev().max_by_key(|&home| count(home))
+        open.rev().max_by_key(|&owner| count(owner))
     }
 
     /// Returns the node of each complete unit. Each node takes its share of them.
     fn nodes(&self, shares: &[usize]) -> Vec<usize> {
-        let mut room = shares.to_vec();
-        let (mut nodes, mut left) = (vec![0; self.whole], Vec::new());
+        let mut capacity = shares.to_vec();
+        let (mut nodes, mut unassigned) = (vec![0; self.whole], Vec::new());
         for (unit, node) in nodes.iter_mut().enumerate() {
-            match self.home(unit, &room) {
-                Some(home) => {
-                    room[home] -= 1;
-                    *node = home;
+            match self.owner(unit, &capacity) {
+                Some(owner) => {
+                    capacity[owner] -= 1;
+                    *node = owner;
                 }
-                None => left.push(unit),
+                None => unassigned.push(unit),
             }
         }
         if let Some(weights) = &self.weights {
-            even_out(left, weights, shares, room, &mut nodes);
+            even_out(unassigned, weights, shares, capacity, &mut nodes);
             return nodes;
         }
         let mut node = 0;
-        for unit in left {
-            while room[node] == 0 {
+        for unit in unassigned {
+            while capacity[node] == 0 {
                 node += 1;
             }
-            room[node] -= 1;
+            capacity[node] -= 1;
             nodes[unit] = node;
         }
         nodes
@@ -194,29 +198,29 @@ fn heaviest_first(units: &mut [usize], weights: &[u64]) {
     units.sort_unstable_by_key(|&unit| (Reverse(weights[unit]), unit));
 }
 
-/// Gives the units in `left` to nodes with capacity left, so that the weights per share are about even.
+/// Gives the units in `unassigned` to nodes with capacity left, so that the weights per share are about even.
 fn even_out(
-    mut left: Vec<usize>,
+    mut unassigned: Vec<usize>,
     weights: &[u64],
     shares: &[usize],
-    mut room: Vec<usize>,
+    mut capacity: Vec<usize>,
     nodes: &mut [usize],
 ) {
     let mut loads = vec![0u64; shares.len()];
     nodes.iter().zip(weights).for_each(|(&node, weight)| loads[node] += weight);
-    // Units in `left` have no node yet. Their entry is 0, so the loop above has counted them for node 0.
-    left.iter().for_each(|&unit| loads[nodes[unit]] -= weights[unit]);
-    heaviest_first(&mut left, weights);
-    // Loads are compared in 2⁻³² of a unit of the share.
+    // Units in `unassigned` have no node yet. Their entry is 0, so the loop above has counted them for node 0.
+    unassigned.iter().for_each(|&unit| loads[nodes[unit]] -= weights[unit]);
+    heaviest_first(&mut unassigned, weights);
+    // Compare loads per unit of the share, in steps of 2⁻³².
     let key = |node: usize, load: u64| Reverse(((u128::from(load) << 32) / shares[node] as u128, node));
-    let open = (0..shares.len()).filter(|&node| room[node] > 0);
+    let open = (0..shares.len()).filter(|&node| capacity[node] > 0);
     let mut lightest: BinaryHeap<_> = open.map(|node| key(node, loads[node])).collect();
-    for unit in left {
+    for unit in unassigned {
         let Reverse((_, node)) = lightest.pop().expect("room for every unit");
         nodes[unit] = node;
-        room[node] -= 1;
+        capacity[node] -= 1;
         loads[node] += weights[unit];
-        if room[node] > 0 {
+        if capacity[node] > 0 {
             lightest.push(key(node, loads[node]));
         }
     }

@@ -7,7 +7,7 @@ use crate::dataset::{Fingerprint, NeighbourBlocks};
 use base::rng::{RandomKey, Use};
 use std::sync::Arc;
 
-/// Up to this many draws the permutation is a table (8 bytes a draw). Larger ones are computed.
+/// Up to this many draws, the permutation is a table (8 bytes per draw). Larger permutations are computed.
 pub const TABLE_LIMIT: u64 = 65_536;
 
 /// The order of one epoch: a permutation of its draws, each of which gives a sample.
@@ -33,8 +33,8 @@ enum Permutation {
 impl Order {
     /// Makes the shuffled order of all `len` samples. It depends on (fingerprint, seed, epoch) and on nothing else.
     ///
-    /// Up to [`TABLE_LIMIT`] samples it is a Fisher–Yates shuffle. Above it is a Feistel network, which needs no
-    /// memory.
+    /// Up to [`TABLE_LIMIT`] samples, the order is a Fisher–Yates shuffle. For more samples, it is a Feistel network,
+    /// which needs no memory.
     pub fn shuffled(fingerprint: &Fingerprint, seed: u64, epoch: u64, len: u64) -> Self {
         Self::drawn(Arc::new(Selection::all(len)), fingerprint, seed, epoch)
     }
@@ -75,8 +75,8 @@ impl Order {
         let key = |usage| RandomKey::new(&dataset, seed, epoch, usage);
         let keys = BlockShuffleKeys {
             neighbour_blocks: key(Use::Order),
-            loads: key(Use::Load),
-            turns: key(Use::Turn),
+            read_units: key(Use::ReadUnit),
+            phases: key(Use::Phase),
         };
         let shuffle = BlockShuffle::new(neighbour_blocks, keys, divided);
         Self {
@@ -87,12 +87,13 @@ impl Order {
         }
     }
 
-    /// Makes the order in which each position has the sample with the same number.
+    /// Makes the order of all samples in which position `i` has sample `i`.
     pub fn sequential(len: u64) -> Self {
         Self::listed(Arc::new(Selection::all(len)))
     }
 
-    /// Makes the order of the members of `selection` as listed, starting over if an epoch draws more.
+    /// Makes the order of the members of `selection` as listed. It starts over if an epoch draws more than there are
+    /// members.
     ///
     /// # Panics
     /// Panics if the selection is weighted.
@@ -102,7 +103,7 @@ impl Order {
     }
 
     /// Returns the order with each draw `repeats` times in a row. The number of positions stays the same, so an epoch
-    /// shows one in `repeats` of its samples. Each repeat is a draw with an occurrence of its own.
+    /// contains one in `repeats` of its samples. Each repeat is a draw with its own occurrence.
     ///
     /// # Panics
     /// Panics if `repeats` is 0.
@@ -148,7 +149,7 @@ impl Order {
         self.draw(position).sample
     }
 
-    /// Returns the sample at `position`, and the number of this draw among the sample's draws.
+    /// Returns the sample at `position`, and the index of this draw among the sample's draws.
     ///
     /// # Panics
     /// Panics if `position` is not below [`Order::len`].
@@ -169,7 +170,7 @@ impl Order {
         Draw { sample, occurrence: occurrence.wrapping_mul(self.repeats).wrapping_add(repeat) }
     }
 
-    /// Returns draw `number` of the epoch, independent of its position.
+    /// Returns the draw with index `number` in the selection, which does not depend on the order.
     ///
     /// # Panics
     /// Panics if `number` is not below [`Order::len`].

@@ -1,4 +1,4 @@
-//! Where the repeats of a sample go. They are consecutive in the epoch's order, and far apart in a global batch.
+//! The places of repeated samples: consecutive in the epoch's order, and far apart in a global batch.
 
 use super::Order;
 
@@ -13,7 +13,7 @@ pub struct RepeatSpread {
 }
 
 impl RepeatSpread {
-    /// Makes the map for global batches of `global_batch` places of epochs like `order`.
+    /// Makes the map for epochs like `order`, with `global_batch` places in each global batch.
     pub fn new(order: &Order, global_batch: u64) -> Self {
         Self { repeats: order.repeats().into(), global_batch, positions: order.len() }
     }

@@ -25,19 +25,19 @@ pub struct Selection {
     places: OnceLock<Vec<u32>>,
 }
 
-/// Where a stratum ends among the members, and its end in the cumulated shares. The last share is 1.
+/// End of a stratum among the members, and cumulative share of the draws up to this end. The last share is 1.
 #[derive(Debug, Clone, Copy)]
 struct Stratum {
     members: u64,
     share: f64,
 }
 
-/// A draw's sample, and its number among the sample's draws, because each draw of a sample is augmented differently.
+/// A sample, and the index of a draw among the sample's draws. Each draw of a sample is augmented differently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Draw {
     /// The sample.
     pub sample: u64,
-    /// Number among the sample's draws, from 0. It does not follow the order of positions.
+    /// Index among the sample's draws, from 0. A draw with a higher index may have an earlier position.
     pub occurrence: u32,
 }
 
@@ -59,17 +59,17 @@ pub(super) struct DrawKeys {
 
 /// The draws of one stratum in an epoch.
 struct StratumDraws {
-    /// Number of the first draw.
+    /// Index of the first draw.
     first: u64,
     /// Number of draws.
     draws: u64,
-    /// Place of the first member.
+    /// Index of the first member.
     begin: u64,
     /// Number of members.
     members: u64,
 }
 
-/// Place of a sample that is no member.
+/// Value in the table of places for a sample that is not a member.
 const ABSENT: u32 = u32::MAX;
 
 impl Selection {
@@ -79,11 +79,11 @@ impl Selection {
         Self { samples, draws: samples, members: None, strata, digest: None, places: OnceLock::new() }
     }
 
-    /// Selects these `members` of a dataset's `samples`, each once an epoch. A sequential order takes them in this
-    /// order.
+    /// Selects these `members` of a dataset's `samples`, each once an epoch. A sequential order takes the members as
+    /// listed.
     ///
     /// # Panics
-    /// Panics if one is not among the samples, or there are none.
+    /// Panics if a member is not below `samples`, or if there are no members.
     pub fn listed(samples: u64, members: Vec<u32>) -> Self {
         Self::of_strata(samples, vec![(1.0, members)])
     }
@@ -187,7 +187,7 @@ impl Selection {
         Some(hash.finalize().into())
     }
 
-    /// Returns the draw with this `number` in an epoch. Without `keys` there must be one stratum, drawn in order.
+    /// Returns the draw with index `number` in an epoch. Without `keys` there must be one stratum, drawn in order.
     pub(super) fn draw(&self, number: u64, keys: Option<&DrawKeys>) -> Draw {
         if self.digest.is_none() {
             return Draw::first(number);
@@ -204,7 +204,7 @@ impl Selection {
         Draw { sample: self.member(drawn.begin + index), occurrence: round as u32 }
     }
 
-    /// Returns the numbers of the draws that give `sample`, unordered.
+    /// Returns the indexes of the draws that give `sample`, unordered.
     pub(super) fn draws_of(&self, sample: u64, keys: Option<&DrawKeys>) -> impl Iterator<Item = u64> + use<> {
         let (first, stride, rounds, last) = match self.place_of(sample) {
             None => (0, 0, 0, None),
@@ -229,7 +229,7 @@ impl Selection {
         self.strata.partition_point(|stratum| stratum.share <= at).min(self.strata.len() - 1)
     }
 
-    /// Returns the number between 0 and 1 that a draw hits, at a random place in its slice.
+    /// Returns the number between 0 and 1 that a draw hits: a random point in the draw's slice.
     fn stratum_point(&self, number: u64, keys: &DrawKeys) -> f64 {
         (number as f64 + keys.slices.stream(number).unit()) / self.draws as f64
     }
@@ -257,7 +257,7 @@ impl Selection {
         number
     }
 
-    /// Returns the place of `sample` among the members; `None` if it is none.
+    /// Returns the place of `sample` among the members; `None` if it is not a member.
     fn place_of(&self, sample: u64) -> Option<u64> {
         let Some(members) = &self.members else { return (sample < self.samples).then_some(sample) };
         let places = self.places.get_or_init(|| {
@@ -272,8 +272,8 @@ impl Selection {
 }
 
 impl StratumDraws {
-    /// Returns the permutation whose first members the last, incomplete round draws; `None` without such a round or
-    /// without random choice.
+    /// Returns a permutation of the members. The last, incomplete round draws the first members of this permutation.
+    /// `None` without such a round or without random choice.
     fn chosen(&self, stratum: usize, keys: Option<&DrawKeys>) -> Option<Feistel> {
         let keys = keys.filter(|_| self.members > 1 && !self.draws.is_multiple_of(self.members))?;
         Some(Feistel::new(&mut keys.rounds.stream(stratum as u64), self.members))

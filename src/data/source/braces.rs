@@ -1,31 +1,32 @@
 //! Braces in names, expanded as in bash and WebDataset: `train-{000000..000127}.tar`, `{a,b}`.
 //!
-//! The number and size of the names are computed before expansion, so that no pattern can use more memory than allowed.
+//! The number and total size of the names are computed before expansion. So no pattern can use more memory than
+//! allowed.
 
 /// Maximum number of names of a pattern.
 const MAX_NAMES: u64 = 1_000_000;
 /// Maximum number of bytes of all names of a pattern.
 const MAX_BYTES: u64 = 256 << 20;
 /// Maximum number of bytes of a pattern.
-const LONGEST: usize = 64 << 10;
+const MAX_PATTERN: usize = 64 << 10;
 /// Maximum nesting depth of braces.
-const DEEPEST: usize = 32;
+const MAX_DEPTH: usize = 32;
 
 /// Expands a text with braces into names, in bash's order; `None` if it has no braces that bash would expand.
 ///
 /// # Errors
-/// What is wrong with the pattern, in words that follow the pattern.
+/// What is wrong with the pattern, in words that continue a sentence after the pattern.
 pub(super) fn expand(text: &str) -> Result<Option<Vec<String>>, String> {
     if !text.contains('{') {
         return Ok(None);
     }
-    if text.len() > LONGEST {
+    if text.len() > MAX_PATTERN {
         return Err(format!(
-            "is a brace pattern of more than {LONGEST} bytes: give several shorter patterns as a list"
+            "is a brace pattern of more than {MAX_PATTERN} bytes: give several shorter patterns as a list"
         ));
     }
     let pattern = Pattern::parse(text, 0)?;
-    if pattern.0.iter().all(|piece| matches!(piece, PatternPiece::Literal(_))) {
+    if pattern.0.iter().all(|element| matches!(element, PatternElement::Literal(_))) {
         return Ok(None);
     }
     let count = pattern.count();
@@ -38,30 +39,30 @@ pub(super) fn expand(text: &str) -> Result<Option<Vec<String>>, String> {
     Ok(Some(pattern.names()))
 }
 
-/// A sequence of pieces.
-struct Pattern<'a>(Vec<PatternPiece<'a>>);
+/// A pattern as a sequence of literals, choices and ranges.
+struct Pattern<'a>(Vec<PatternElement<'a>>);
 
-/// A piece of a pattern.
-enum PatternPiece<'a> {
+/// An element of a pattern.
+enum PatternElement<'a> {
     Literal(&'a str),
     /// Alternatives, as in `{a,b}`.
     Choice(Vec<Pattern<'a>>),
     Range(Range),
 }
 
-/// Numbers or letters from one to another, as in `{000..127..2}`.
+/// Numbers or letters from `first` to a last one, as in `{000..127..2}`.
 struct Range {
     first: i64,
-    /// Number of steps after the first.
+    /// Number of elements after the first.
     steps: u64,
-    /// Difference between neighbours; negative if they descend.
+    /// Difference between neighbours; negative in a descending range.
     step: i128,
-    form: RangeForm,
+    kind: RangeKind,
 }
 
-/// Elements of a [`Range`].
-enum RangeForm {
-    /// Whole numbers, padded with zeros to at least this many characters.
+/// Kind of the elements of a [`Range`].
+enum RangeKind {
+    /// Integers, padded with zeros to at least this many characters.
     Numbers(usize),
     Letters,
 }
@@ -75,37 +76,37 @@ struct PatternCount {
 
 impl<'a> Pattern<'a> {
     fn parse(text: &'a str, depth: usize) -> Result<Self, String> {
-        if depth > DEEPEST {
-            return Err(format!("nests braces more than {DEEPEST} deep"));
+        if depth > MAX_DEPTH {
+            return Err(format!("nests braces more than {MAX_DEPTH} deep"));
         }
-        let (mut pieces, mut rest) = (Vec::new(), text);
+        let (mut elements, mut rest) = (Vec::new(), text);
         while let Some((start, end)) = first_group(rest) {
             let (before, group) = (&rest[..start], &rest[start + 1..end]);
-            let piece = if group.contains(',') {
+            let element = if group.contains(',') {
                 let parts = parts(group).into_iter().map(|part| Self::parse(part, depth + 1));
-                PatternPiece::Choice(parts.collect::<Result<_, _>>()?)
+                PatternElement::Choice(parts.collect::<Result<_, _>>()?)
             } else {
-                Range::parse(group).map_or(PatternPiece::Literal(&rest[start..=end]), PatternPiece::Range)
+                Range::parse(group).map_or(PatternElement::Literal(&rest[start..=end]), PatternElement::Range)
             };
-            pieces.extend([PatternPiece::Literal(before), piece]);
+            elements.extend([PatternElement::Literal(before), element]);
             rest = &rest[end + 1..];
         }
-        pieces.push(PatternPiece::Literal(rest));
-        Ok(Self(pieces))
+        elements.push(PatternElement::Literal(rest));
+        Ok(Self(elements))
     }
 
     fn count(&self) -> PatternCount {
         let none = PatternCount { names: 1, bytes: 0 };
-        self.0.iter().map(PatternPiece::count).fold(none, |all, one| PatternCount {
+        self.0.iter().map(PatternElement::count).fold(none, |all, one| PatternCount {
             names: all.names.saturating_mul(one.names),
             bytes: all.bytes.saturating_mul(one.names).saturating_add(one.bytes.saturating_mul(all.names)),
         })
     }
 
-    /// Returns all names. Check [`Pattern::count`] first.
+    /// Returns all names. Check [`Pattern::count`] before, because this allocates all names.
     fn names(&self) -> Vec<String> {
-        self.0.iter().fold(vec![String::new()], |before, piece| match piece {
-            PatternPiece::Literal(text) => before.into_iter().map(|name| name + text).collect(),
+        self.0.iter().fold(vec![String::new()], |before, element| match element {
+            PatternElement::Literal(text) => before.into_iter().map(|name| name + text).collect(),
             several => {
                 let ends = several.names();
                 before.iter().flat_map(|name| ends.iter().map(move |end| format!("{name}{end}"))).collect()
@@ -114,7 +115,7 @@ impl<'a> Pattern<'a> {
     }
 }
 
-impl PatternPiece<'_> {
+impl PatternElement<'_> {
     fn count(&self) -> PatternCount {
         match self {
             Self::Literal(text) => PatternCount { names: 1, bytes: text.len() as u64 },
@@ -155,37 +156,37 @@ impl Range {
             [letter] if letter.is_ascii_alphabetic() => Some(i64::from(*letter)),
             _ => None,
         };
-        let (from, to, form) = match (letter(first), letter(last)) {
-            (Some(from), Some(to)) => (from, to, RangeForm::Letters),
+        let (from, to, kind) = match (letter(first), letter(last)) {
+            (Some(from), Some(to)) => (from, to, RangeKind::Letters),
             _ => (
                 first.parse::<i64>().ok()?,
                 last.parse::<i64>().ok()?,
-                RangeForm::Numbers(width(first, last)),
+                RangeKind::Numbers(width(first, last)),
             ),
         };
         let distance = i128::from(to) - i128::from(from);
         let steps = u64::try_from(distance.abs() / step).ok()?;
-        Some(Self { first: from, steps, step: if distance < 0 { -step } else { step }, form })
+        Some(Self { first: from, steps, step: if distance < 0 { -step } else { step }, kind })
     }
 
     fn name(&self, number: u64) -> String {
         let value = i128::from(self.first) + self.step * i128::from(number);
-        match self.form {
-            RangeForm::Letters => u8::try_from(value).map_or('?', char::from).to_string(),
-            RangeForm::Numbers(width) => format!("{value:0width$}"),
+        match self.kind {
+            RangeKind::Letters => u8::try_from(value).map_or('?', char::from).to_string(),
+            RangeKind::Numbers(width) => format!("{value:0width$}"),
         }
     }
 
     /// Returns the maximum number of characters of a name.
     fn widest(&self) -> usize {
-        match self.form {
-            RangeForm::Letters => 1,
-            RangeForm::Numbers(_) => self.name(0).len().max(self.name(self.steps).len()),
+        match self.kind {
+            RangeKind::Letters => 1,
+            RangeKind::Numbers(_) => self.name(0).len().max(self.name(self.steps).len()),
         }
     }
 }
 
-/// Returns the width that zero padding gives all numbers, if `first` or `last` begins with a zero; else 0.
+/// Returns the width to which all numbers are padded with zeros, if `first` or `last` begins with a zero; else 0.
 fn width(first: &str, last: &str) -> usize {
     let padded = |text: &str| {
         let digits = text.strip_prefix('-').unwrap_or(text);
@@ -194,7 +195,8 @@ fn width(first: &str, last: &str) -> usize {
     if padded(first) || padded(last) { first.len().max(last.len()) } else { 0 }
 }
 
-/// Returns the first opening brace with a matching closing one, and that one. Between them must be a comma or two dots.
+/// Returns the positions of the first opening brace that has a matching closing brace, and of that closing brace.
+/// Between the braces must be a comma or two dots.
 fn first_group(text: &str) -> Option<(usize, usize)> {
     let bytes = text.as_bytes();
     let mut from = 0;
@@ -227,7 +229,7 @@ fn closing(bytes: &[u8], start: usize) -> Option<usize> {
     None
 }
 
-/// Splits a group at its commas, ignoring those in inner braces.
+/// Splits a group at its commas, ignoring commas in inner braces.
 fn parts(group: &str) -> Vec<&str> {
     let (mut parts, mut level, mut start) = (Vec::new(), 0, 0);
     for (at, byte) in group.bytes().enumerate() {
@@ -274,7 +276,7 @@ mod tests {
             &format!("{}{{1..1000000}}", "x".repeat(300)),
             &"{1..9}".repeat(400),
             &format!("{}{}", "{a,".repeat(40), "}".repeat(40)),
-            &format!("{}{{a,b}}", "x".repeat(LONGEST)),
+            &format!("{}{{a,b}}", "x".repeat(MAX_PATTERN)),
         ] {
             assert!(expand(text).is_err(), "{} bytes", text.len());
         }
@@ -287,7 +289,7 @@ mod tests {
         println!("seed {seed}");
         let mut state: u64 = seed;
         let mut below = |count: u64| {
-            // Knuth's MMIX generator. Its upper bits are the random ones.
+            // Knuth's MMIX generator. Only its upper bits are random enough.
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (state >> 33) % count
         };

@@ -1,7 +1,8 @@
 //! Datasets in directories and files of this machine's file systems.
 
 use super::{
-    COARSE_TICK, DatasetSource, Entry, EntryKind, Identity, OpenFile, Seen, SizedFile, SourceDirectory, Stamp,
+    COARSE_TICK, DatasetSource, Entry, EntryKind, EntryState, Identity, OpenFile, SizedFile, SourceDirectory,
+    Stamp,
 };
 use base::error::{Error, Result};
 use rustix::fs::{Advice, AtFlags, CWD, FileType, RawDir, StatxFlags};
@@ -21,7 +22,7 @@ pub(super) struct FileSystem {
 }
 
 impl FileSystem {
-    /// Makes the place at `root`, which messages show as given.
+    /// Makes the place at `root`. Messages show `root` as the user wrote it.
     pub(super) fn at(root: &Path) -> Self {
         Self { root: root.to_path_buf() }
     }
@@ -41,11 +42,11 @@ impl DatasetSource for FileSystem {
         })
     }
 
-    fn settled(&self) -> Result<Arc<dyn DatasetSource>> {
+    fn with_absolute_path(&self) -> Result<Arc<dyn DatasetSource>> {
         Ok(Arc::new(Self { root: super::absolute(&self.root)? }))
     }
 
-    /// On FUSE, a user's program assigns inode numbers, perhaps new ones at each mount.
+    /// On FUSE, a user-space program assigns inode numbers, perhaps new ones at each mount.
     fn has_lasting_inodes(&self) -> bool {
         // FUSE_SUPER_MAGIC, as in statfs(2).
         !rustix::fs::statfs(&self.root).is_ok_and(|found| found.f_type as u32 == 0x6573_5546)
@@ -71,19 +72,19 @@ impl DatasetSource for FileSystem {
         identity_of(&path, path.metadata())
     }
 
-    /// Asks the server of a network file system, because the client's cached attributes may be a minute old.
-    fn stamp(&self, name: &[u8]) -> Result<Seen> {
+    /// Asks the server of a network file system, because the attributes that the client caches may be a minute old.
+    fn stamp(&self, name: &[u8]) -> Result<EntryState> {
         let path = self.path(name);
         let flags = AtFlags::STATX_FORCE_SYNC;
         let found = match rustix::fs::statx(CWD, &path, flags, StatxFlags::BASIC_STATS) {
             Ok(found) => Ok(Stamp::of_statx(&found)),
-            // Sandboxes that do not support `statx` return either of these.
+            // Sandboxes that do not support `statx` return one of these two errors.
             Err(Errno::NOSYS | Errno::PERM) => Stamp::at(&path),
             Err(error) => Err(error.into()),
         };
         match found {
-            Ok(stamp) => Ok(Seen::As(stamp)),
-            Err(error) if is_gone(&error) => Ok(Seen::Gone),
+            Ok(stamp) => Ok(EntryState::Stamped(stamp)),
+            Err(error) if is_gone(&error) => Ok(EntryState::Gone),
             Err(error) => Err(Error::io("look at", path, error)),
         }
     }
@@ -107,7 +108,8 @@ impl DatasetSource for FileSystem {
         let file = File::open(&path).map_err(fail)?;
         let look = || file.metadata().map_err(|error| Error::io("look at", &path, error));
         let stamp = Stamp::stable(COARSE_TICK, || look().map(|metadata| Stamp::of(&metadata)))?;
-        // Headers are far apart, so readahead would read the images. Only a hint: a failure costs speed alone.
+        // Headers are far apart, so readahead would also read the images between them. If this hint fails, reads are
+        // only slower.
         let _ = rustix::fs::fadvise(&file, 0, None, Advice::Random);
         Ok(OpenFile { bytes: Box::new(SizedFile { file, size: stamp.size }), stamp })
     }
@@ -125,7 +127,7 @@ fn identity_of(path: &Path, found: std::io::Result<Metadata>) -> Result<Option<I
     Ok(Some((metadata.dev(), metadata.ino())))
 }
 
-/// Returns the kind of an entry that is no link.
+/// Returns the kind of an entry that is not a link.
 fn kind_of(kind: FileType) -> EntryKind {
     match kind {
         FileType::Directory => EntryKind::Directory,

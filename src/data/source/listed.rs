@@ -1,9 +1,9 @@
-//! Files that a name with braces lists, within a place of another kind.
+//! Files that a name with braces lists. They are on a file system, a server or an object store.
 
 use super::file_system::FileSystem;
 use super::{
-    DatasetSource, Identity, OpenFile, RangeSource, RequestCounts, Seen, SourceDirectory, Stamp, WaitControl,
-    braces, is_gone, shown, url,
+    DatasetSource, EntryState, Identity, OpenFile, RangeSource, RequestCounts, SourceDirectory, Stamp,
+    WaitControl, braces, is_gone, shown, url,
 };
 use crate::http::HttpUrl;
 use base::error::{Error, Result};
@@ -18,7 +18,7 @@ pub(super) struct BraceFiles {
     directory: Arc<dyn DatasetSource>,
     /// The name with braces, without secrets.
     shown: PathBuf,
-    /// The part of that name after the directory.
+    /// The part of the name with braces after the directory.
     pattern: String,
     /// Names of the files below the directory, sorted.
     names: Arc<Vec<Vec<u8>>>,
@@ -26,17 +26,17 @@ pub(super) struct BraceFiles {
 
 /// The parts of a name with braces.
 struct Parts<'a> {
-    /// Beginning, in which braces are literal.
+    /// First part, in which braces are literal.
     fixed: &'a str,
-    /// Rest, in which braces are expanded.
+    /// Second part, in which braces are expanded.
     pattern: &'a str,
-    /// Query of a URL.
+    /// Query, if the name is a URL.
     query: &'a str,
 }
 
 impl BraceFiles {
-    /// Returns the files that `root` lists by braces; `None` if it has none, or if a file or directory has exactly this
-    /// name.
+    /// Returns the files that `root` lists by braces; `None` if `root` contains no braces to expand, or if a file or
+    /// directory has exactly this name.
     ///
     /// # Errors
     /// [`Error::Dataset`] for braces that cannot list the files of one dataset.
@@ -132,9 +132,10 @@ impl DatasetSource for BraceFiles {
         Ok(self.names.iter().map(|name| directory.join(OsStr::from_bytes(name))).collect())
     }
 
-    fn settled(&self) -> Result<Arc<dyn DatasetSource>> {
+    fn with_absolute_path(&self) -> Result<Arc<dyn DatasetSource>> {
         let (shown, pattern) = (super::absolute(&self.shown)?, self.pattern.clone());
-        Ok(Arc::new(Self { directory: self.directory.settled()?, shown, pattern, names: self.names.clone() }))
+        let directory = self.directory.with_absolute_path()?;
+        Ok(Arc::new(Self { directory, shown, pattern, names: self.names.clone() }))
     }
 
     fn is_remote(&self) -> bool {
@@ -162,15 +163,15 @@ impl DatasetSource for BraceFiles {
     }
 
     /// The stamp of the root depends on which files are listed.
-    fn stamp(&self, name: &[u8]) -> Result<Seen> {
+    fn stamp(&self, name: &[u8]) -> Result<EntryState> {
         if name.is_empty() {
             let hash = Sha256::new_with_prefix(self.canonical()?.as_os_str().as_encoded_bytes());
             let digest: [u8; 32] =
                 self.names.iter().fold(hash, |hash, name| hash.chain_update(name)).finalize().into();
             let inode = u64::from_le_bytes(digest[..8].try_into().expect("eight bytes")) | 1;
-            return Ok(Seen::As(Stamp { inode, ..Stamp::default() }));
+            return Ok(EntryState::Stamped(Stamp { inode, ..Stamp::default() }));
         }
-        if self.has(name) { self.directory.stamp(name) } else { Ok(Seen::Gone) }
+        if self.has(name) { self.directory.stamp(name) } else { Ok(EntryState::Gone) }
     }
 
     fn open(&self, name: &[u8]) -> Result<OpenFile> {
@@ -183,8 +184,8 @@ impl DatasetSource for BraceFiles {
         })
     }
 
-    fn asked(&self) -> Option<RequestCounts> {
-        self.directory.asked()
+    fn request_counts(&self) -> Option<RequestCounts> {
+        self.directory.request_counts()
     }
 
     fn ranges(&self) -> Option<Arc<dyn RangeSource>> {

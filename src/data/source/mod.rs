@@ -1,12 +1,11 @@
-//! Places that datasets are stored in: files that can be listed, inspected and read in parts, by their names below a
-//! root.
+//! Places that datasets are stored in. Their files can be listed, inspected and read in parts, by names below a root.
 //!
-//! [`DatasetSource`] is everything that indexing needs of a place, and [`at`] the only function that knows all kinds:
+//! [`DatasetSource`] is everything that indexing needs of a place. Only the function [`at`] knows all kinds of places:
 //!
 //! - file systems (`file_system.rs`),
 //! - HTTP servers (`http/`),
-//! - object stores (`objects/`, with the cargo feature of that name), for which a crate finds credentials, signs
-//!   requests and reads listings,
+//! - object stores (`objects/`, with the cargo feature `objects`): the crate `object_store` finds credentials, signs
+//!   requests and parses listings,
 //! - files that a name with braces lists, in one of these places (`listed.rs`, `braces.rs`),
 //! - files that a manifest names, in any of these places (`manifest/`). Their names are the texts of the manifest,
 //!   without secrets.
@@ -49,7 +48,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A place with the files of a dataset. Names are paths below its root, as bytes, with slashes between their parts. The
+/// A place with the files of a dataset. A name is a path below the root, as bytes, with slashes between its parts. The
 /// empty name is the root itself, which may be a single file.
 pub trait DatasetSource: Send + Sync {
     /// Returns the path or URL of the file or directory `name`, for messages and readers.
@@ -66,9 +65,9 @@ pub trait DatasetSource: Send + Sync {
     ///
     /// # Errors
     /// [`base::error::Error::Io`] if the working directory no longer exists.
-    fn settled(&self) -> Result<Arc<dyn DatasetSource>>;
+    fn with_absolute_path(&self) -> Result<Arc<dyn DatasetSource>>;
 
-    /// Whether each query is a request to another machine, so that many at a time are best.
+    /// Whether each query is a request to another machine, so that callers should make many queries at a time.
     fn is_remote(&self) -> bool {
         false
     }
@@ -79,10 +78,10 @@ pub trait DatasetSource: Send + Sync {
     /// Whether the root is a directory, as opposed to a single file.
     ///
     /// # Errors
-    /// [`base::error::Error::Io`] if it cannot be inspected.
+    /// [`base::error::Error::Io`] if the root cannot be inspected.
     fn is_directory(&self) -> Result<bool>;
 
-    /// Returns the canonical names of this place: its own, or those of the files that its name lists.
+    /// Returns the canonical names of this place. If its name lists files, returns the names of these files.
     ///
     /// # Errors
     /// The errors of [`DatasetSource::canonical`].
@@ -104,28 +103,28 @@ pub trait DatasetSource: Send + Sync {
     /// Returns the identity of a directory, to detect cycles of links; `None` if the place has no links.
     ///
     /// # Errors
-    /// [`base::error::Error::Io`] if it cannot be inspected.
+    /// [`base::error::Error::Io`] if the directory cannot be inspected.
     fn identity(&self, name: &[u8]) -> Result<Option<Identity>>;
 
     /// Returns the current stamp of a file or directory, bypassing caches.
     ///
     /// # Errors
-    /// [`base::error::Error::Io`] if it exists but cannot be inspected.
-    fn stamp(&self, name: &[u8]) -> Result<Seen>;
+    /// [`base::error::Error::Io`] if the file or directory exists but cannot be inspected.
+    fn stamp(&self, name: &[u8]) -> Result<EntryState>;
 
     /// Opens a file to read parts of it in any order.
     ///
     /// # Errors
-    /// [`base::error::Error::Io`] if it cannot be opened; [`base::error::Error::Dataset`] if it is no regular file.
+    /// [`base::error::Error::Io`] if the file cannot be opened; [`base::error::Error::Dataset`] if it is not a file.
     fn open(&self, name: &[u8]) -> Result<OpenFile>;
 
-    /// Returns the place for readers, if its files are read by requests; `None` if they are read by their paths.
+    /// Returns the source for readers, if the files of this place are read by requests; `None` if by their paths.
     fn ranges(&self) -> Option<Arc<dyn RangeSource>> {
         None
     }
 
-    /// Returns the source that serves the file `name` by requests, and the file's name there; `None` if it is read by
-    /// its path.
+    /// Returns the source that serves the file `name` by requests, and the file's name in that source; `None` if the
+    /// file is read by its path.
     fn range_of(&self, name: &[u8]) -> Option<(Arc<dyn RangeSource>, Vec<u8>)> {
         Some((self.ranges()?, name.to_vec()))
     }
@@ -133,29 +132,29 @@ pub trait DatasetSource: Send + Sync {
     /// Returns the size of the file `name` in bytes; `None` if there is no regular file.
     ///
     /// # Errors
-    /// [`base::error::Error::Io`] if it exists but cannot be inspected.
+    /// [`base::error::Error::Io`] if the file exists but cannot be inspected.
     fn size(&self, name: &[u8]) -> Result<Option<u64>> {
         Ok(self.stamp(name)?.stamp().map(|stamp| stamp.size))
     }
 
-    /// Declares that the root is a single file, whatever its name. Must be called before any query.
+    /// Declares that the root is a single file, regardless of its name. Must be called before any query.
     fn is_file(&self) {}
 
-    /// Returns the place as a manifest, if it is one.
+    /// Returns this place as a manifest, if it is a manifest.
     fn manifest(&self) -> Option<&ManifestSource> {
         None
     }
 
     /// Returns the number of requests so far for listing, inspecting and parsing; `None` if the place makes no
     /// requests.
-    fn asked(&self) -> Option<RequestCounts> {
+    fn request_counts(&self) -> Option<RequestCounts> {
         None
     }
 
     /// Sets or removes the watch that decides how long callers wait for requests.
     fn set_watch(&self, _watch: Option<Arc<dyn WaitControl>>) {}
 
-    /// Returns a warning for the user about the place, from what was seen so far.
+    /// Returns a warning for the user about the place, based on the queries so far.
     fn warning(&self) -> Option<String> {
         None
     }
@@ -163,20 +162,20 @@ pub trait DatasetSource: Send + Sync {
 
 /// State of a file or directory in a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Seen {
+pub enum EntryState {
     /// It exists and has this stamp.
-    As(Stamp),
+    Stamped(Stamp),
     /// It exists, but changes cannot be detected.
     Unstamped,
     /// It does not exist.
     Gone,
 }
 
-impl Seen {
-    /// Returns the stamp; `None` if nothing is there. Without a stamp it is the empty one.
+impl EntryState {
+    /// Returns the stamp; `None` if nothing exists. For [`EntryState::Unstamped`], returns an empty stamp.
     pub fn stamp(self) -> Option<Stamp> {
         match self {
-            Self::As(stamp) => Some(stamp),
+            Self::Stamped(stamp) => Some(stamp),
             Self::Unstamped => Some(Stamp::default()),
             Self::Gone => None,
         }
@@ -186,10 +185,10 @@ impl Seen {
 /// Opens the place that the user named `root`.
 ///
 /// # Errors
-/// [`Error::Dataset`] for a URL that cannot be parsed, or with an unknown scheme.
+/// [`Error::Dataset`] for a URL that cannot be parsed or has an unknown scheme.
 pub fn at(root: &Path) -> Result<Arc<dyn DatasetSource>> {
     let refused = |why: String| Err(Error::dataset(shown(root).into_owned(), why));
-    if let Some(why) = foreign(root) {
+    if let Some(why) = refused_webdataset_name(root) {
         return refused(why.to_owned());
     }
     if let Some(files) = BraceFiles::at(root)? {
@@ -236,7 +235,7 @@ fn object_source(url: ObjectUrl) -> Result<Arc<dyn DatasetSource>> {
 const COMMAND: &str = "pipe:";
 
 /// Returns why a name that is valid in WebDataset is refused here; `None` if it is not refused.
-fn foreign(root: &Path) -> Option<&'static str> {
+fn refused_webdataset_name(root: &Path) -> Option<&'static str> {
     let text = root.to_str()?;
     let exists = || url(root).is_none() && root.symlink_metadata().is_ok();
     if text.starts_with(COMMAND) && !exists() {
@@ -245,7 +244,7 @@ fn foreign(root: &Path) -> Option<&'static str> {
              output to a file",
         );
     }
-    // An IPv6 address may contain two colons, too. So the host is not searched.
+    // An IPv6 address may also contain two colons. So do not search the host.
     let place = url(root).map_or(text, |url| url.split_once("://").map_or(url, |(_, rest)| rest));
     let path = if url(root).is_some() { place.find('/').map_or("", |slash| &place[slash..]) } else { place };
     let path = path.split('?').next().unwrap_or_default();
@@ -257,7 +256,7 @@ pub fn is_url(path: &Path) -> bool {
     url(path).is_some()
 }
 
-/// Returns the URL that a root is; `None` for a path of a file system. Also recognises URLs that lost a slash when they
+/// Returns a root as a URL; `None` if it is a path of a file system. Also recognises URLs that lost a slash when they
 /// were converted to a path.
 pub fn url(root: &Path) -> Option<&str> {
     let text = root.to_str()?;
@@ -272,7 +271,7 @@ pub fn url(root: &Path) -> Option<&str> {
 /// Reads the file that a setting names by path or URL.
 ///
 /// # Errors
-/// Why it cannot be read. The text shows no secrets of its name.
+/// Why the file cannot be read. The message shows no secrets of the file's URL.
 pub fn read_named(file: &Path) -> Result<Vec<u8>, String> {
     if url(file).is_none() {
         return std::fs::read(file).map(from_text).map_err(|error| error.to_string());
@@ -300,10 +299,10 @@ fn from_text(mut bytes: Vec<u8>) -> Vec<u8> {
 /// Maximum size in bytes of a file that a setting names by URL.
 const MAX_NAMED: u64 = 1 << 30;
 
-/// Reads the single file that a root is, of up to `most` bytes.
+/// Reads the file at `root`, which is a single file of at most `most` bytes.
 ///
 /// # Errors
-/// [`Error::Dataset`] if it is larger; [`Error::Io`] if it cannot be read.
+/// [`Error::Dataset`] if the file is larger; [`Error::Io`] if it cannot be read.
 pub fn read_whole(root: &dyn DatasetSource, most: u64) -> Result<Vec<u8>> {
     let path = root.path(&[]);
     let OpenFile { bytes, .. } = root.open(&[])?;
@@ -329,11 +328,11 @@ fn shown_url(url: &str) -> String {
     object_url::shown(url).unwrap_or_else(|| http::shown(url))
 }
 
-/// Returns a root without its secrets: a URL loses user, password and query, which are credentials.
+/// Returns a root without its secrets: removes user, password and query from a URL, because they are credentials.
 pub fn shown(root: &Path) -> Cow<'_, Path> {
     match url(root) {
         Some(url) if url.contains("::") => Cow::Owned(PathBuf::from(&*without_secrets(url))),
-        // Show braces unencoded, since they list files.
+        // Show braces unencoded, because they list files.
         Some(url) if url.contains('{') => {
             Cow::Owned(PathBuf::from(shown_url(url).replace("%7B", "{").replace("%7D", "}")))
         }
@@ -357,7 +356,7 @@ pub fn without_secrets(text: &str) -> Cow<'_, str> {
     let (before, rest) = text.split_at(at + 3);
     let (mut left, after) = rest.split_at(rest.find(is_end).unwrap_or(rest.len()));
     let mut shown = before.to_owned();
-    // If several URLs are joined by `::`, each has its own secrets. An IPv6 address may contain two colons, too.
+    // Several URLs can be joined by `::`, and each has its own secrets. An IPv6 address may also contain two colons.
     loop {
         let bracket = left.find(']').unwrap_or(0);
         let end = left[bracket..].find("::").map_or(left.len(), |joined| bracket + joined);
@@ -380,7 +379,7 @@ fn place_of_url(url: &str) -> &str {
     let is_whole = authority.contains('@')
         || authority.ends_with(']')
         || authority.rsplit_once(':').is_none_or(|(_, port)| is_port(port));
-    // If it cannot be parsed, drop everything that may belong to a user and password, including slashes.
+    // If the authority cannot be parsed, drop everything that may belong to a user and password, including slashes.
     let place = match if is_whole { authority } else { url }.rfind('@') {
         Some(at) => &url[at + 1..],
         None => url,
@@ -395,7 +394,7 @@ pub fn below(root: &Path, name: &str) -> PathBuf {
     PathBuf::from(format!("{}/{name}{query}", place.trim_end_matches('/')))
 }
 
-/// Returns the absolute path of a root; a URL without its secrets.
+/// Returns the absolute path of a root. For a URL, returns the URL without its secrets.
 ///
 /// # Errors
 /// [`Error::Io`] if the working directory no longer exists.
@@ -409,23 +408,24 @@ pub fn absolute(root: &Path) -> Result<PathBuf> {
 /// Device and inode of a directory.
 pub type Identity = (u64, u64);
 
-/// A file that was opened for its parsers.
+/// A file that was opened to parse it.
 pub struct OpenFile {
     /// Bytes of the file.
     pub bytes: Box<dyn ReadAt + Send + Sync>,
-    /// Stamp from before the first read.
+    /// Stamp that was taken before the first read.
     pub stamp: Stamp,
 }
 
 /// A directory that can be listed.
 pub trait SourceDirectory: Send + Sync {
-    /// Returns the stamp from before the names are read, so that entries added meanwhile count as a change.
+    /// Returns the stamp that was taken before the names were read, so that an entry added during the listing counts as
+    /// a change.
     fn stamp(&self) -> Stamp;
 
     /// Returns the directory's identity, to detect cycles of links; `None` if the place has no links.
     ///
     /// # Errors
-    /// [`base::error::Error::Io`] if it cannot be inspected.
+    /// [`base::error::Error::Io`] if the directory cannot be inspected.
     fn identity(&self) -> Result<Option<Identity>>;
 
     /// Passes the entries to `show`, unordered, until `show` returns a break.
@@ -434,10 +434,10 @@ pub trait SourceDirectory: Send + Sync {
     /// [`base::error::Error::Io`] if listing fails, and the errors of `show`, which end the listing.
     fn entries(&self, show: &mut dyn FnMut(Entry<'_>) -> Result<ControlFlow<()>>) -> Result<()>;
 
-    /// Returns the size of the file `name` in bytes; `None` if there is no regular file any more.
+    /// Returns the size of the file `name` in bytes; `None` if it no longer exists or is not a regular file.
     ///
     /// # Errors
-    /// [`base::error::Error::Io`] if it cannot be inspected.
+    /// [`base::error::Error::Io`] if the file cannot be inspected.
     fn size(&self, name: &[u8]) -> Result<Option<u64>>;
 }
 
@@ -446,9 +446,9 @@ pub trait SourceDirectory: Send + Sync {
 pub struct Entry<'a> {
     /// Name in the directory.
     pub name: &'a [u8],
-    /// Kind, with links followed.
+    /// Kind of the entry; for a link, the kind of its target.
     pub kind: EntryKind,
-    /// Identity of the target, if it is a link.
+    /// Identity of the target, if the entry is a link.
     pub target: Option<Identity>,
     /// Size of a file in bytes, if the listing contains it.
     pub size: Option<u64>,
@@ -463,7 +463,7 @@ pub enum EntryKind {
     File,
     /// A pipe, a socket or a device.
     Special,
-    /// A link to nothing, or in a cycle.
+    /// A link whose target does not exist, or that is part of a cycle.
     BrokenLink,
     /// An entry that cannot be inspected: [`SourceDirectory::size`] returns the error.
     Unseen,

@@ -30,13 +30,13 @@ pub(super) struct ObjectUrl {
     pub(super) scheme: &'static str,
     /// Bucket or container, together with the account if the URL names it.
     pub(super) bucket: String,
-    /// Key or key prefix, without slashes at its ends; empty for the whole bucket.
+    /// Key or key prefix, without slashes at its start and end; empty for the whole bucket.
     pub(super) key: String,
-    /// Whether it ends in a slash, as a directory's URL does.
+    /// Whether the URL ends in a slash, as a directory's URL does.
     pub(super) is_directory: bool,
 }
 
-/// Returns the URL without its secrets; `None` if it is no URL of an object store.
+/// Returns the URL without its secrets; `None` if `text` is not a URL of an object store.
 pub(super) fn shown(text: &str) -> Option<String> {
     let (scheme, rest) = split(text)?;
     // A shared access signature in the query is a credential. Such URLs are refused, but also shown in messages.
@@ -56,10 +56,10 @@ fn split(text: &str) -> Option<((&'static str, StoreKind), &str)> {
 }
 
 impl ObjectUrl {
-    /// Parses a URL; `None` if it is no URL of an object store.
+    /// Parses a URL; `None` if `text` is not a URL of an object store.
     ///
     /// # Errors
-    /// What is wrong with it, in words that complete a sentence after its name. They contain nothing secret.
+    /// What is wrong with the URL, in words that continue a sentence after the URL. The message contains no secrets.
     pub(super) fn parse(text: &str) -> Option<Result<Self, String>> {
         let ((scheme, kind), rest) = split(text)?;
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));

@@ -1,50 +1,53 @@
 //! Sources whose files are read by requests for ranges of bytes.
 
-use crate::http::{AnswerCheck, Ask, Fetched, GaveUp, HeaderMap, HttpFailure, HttpTarget, header};
+use crate::http::{
+    Fetched, FileRequest, HeaderMap, HttpFailure, HttpTarget, RequestError, ResponseCheck, header,
+};
 use base::error::Result;
 use std::future::Future;
 use std::pin::Pin;
 
-/// A request in preparation. It may fail as any request does, because a credential service may fail.
+/// A request in preparation. It may fail like any request, because a credential service may fail.
 pub type PreparedRequest<'a> =
     Pin<Box<dyn Future<Output = Result<Result<HttpTarget, HttpFailure>>> + Send + 'a>>;
 
-/// A place whose files are read by requests, as its reader (`store::io`) needs it.
+/// A place whose files are read by requests, as the reader of that place (`store::io`) needs it.
 pub trait RangeSource: Send + Sync {
-    /// Prepares the request for the file `name`: its URL and headers. The request is for `ask`, and it is signed if the
-    /// place needs that, so it must be sent within a short time. May refresh credentials.
-    fn prepare<'a>(&'a self, name: &'a [u8], ask: Ask) -> PreparedRequest<'a>;
+    /// Prepares the request for the file `name`: its URL and headers. `ask` is the part of the file that the request is
+    /// for. If the place needs signatures, the request is signed, so it must be sent within a short time. May refresh
+    /// credentials.
+    fn prepare<'a>(&'a self, name: &'a [u8], ask: FileRequest) -> PreparedRequest<'a>;
 
     /// Whether the owner of the place charges for each request, so that few large ones are better.
     fn charges(&self) -> bool {
         false
     }
 
-    /// Interprets a refusal. `failure` is derived from its status alone.
+    /// Interprets a refusal. `failure` is derived from the status of the response alone.
     fn explain(&self, failure: HttpFailure, _headers: &HeaderMap, _body: &[u8]) -> HttpFailure {
         failure
     }
 
-    /// Requests up to `most` bytes of the file `name`, and waits for them. An answer that does not pass `check` is
-    /// requested again if that may help.
+    /// Requests up to `most` bytes of the file `name`, and waits for them. If a response does not pass `check`,
+    /// requests it again if that may help.
     ///
     /// # Errors
-    /// The last failure after all retries; [`base::error::Error::Io`] if there is no such name.
+    /// The last failure after all retries; [`base::error::Error::Io`] if there is no file `name`.
     fn fetch(
         &self,
         name: &[u8],
-        ask: Ask,
+        ask: FileRequest,
         most: u64,
-        check: AnswerCheck<'_>,
-    ) -> Result<Result<Fetched, GaveUp>>;
+        check: ResponseCheck<'_>,
+    ) -> Result<Result<Fetched, RequestError>>;
 }
 
-/// Range of a file's bytes that an answer contains.
+/// Range of a file's bytes that a response contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ContentRange {
     /// First byte.
     pub first: u64,
-    /// Last byte, included.
+    /// Last byte, inclusive.
     pub last: u64,
     /// Size of the whole file in bytes.
     pub total: u64,

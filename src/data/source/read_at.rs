@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Default size of a window in bytes. One read covers the small items between two samples: headers, labels, small
+/// Default size of a window in bytes. One read covers the small data between two samples: headers, labels, small
 /// records.
 pub const WINDOW: usize = 4096;
 
@@ -13,9 +13,10 @@ pub const WINDOW: usize = 4096;
 pub trait ReadAt {
     /// Returns the number of bytes.
     fn size(&self) -> u64;
-    /// Fills `buffer` with the bytes at `offset`, and returns how many there were.
+    /// Fills `buffer` with the bytes at `offset`, and returns how many bytes were read.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
-    /// Returns the number of bytes that cost about as much as few. This many are read even if less is wanted.
+    /// Returns the number of bytes that one read transfers at about the cost of a few bytes. Each read fetches at least
+    /// this many.
     fn worth_reading(&self) -> usize {
         WINDOW
     }
@@ -49,7 +50,7 @@ impl<S: ReadAt + ?Sized> ReadAt for &S {
 pub struct SizedFile {
     /// The file.
     pub file: File,
-    /// Its size in bytes.
+    /// Size of the file in bytes.
     pub size: u64,
 }
 
@@ -88,7 +89,7 @@ pub struct Malformed {
     pub message: String,
 }
 
-/// Reads parts of a source. Parts that are close together share a read.
+/// Reads parts of a source. Parts that are close together need only one read.
 pub struct Window<'a, S: ReadAt + ?Sized> {
     source: &'a S,
     window: Vec<u8>,
@@ -133,7 +134,7 @@ impl<'a, S: ReadAt + ?Sized> Window<'a, S> {
         bytes.ok_or_else(|| self.truncated(offset, size))
     }
 
-    /// Fills a buffer with the bytes at `offset`, up to the end of the source, and returns how many there were.
+    /// Fills a buffer with the bytes at `offset`, up to the end of the source, and returns how many bytes were read.
     pub fn fill(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Malformed> {
         self.source
             .read_at(buffer, offset)

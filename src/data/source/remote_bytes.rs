@@ -1,20 +1,23 @@
 //! Random access to a file on a server, for parsers.
 
 use super::{ContentRange, RangeSource, ReadAt, Stamp};
-use crate::http::{Ask, COMPRESSED, Fetched, HttpFailure, NO_CONTENT_RANGE, NO_RANGES, StatusCode, header};
+use crate::http::{
+    COMPRESSED, Fetched, FileRequest, HttpFailure, NO_CONTENT_RANGE, NO_RANGES, StatusCode, header,
+};
 use std::cell::Cell;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Minimum number of bytes of a request.
-const LEAST: usize = 32 << 10;
-/// Maximum number of bytes of a request if a parser reads the file sequentially. Many parsers run at a time.
-const MOST: usize = 1 << 20;
-/// Largest gap in bytes after the last answer at which a read still counts as sequential. Transferring this many bytes
-/// takes about as long as one more request, so larger requests then cover such gaps.
-const NEAR: u64 = 256 << 10;
+const MIN_REQUEST: usize = 32 << 10;
+/// Maximum number of bytes of a request if a parser reads the file sequentially. It is small because many parsers run
+/// at a time.
+const MAX_REQUEST: usize = 1 << 20;
+/// Largest gap in bytes after the last response at which a read still counts as sequential. The transfer of this many
+/// bytes takes about as long as one more request, so larger requests then cover such gaps.
+const MAX_GAP: u64 = 256 << 10;
 
-/// Number of answers with another version, in one read, after which the file counts as changed.
+/// Number of responses with another version, in one read, after which the file counts as changed.
 const MAX_MOVES: u32 = 3;
 
 /// A file on a server, in one version.
@@ -22,31 +25,31 @@ pub(super) struct RemoteBytes {
     ranges: Arc<dyn RangeSource>,
     name: Vec<u8>,
     stamp: Stamp,
-    last: Mutex<LastAnswer>,
+    last: Mutex<LastResponse>,
 }
 
-/// The last answer.
+/// The last response.
 #[derive(Default)]
-struct LastAnswer {
-    /// Offset of its first byte.
+struct LastResponse {
+    /// Offset of the first byte of the response in the file.
     begin: u64,
     bytes: Vec<u8>,
-    /// Number of bytes that were asked for.
+    /// Number of bytes that were requested.
     asked: usize,
 }
 
-impl LastAnswer {
-    /// Returns the `length` bytes at `offset`, if the answer contains all of them.
+impl LastResponse {
+    /// Returns the `length` bytes at `offset`, if the response contains all of them.
     fn get(&self, offset: u64, length: usize) -> Option<&[u8]> {
         let at = usize::try_from(offset.checked_sub(self.begin)?).ok()?;
         self.bytes.get(at..at.checked_add(length)?)
     }
 
-    /// Returns how many bytes to ask for at `offset`. Sequential reads double the size of the last request.
-    fn ahead(&self, offset: u64) -> usize {
+    /// Returns how many bytes to request at `offset`. Sequential reads double the size of the last request.
+    fn request_size(&self, offset: u64) -> usize {
         let end = self.begin + self.bytes.len() as u64;
-        let goes_on = self.asked > 0 && (self.begin..=end + NEAR).contains(&offset);
-        if goes_on { (2 * self.asked).min(MOST) } else { LEAST }
+        let is_sequential = self.asked > 0 && (self.begin..=end + MAX_GAP).contains(&offset);
+        if is_sequential { (2 * self.asked).min(MAX_REQUEST) } else { MIN_REQUEST }
     }
 }
 
@@ -56,13 +59,13 @@ impl RemoteBytes {
     }
 
     fn fetch(&self, offset: u64, length: u64) -> io::Result<Vec<u8>> {
-        let ask = Ask::Range(offset, offset + length - 1);
+        let ask = FileRequest::Range(offset, offset + length - 1);
         let moves = Cell::new(0);
         let check = |found: &Fetched| match self.check(found, offset, length) {
             Err(RemoteFault::OtherVersion(difference)) => {
                 moves.set(moves.get() + 1);
-                // Retry: one of several servers may still have the older version. If the file has been rewritten, the
-                // mismatch persists.
+                // Retry, because one of several servers may still have the older version. If the file has been
+                // rewritten, the mismatch persists.
                 let fault = format!("it {difference}: the file has changed");
                 Err(if moves.get() < MAX_MOVES {
                     HttpFailure::Broken(fault)
@@ -77,7 +80,8 @@ impl RemoteBytes {
         Ok(found.bytes)
     }
 
-    /// Checks that an answer has the requested bytes, of the version that is read. The same rules hold for samples.
+    /// Checks that a response has the requested bytes, of the version that is being read. Readers of samples apply the
+    /// same rules.
     fn check(&self, found: &Fetched, offset: u64, length: u64) -> Result<(), RemoteFault> {
         let wrong = |why: &str| RemoteFault::Wrong(HttpFailure::Broken(why.to_owned()));
         if found.headers.get(header::CONTENT_ENCODING).is_some_and(|coding| coding != "identity") {
@@ -104,7 +108,7 @@ impl RemoteBytes {
     }
 }
 
-/// What is wrong with an answer.
+/// What is wrong with a response.
 enum RemoteFault {
     Wrong(HttpFailure),
     /// The response comes from another version of the file. The text says how it differs, in words that follow "it",
@@ -128,10 +132,10 @@ impl ReadAt for RemoteBytes {
             buffer[..wanted].copy_from_slice(found);
             return Ok(wanted);
         }
-        let ahead = last.ahead(offset);
-        let bytes = self.fetch(offset, (wanted.max(ahead) as u64).min(left))?;
+        let request_size = last.request_size(offset);
+        let bytes = self.fetch(offset, (wanted.max(request_size) as u64).min(left))?;
         buffer[..wanted].copy_from_slice(&bytes[..wanted]);
-        *last = LastAnswer { begin: offset, bytes, asked: ahead };
+        *last = LastResponse { begin: offset, bytes, asked: request_size };
         Ok(wanted)
     }
 }
@@ -142,19 +146,19 @@ mod tests {
 
     #[test]
     fn more_is_asked_for_where_a_parser_goes_through_the_file() {
-        let mut last = LastAnswer::default();
+        let mut last = LastResponse::default();
         let mut asked = Vec::new();
         for offset in (0..64 << 20).step_by(200 << 10) {
             if last.get(offset, 512).is_none() {
-                let ahead = last.ahead(offset);
-                last = LastAnswer { begin: offset, bytes: vec![0; ahead], asked: ahead };
-                asked.push(ahead >> 10);
+                let request_size = last.request_size(offset);
+                last = LastResponse { begin: offset, bytes: vec![0; request_size], asked: request_size };
+                asked.push(request_size >> 10);
             }
         }
         assert_eq!(asked[..7], [32, 64, 128, 256, 512, 1024, 1024]);
         assert!(asked.len() < 80, "{asked:?}");
         // A read far ahead, or back, starts over with small requests.
-        assert_eq!(last.ahead(128 << 20), LEAST);
-        assert_eq!(last.ahead(0), LEAST);
+        assert_eq!(last.request_size(128 << 20), MIN_REQUEST);
+        assert_eq!(last.request_size(0), MIN_REQUEST);
     }
 }

@@ -1,19 +1,20 @@
-//! The stamp, by which a changed file is recognised. It is not part of the fingerprint, because a copy of a dataset has
-//! other times and inodes.
+//! The stamp of a file, which shows whether the file has changed. It is not part of the fingerprint, because a copy of
+//! a dataset has other times and inodes.
 //!
 //! A stamp is size, modification time, change time and inode. A write sets the change time when it begins (a write
-//! through a memory mapping perhaps a while later), and no program can set it back. A file that replaces another has
-//! another inode, unless the file system reuses numbers. Device numbers are left out, because they differ between
-//! mounts and nodes. The inodes of many FUSE file systems do, too, so they are left out there.
+//! through a memory mapping perhaps a while later), and no program can set the change time back. A file that replaces
+//! another has another inode, except if the file system reuses inode numbers. Device numbers are not included, because
+//! they differ between mounts and nodes. In many FUSE file systems the inodes differ as well, so the stamps of their
+//! files have no inode.
 //!
-//! A stamp cannot detect a change that alters none of the four fields, as a second write within one tick of the file
-//! system's clock. So a stamp is taken when the last change is longer ago than a tick.
+//! A stamp cannot detect a change that alters none of the four fields, for example a second write within one tick of
+//! the file system's clock. So a stamp is taken only when the last change is longer ago than a tick.
 //!
-//! The stamp of an object on a server has its size, and its Last-Modified as modification time. A digest of its ETag
-//! takes the place of the inode, so it has the same 32 bytes. With an ETag, the server guarantees the version, and
-//! there is no change time. Without one, Last-Modified is the change time, too: it has whole seconds, within which an
-//! object may change again. For the page of a remote directory, and for a list of shards on a server, the inode is a
-//! digest of the text.
+//! The stamp of an object on a server has the object's size, and its Last-Modified as modification time. A digest of
+//! the ETag takes the place of the inode. With an ETag, the server guarantees the version, and the change time is
+//! unset. Without an ETag, Last-Modified is also the change time: it has whole seconds, within which an object may
+//! change again. For the page of a remote directory, and for a list of shards on a server, the inode is a digest of the
+//! text.
 
 use crate::http::{HeaderMap, header};
 use rustix::fs::{FileType, Statx};
@@ -28,7 +29,8 @@ pub const TICK: Duration = Duration::from_millis(20);
 /// Tick of a file system that stores times in whole seconds, or in steps of two.
 pub const COARSE_TICK: Duration = Duration::from_secs(2);
 
-/// Size, times and inode of a file or directory. A `ctime` or `inode` of 0 is unknown and not compared.
+/// Size, times and inode of a file or directory. A `ctime` or `inode` of 0 means that it is unknown; it is not
+/// compared.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Stamp {
     /// Size in bytes; 0 for directories, whose size has no meaning.
@@ -41,12 +43,13 @@ pub struct Stamp {
     pub inode: u64,
 }
 
-/// One version of a file, as a digest of its stamp. A copy of a version is valid while the file has that version.
+/// One version of a file, as a digest of its stamp. A copy of the file is valid only while the file has the version
+/// that was copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FileVersion(pub u64);
 
 impl FileVersion {
-    /// The version of a file that cannot have a valid copy.
+    /// The version of a file of which no copy is valid.
     pub const NO_COPY: Self = Self(0);
 }
 
@@ -86,30 +89,30 @@ impl Stamp {
     /// Makes the stamp of an object of `size` bytes from its ETag and modification time, if known.
     pub(super) fn of_described(size: u64, etag: Option<&[u8]>, modified: Option<SystemTime>) -> Self {
         let etag = etag.filter(|etag| !etag.is_empty()).map_or(0, |etag| {
-            // Weak ETags count as well: they name a version, even if the server does not guarantee every byte. Listings
-            // leave out the quotes that headers have.
+            // Weak ETags count as well: they name a version, even if the server does not guarantee every byte. In
+            // headers an ETag has quotes, in listings it has none.
             let etag = etag.strip_prefix(b"W/").unwrap_or(etag);
             let quoted = etag.strip_prefix(b"\"").and_then(|etag| etag.strip_suffix(b"\""));
             let digest: [u8; 32] = Sha256::digest(quoted.unwrap_or(etag)).into();
             u64::from_le_bytes(digest[..8].try_into().expect("eight bytes")) | 1
         });
         let since = modified.and_then(|time| time.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
-        // Headers have whole seconds, so drop the fraction that listings have.
+        // Times in headers have whole seconds, so drop the fraction that times in listings have.
         let mtime =
             i64::try_from(since.as_secs()).ok().and_then(|seconds| seconds.checked_mul(1_000_000_000));
         let mtime = mtime.unwrap_or(i64::MAX);
         Self { size, mtime, ctime: if etag == 0 { mtime } else { 0 }, inode: etag }
     }
 
-    /// Makes the stamp of a text that lists files, for example the page of a remote directory. It depends on the text
-    /// only.
+    /// Makes the stamp of a text that lists files, for example the page of a remote directory. The stamp depends only
+    /// on the text.
     pub(super) fn of_text(text: &[u8]) -> Self {
         let digest: [u8; 32] = Sha256::digest(text).into();
         let inode = u64::from_le_bytes(digest[..8].try_into().expect("eight bytes")) | 1;
         Self { inode, ..Self::default() }
     }
 
-    /// Whether it distinguishes versions of the same size.
+    /// Whether the stamp distinguishes versions of the same size.
     pub fn has_version(self) -> bool {
         self.mtime != 0 || self.inode != 0
     }
@@ -143,8 +146,8 @@ impl Stamp {
         std::fs::metadata(path).map(|metadata| Self::of(&metadata))
     }
 
-    /// Returns the stamp that `look` finds, if possible one that every later change would alter. If the file changed a
-    /// moment ago, waits a tick, or `patience` if that is shorter, and calls `look` again.
+    /// Returns the stamp that `look` finds, if possible one that every later change alters. If the file changed less
+    /// than a tick ago (or `patience`, if that is shorter), waits for that time and calls `look` again.
     ///
     /// # Errors
     /// The errors of `look`.
@@ -164,7 +167,7 @@ impl Stamp {
         !self.changed_within(self.tick())
     }
 
-    /// Returns how long after its last change the file may change again and keep this stamp.
+    /// Returns for how long after its last change the file may change again without another stamp.
     fn tick(self) -> Duration {
         let is_coarse = self.ctime % 1_000_000_000 == 0;
         if is_coarse { COARSE_TICK } else { TICK }

@@ -1,7 +1,7 @@
-//! The encoded files of a batch. Their bytes stay where they were read to, and a rebuilt file stays in its slot if it
-//! fits.
+//! The encoded files of a batch. The bytes of a file stay in the slot that the reader filled. A file that is rebuilt
+//! from a packed image stays in the same slot if it fits there.
 
-use super::memory::{Base, BatchStorage};
+use super::memory::{BatchStorage, BufferAddress};
 use super::{Batch, Element, Tensor};
 use base::parts::WantedBytes;
 use std::collections::BTreeMap;
@@ -12,13 +12,14 @@ use store::io::Filled;
 pub enum Encoded {
     /// The bytes are in a slot of the reader's arena.
     Slot(Filled),
-    /// The bytes are outside of the arena: a substitute's, or those of a file that does not fit into its slot.
+    /// The bytes are outside of the arena: of a substitute sample, or of a rebuilt file that does not fit into its
+    /// slot.
     Owned(Vec<u8>),
 }
 
 impl Encoded {
-    /// Replaces the bytes by those of `file`: in the same slot, or in memory of its own if the slot has no room. Nearly
-    /// every file has fewer bytes than the packed image that was made from it.
+    /// Replaces the bytes by the bytes of `file`: in the same slot if it is large enough, else in new memory. Nearly
+    /// every rebuilt file fits, because it is smaller than its packed image.
     pub fn replaced(self, file: &[u8]) -> Self {
         match self {
             Self::Slot(bytes) if file.len() <= bytes.room() => Self::Slot(bytes.replaced(file)),
@@ -43,7 +44,8 @@ impl Encoded {
 }
 
 impl Encoded {
-    /// Returns the bytes, and the parts of them that were read, if not all were. The other bytes are undefined.
+    /// Returns the bytes. If only parts of the file were read, also returns the ranges of these parts; all other bytes
+    /// are undefined.
     pub fn in_parts(&self) -> (&[u8], Option<WantedBytes>) {
         match self {
             Self::Slot(bytes) => bytes.in_parts(),
@@ -73,8 +75,8 @@ impl std::ops::Deref for Encoded {
 pub(super) struct EncodedFiles(BTreeMap<u32, EncodedFile>);
 
 struct EncodedFile {
-    /// The address of the first byte. All access goes through it from now on, because consumers may write to the bytes.
-    base: Base,
+    /// The address of the first byte. Every access goes through this pointer, because consumers may write to the bytes.
+    base: BufferAddress,
     len: usize,
     #[expect(dead_code, reason = "held, not used")]
     owner: Encoded,
@@ -83,7 +85,7 @@ struct EncodedFile {
 impl EncodedFiles {
     pub(super) fn insert(&mut self, index: u32, mut owner: Encoded) {
         let len = owner.len();
-        let base = Base(match &mut owner {
+        let base = BufferAddress(match &mut owner {
             Encoded::Slot(bytes) => bytes.as_mut_ptr(),
             Encoded::Owned(bytes) => bytes.as_mut_ptr(),
         });
@@ -122,7 +124,7 @@ mod tests {
         {
             let slot = pool.try_take(1000).unwrap();
             assert_eq!(slot.capacity(), 2 * PAGE);
-            // The bytes begin near the end of the first page, as may happen with direct reads.
+            // The bytes begin near the end of the first page, which can happen with direct reads.
             let read = Encoded::Slot(Filled::new(slot, PAGE - 1..PAGE + 999));
             let file: Vec<u8> = (0..length).map(|at| (at % 251) as u8).collect();
             let rebuilt = read.replaced(&file);

@@ -6,12 +6,12 @@ use pixels::augment::{DType, MemoryFormat, Output};
 /// The alignment of every tensor of a batch, in bytes, as DLPack requires of a tensor's data.
 const ALIGN: usize = 256;
 
-/// What a batch holds of each sample in addition to its label, id, occurrence and mask.
+/// The contents of a batch in addition to the label, id, occurrence and mask of each sample.
 #[derive(Debug, Clone, Default)]
 pub struct BatchLayout {
-    /// The images: a tensor for each, [n, 3, height, width] or [n, height, width, 3].
+    /// The image tensors, each [n, 3, height, width] or [n, height, width, 3].
     pub images: Vec<Output>,
-    /// The further tensors, which have the same number of elements for every sample.
+    /// Additional tensors, which have the same number of elements for every sample.
     pub columns: Vec<Column>,
     /// The fields whose values differ in length from sample to sample, and how their arrays are joined.
     pub values: Vec<Raggedness>,
@@ -20,14 +20,14 @@ pub struct BatchLayout {
 /// A tensor with the same number of elements for every sample.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Column {
-    /// The type of its elements.
+    /// The type of the elements.
     pub element: Element,
     /// The lengths of the dimensions after the first, which counts the samples.
     pub shape: Vec<u32>,
 }
 
 impl Column {
-    /// Returns the number of bytes of a sample.
+    /// Returns the number of bytes per sample.
     pub fn bytes(&self) -> usize {
         let elements = self.shape.iter().fold(1usize, |product, &n| product.saturating_mul(n as usize));
         elements.saturating_mul(self.element.size())
@@ -46,7 +46,8 @@ impl BatchLayout {
         BufferPlan::new(self, capacity).bytes
     }
 
-    /// Returns the number of bytes in a buffer for `capacity` samples that do not belong to images.
+    /// Returns the number of bytes of the columns, which are all contents except images, in a buffer for `capacity`
+    /// samples.
     pub fn column_bytes(&self, capacity: usize) -> usize {
         let BufferPlan { bytes, columns, .. } = BufferPlan::new(self, capacity);
         bytes - columns
@@ -58,41 +59,42 @@ impl BatchLayout {
 pub(super) struct BufferPlan {
     /// The tensors of images.
     pub images: Vec<TensorSpan>,
-    /// The offset of the columns. The offsets in the fields below are relative to it.
+    /// The offset of the columns. The offsets of labels, ids and so on below are relative to this offset.
     pub columns: usize,
     /// The offset of the labels, int64.
     pub labels: usize,
     /// The offset of the sample ids, int64.
     pub ids: usize,
-    /// The offset of the occurrences, int64: which of its sample's draws each place holds.
+    /// The offset of the occurrences, int64: for each place, the index of the draw among the draws of the same sample.
     pub occurrences: usize,
-    /// The offset of the mask, one byte a sample.
+    /// The offset of the mask, one byte per sample.
     pub mask: usize,
-    /// The further columns, whose offsets are also relative to the columns' beginning.
+    /// The additional columns. Their offsets are also relative to `columns`.
     pub further: Vec<TensorSpan>,
-    /// The number of bytes in all.
+    /// The total number of bytes.
     pub bytes: usize,
 }
 
 /// A tensor in a buffer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TensorSpan {
-    /// The offset of its first byte.
+    /// The offset of the first byte.
     pub start: usize,
-    /// The number of bytes of a sample.
-    pub each: usize,
+    /// The number of bytes per sample.
+    pub sample_bytes: usize,
 }
 
 impl BufferPlan {
-    /// Plans a buffer for `capacity` samples. Sizes saturate instead of overflowing; the check of the memory refuses
-    /// such a batch.
+    /// Plans a buffer for `capacity` samples. Sizes saturate instead of overflowing. A later check of the memory limit
+    /// refuses a batch of saturated size.
     pub(crate) fn new(layout: &BatchLayout, capacity: usize) -> Self {
         let mut end = 0usize;
-        let mut take = |each: usize| {
+        let mut take = |sample_bytes: usize| {
             let start = end;
-            let bytes = capacity.saturating_mul(each).checked_next_multiple_of(ALIGN).unwrap_or(usize::MAX);
+            let bytes =
+                capacity.saturating_mul(sample_bytes).checked_next_multiple_of(ALIGN).unwrap_or(usize::MAX);
             end = end.saturating_add(bytes);
-            TensorSpan { start, each }
+            TensorSpan { start, sample_bytes }
         };
         let images = layout.images.iter().map(|output| take(output.bytes())).collect();
         let labels = take(8).start;

@@ -1,10 +1,11 @@
-//! Memory that another process has leased to this one: batches that it filled, and may fill again after they are given
-//! back.
+//! Memory that another process, the producer, has leased to this process. The producer has filled it with a batch, and
+//! may fill it again after it is given back.
 //!
-//! The mapping is private: pages are the lender's until this process writes to one, which gives it a copy of that page.
-//! These copies are dropped when the memory goes back, so that the next batch is seen and not an old one.
+//! The mapping is private: this process sees the producer's pages. When this process writes to a page, it gets its own
+//! copy of that page. These copies are dropped when the memory is given back. Otherwise they would hide parts of the
+//! next batch.
 
-use super::memory::Base;
+use super::memory::BufferAddress;
 use super::shared::SEALS;
 use base::error::{Error, Result};
 use memmap2::{Mmap, MmapMut, MmapOptions, UncheckedAdvice};
@@ -14,14 +15,15 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Once};
 
-/// The memory of a buffer as this process maps it. It is leased again and again.
+/// This process's mapping of a buffer of the producer. Every lease of that buffer uses the same mapping.
 pub struct LeasedMap {
-    base: Base,
+    base: BufferAddress,
     map: MmapMut,
     file: File,
 }
 
-/// A second mapping of the same memory, read-only. It does not show what this process writes to its own pages.
+/// A second mapping of the same memory, read-only. It does not show what this process writes through the private
+/// mapping.
 pub(super) struct ReadOnlyMap(Mmap);
 
 impl AsRef<[u8]> for ReadOnlyMap {
@@ -39,7 +41,7 @@ impl LeasedMap {
         Self::sealed_by(file, SEALS)
     }
 
-    /// Maps memory that has at least these seals.
+    /// Maps memory that has at least the seals `needed`.
     pub(super) fn sealed_by(file: OwnedFd, needed: SealFlags) -> Result<Self> {
         let file = File::from(file);
         let seals = rustix::fs::fcntl_get_seals(&file).unwrap_or(SealFlags::empty());
@@ -51,25 +53,25 @@ impl LeasedMap {
         let length = file.metadata().map_err(cannot_map)?.len();
         let length =
             usize::try_from(length).map_err(|_| cannot_map(std::io::ErrorKind::OutOfMemory.into()))?;
-        // SAFETY: the seals keep everybody from changing the size. The lender may change the bytes, but not while they
-        // are leased. A consumer that reads a batch after giving it back races with itself.
+        // SAFETY: the seals prevent any change of the size. The producer may change the bytes, but not while they are
+        // leased. A consumer that reads a batch after giving it back races with itself.
         let mut map = unsafe { MmapOptions::new().len(length).map_copy(&file) }.map_err(cannot_map)?;
         count_forks();
-        Ok(Self { base: Base(map.as_mut_ptr()), map, file })
+        Ok(Self { base: BufferAddress(map.as_mut_ptr()), map, file })
     }
 
-    /// Maps the memory a second time, for a device to copy from. The private mapping cannot be page-locked for that,
-    /// because locking it would lock copies of its pages.
+    /// Maps the memory a second time, for a device to copy from. The private mapping cannot be page-locked: the lock
+    /// would make a private copy of each page.
     ///
     /// # Errors
     /// [`Error::Io`].
     pub(super) fn read_only(&self) -> Result<ReadOnlyMap> {
-        // SAFETY: as for the first mapping.
+        // SAFETY: the same reasons as for the mapping in `sealed_by`.
         let map = unsafe { MmapOptions::new().len(self.len()).map(&self.file) }.map_err(cannot_map)?;
         Ok(ReadOnlyMap(map))
     }
 
-    pub(super) fn base(&self) -> Base {
+    pub(super) fn base(&self) -> BufferAddress {
         self.base
     }
 
@@ -77,7 +79,7 @@ impl LeasedMap {
         self.map.len()
     }
 
-    /// Returns the bytes. The lender must not be writing them.
+    /// Returns the bytes. The producer must not be writing them.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.map
     }
@@ -88,8 +90,8 @@ impl LeasedMap {
         let found = written_pages(first, first + self.map.len().next_multiple_of(base::slot::PAGE) as u64);
         let all = || vec![(first, first + self.map.len() as u64)];
         for (start, end) in found.unwrap_or_else(|_| all()) {
-            // SAFETY: the range is within the mapping, and nobody has a reference to its bytes, because the last tensor
-            // was dropped. Later reads there see the lender's pages.
+            // SAFETY: the range is within the mapping, and no reference to its bytes exists, because the last tensor
+            // was dropped. Later reads of the range see the producer's pages.
             let _ = unsafe {
                 self.map.unchecked_advise_range(
                     UncheckedAdvice::DontNeed,
@@ -105,28 +107,29 @@ fn cannot_map(error: std::io::Error) -> Error {
     Error::io("map a shared batch in", "memory", error)
 }
 
-/// The lender of memory, to which the memory goes back.
+/// The owner of leased memory. The memory is given back to it.
 pub trait LeaseOwner: Send + Sync {
-    /// Takes back buffer number `id`. If `inherited` is set, a forked child may still read it as it is.
+    /// Takes back the buffer with the identifier `id`. If `inherited` is true, a forked child may still read the
+    /// buffer, so its bytes must not change.
     fn give_back(&self, id: u64, inherited: bool);
 }
 
-/// A leased buffer. It goes back when this is dropped.
+/// A leased buffer, which is given back when it is dropped.
 pub struct LeasedMemory {
     id: u64,
     map: Arc<LeasedMap>,
     lease_owner: Arc<dyn LeaseOwner>,
-    /// The number of forks before it was leased.
+    /// The number of forks of this process before the buffer was leased.
     forks: u64,
 }
 
 impl LeasedMemory {
-    /// Makes a leased buffer of memory in `map`, which its lender calls `id`.
+    /// Makes a leased buffer of the memory in `map`. `id` is the producer's identifier of the buffer.
     pub fn new(id: u64, map: Arc<LeasedMap>, lease_owner: Arc<dyn LeaseOwner>) -> Self {
         Self { id, map, lease_owner, forks: FORKS.load(Ordering::SeqCst) }
     }
 
-    pub(super) fn base(&self) -> Base {
+    pub(super) fn base(&self) -> BufferAddress {
         self.map.base()
     }
 
@@ -147,8 +150,8 @@ impl Drop for LeasedMemory {
     }
 }
 
-/// How often this process has forked. A child sees the pages that it shares with its parent change when the lender
-/// fills them again. So memory that was leased at a fork is never filled again.
+/// The number of times that this process has forked. A forked child shares pages with its parent, and sees them change
+/// when the producer fills them again. So memory that was leased at a fork is never filled again.
 static FORKS: AtomicU64 = AtomicU64::new(0);
 
 /// Starts counting forks.
@@ -195,8 +198,9 @@ const PAGE_IS_FILE: u64 = 1 << 2;
 const PAGE_IS_PRESENT: u64 = 1 << 3;
 const PAGE_IS_SWAPPED: u64 = 1 << 4;
 
-/// Returns the ranges of pages between two addresses of a private mapping that this process has written to: those that
-/// are no longer the file's. The scan costs a hundredth of dropping all pages and faulting them in again.
+/// Returns the ranges of pages between two addresses of a private mapping that this process has written to. These pages
+/// are private copies, and no longer pages of the file. The scan takes about a hundredth of the time of dropping all
+/// pages and faulting them in again.
 ///
 /// # Errors
 /// Linux before 6.7 does not have this scan.
@@ -247,7 +251,7 @@ mod tests {
         }
     }
 
-    /// A file of three pages that is written like a lender's, and its map.
+    /// Returns a sealed file of almost three pages as the producer maps it, and as the consumer maps it.
     fn leased() -> (MmapMut, Arc<LeasedMap>) {
         let file = create_memfd(3 * 4096 - 5).unwrap();
         // SAFETY: nobody changes the size of the file.
@@ -285,7 +289,7 @@ mod tests {
         assert_eq!(map.bytes()[5000], 0);
         let Ok(none) = written_pages(first, first + 3 * 4096) else { return };
         assert!(none.is_empty(), "{none:?}");
-        // SAFETY: within the mapping.
+        // SAFETY: the written byte is within the mapping.
         unsafe { map.base().0.add(4096).write(1) };
         assert_eq!(written_pages(first, first + 3 * 4096).unwrap(), [(first + 4096, first + 2 * 4096)]);
     }
@@ -298,7 +302,7 @@ mod tests {
         seal(&file, SEALS).unwrap();
         assert!(file.write_at(&[1], 0).is_err());
         assert!(file.set_len(1).is_err() && file.set_len(9000).is_err());
-        // SAFETY: the mapping is refused.
+        // SAFETY: the kernel refuses this mapping.
         assert!(unsafe { MmapOptions::new().map_mut(&file) }.is_err());
         assert!(seal(&file, SealFlags::WRITE).is_err(), "sealed for good");
         assert!(

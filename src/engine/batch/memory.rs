@@ -12,10 +12,10 @@ use pixels::gpu::{
 };
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The most events that a buffer keeps for its next batches.
+/// The largest number of unused events that a buffer keeps for its next batches.
 const MAX_SPARE: usize = 8;
 
-/// Where the buffers of a pool are.
+/// The kind of memory that holds the buffers of a pool.
 #[derive(Clone, Default)]
 pub enum BatchStorage {
     /// Buffers are in host memory.
@@ -29,14 +29,14 @@ pub enum BatchStorage {
     Cuda(CudaStorage),
 }
 
-/// What buffers on a GPU are allocated from.
+/// The resources from which buffers on a GPU are allocated.
 #[derive(Clone)]
 pub struct CudaStorage {
     /// The pool that their memory comes from.
     pub pool: MemoryPool,
-    /// The stream in whose order memory is allocated and freed; nothing else is queued there.
+    /// The stream on which memory is allocated and freed. No other work is queued on this stream.
     pub stream: Stream,
-    /// Staging buffers: page-locked memory. Each batch that is being filled takes a slot of it for its columns.
+    /// Page-locked staging buffers. Each batch that is being filled takes one of them for its columns.
     pub staging: Registration,
 }
 
@@ -49,7 +49,7 @@ impl BatchStorage {
         match self {
             Self::Host | Self::Slots => {
                 let mut map = map(plan.bytes)?;
-                let base = Base(map.as_mut_ptr());
+                let base = BufferAddress(map.as_mut_ptr());
                 Ok(BufferMemory::Host(HostMemory { base, owner: HostOwner::Process(map) }))
             }
             Self::Shared => SharedMemory::new(plan.bytes).map(BufferMemory::from),
@@ -62,7 +62,7 @@ impl BatchStorage {
                     staging: storage.staging.clone(),
                     columns: None,
                     users: Mutex::new(BufferUsers {
-                        earlier: vec![Arc::new(allocated)],
+                        former_events: vec![Arc::new(allocated)],
                         ..BufferUsers::default()
                     }),
                 }))
@@ -78,7 +78,7 @@ pub(super) enum BufferMemory {
 }
 
 impl BufferMemory {
-    /// Makes the kernel back all pages with memory now. Kernels before 5.14 do so when the pages are written.
+    /// Makes the kernel back all pages with memory now. Kernels before 5.14 back a page only when it is first written.
     pub(super) fn touch(&self) {
         match self {
             Self::Host(HostMemory { owner: HostOwner::Process(map), .. }) => {
@@ -100,33 +100,33 @@ impl BufferMemory {
         }
     }
 
-    /// Returns whether all former users of the buffer can be waited for, so that it can have a next one.
-    pub(super) fn is_left(&self) -> bool {
-        self.cuda().is_none_or(CudaMemory::is_left)
+    /// Returns whether a new batch in this buffer can wait for all former users of the buffer.
+    pub(super) fn can_be_reused(&self) -> bool {
+        self.cuda().is_none_or(CudaMemory::can_be_reused)
     }
 
     /// Returns the address at which the CPU writes the images; `None` on a GPU.
-    pub(super) fn host_images(&self) -> Option<Base> {
+    pub(super) fn host_images(&self) -> Option<BufferAddress> {
         match self {
             Self::Host(memory) => Some(memory.base),
             Self::Cuda(_) => None,
         }
     }
 
-    /// Returns the address at which the CPU writes the columns, also for a batch on a GPU.
-    pub(super) fn host_columns(&mut self, plan: &BufferPlan) -> Base {
+    /// Returns the address at which the CPU writes the columns. For a batch on a GPU, it is in a staging buffer.
+    pub(super) fn host_columns(&mut self, plan: &BufferPlan) -> BufferAddress {
         match self {
-            Self::Host(memory) => Base(memory.base.0.wrapping_add(plan.columns)),
-            Self::Cuda(memory) => Base(memory.columns.as_mut().expect("opened").as_mut_ptr()),
+            Self::Host(memory) => BufferAddress(memory.base.0.wrapping_add(plan.columns)),
+            Self::Cuda(memory) => BufferAddress(memory.columns.as_mut().expect("opened").as_mut_ptr()),
         }
     }
 
     /// Returns the address of the first byte, in the memory that [`BufferMemory::place`] names. All access to the
     /// buffer goes through this pointer.
-    pub(super) fn base(&self) -> Base {
+    pub(super) fn base(&self) -> BufferAddress {
         match self {
             Self::Host(memory) => memory.base,
-            Self::Cuda(memory) => Base(memory.buffer().ptr() as *mut u8),
+            Self::Cuda(memory) => BufferAddress(memory.buffer().ptr() as *mut u8),
         }
     }
 
@@ -151,31 +151,31 @@ impl BufferMemory {
         }
     }
 
-    /// Prepares the memory for the pool, when the buffer has no users any more.
-    pub(super) fn given_back(mut self) -> Self {
+    /// Prepares the memory for its return to the pool. The buffer must have no users any more.
+    pub(super) fn prepared_for_reuse(mut self) -> Self {
         if let Self::Cuda(memory) = &mut self {
             memory.columns = None;
-            let until_the_end = std::mem::take(&mut memory.users().until_the_end);
-            until_the_end.into_iter().for_each(|stream| memory.remove_reader(stream));
-            memory.users().leave();
+            let readers_until_drop = std::mem::take(&mut memory.users().readers_until_drop);
+            readers_until_drop.into_iter().for_each(|stream| memory.remove_reader(stream));
+            memory.users().end_batch();
         }
         self
     }
 }
 
 pub(super) struct HostMemory {
-    base: Base,
+    base: BufferAddress,
     /// Owns the memory at `base`.
     owner: HostOwner,
 }
 
-/// What owns host memory.
+/// The owner of host memory.
 enum HostOwner {
     /// A mapping that only this process has.
     Process(MmapMut),
     /// Memory that is leased to other processes.
     Shared(SharedMemory),
-    /// Memory that another process has leased to this one.
+    /// Memory that another process has leased to this process.
     Leased(#[expect(dead_code, reason = "held, not used")] LeasedMemory),
 }
 
@@ -205,60 +205,62 @@ impl BufferMemory {
 pub(super) struct CudaMemory {
     buffer: Option<DeviceBuffer>,
     staging: Registration,
-    /// The staging buffer of labels, ids, mask and further columns, while the batch is being filled.
+    /// The staging buffer of labels, ids, mask and additional columns, while the batch is being filled.
     columns: Option<Slot>,
     users: Mutex<BufferUsers>,
 }
 
 #[derive(Default)]
 struct BufferUsers {
-    /// The events that the next writer waits for: of the former users of the buffer, or of its allocation.
-    earlier: Vec<Arc<Event>>,
-    /// Events that are not waited for any more, kept so that no batch has to create any.
+    /// Events that the next writer waits for: of the former users of the buffer, or of the buffer's allocation.
+    former_events: Vec<Arc<Event>>,
+    /// Events that nobody waits for any more, kept so that no batch has to create new ones.
     spare: Vec<Arc<Event>>,
-    /// Passed when the batch is complete.
+    /// The event that completes when the batch is complete.
     ready: Option<Arc<Event>>,
-    /// The streams that have read the batch, each with its latest event, because a stream may read it several times.
-    passed: Vec<(StreamRef, Arc<Event>)>,
+    /// The streams that have read the batch. Only the latest event of each is kept: a stream may read the batch several
+    /// times.
+    reader_events: Vec<(StreamRef, Arc<Event>)>,
     /// The streams that may read the batch until its last tensor is dropped.
-    until_the_end: Vec<StreamRef>,
+    readers_until_drop: Vec<StreamRef>,
     /// The streams that have read the batch and capture a CUDA graph. An event recorded now would become part of the
     /// graph.
     capturing: Vec<StreamRef>,
-    /// Whether no event could be recorded on a stream that has read the batch, because its handle no longer belongs to
+    /// Whether recording an event failed for a stream that has read the batch, because its handle no longer belongs to
     /// a stream.
-    gone: bool,
+    reader_lost: bool,
 }
 
 impl BufferUsers {
-    /// Ends the batch: the next user waits for the work that its readers have queued.
-    fn leave(&mut self) {
-        // A batch that was never completed keeps the former users of the buffer.
+    /// Ends the batch: the next user of the buffer waits for the work that the batch's readers have queued.
+    fn end_batch(&mut self) {
+        // If the batch was never completed, the events of the buffer's former users stay.
         if let Some(ready) = self.ready.take() {
-            // All readers waited for this event, but there may have been none.
-            self.earlier = vec![ready];
+            // The events of all readers come after this event, but the batch may have had no reader.
+            self.former_events = vec![ready];
         }
-        self.earlier.extend(self.passed.drain(..).map(|(_, event)| event));
+        self.former_events.extend(self.reader_events.drain(..).map(|(_, event)| event));
     }
 
-    /// Returns an event that is not waited for, a spare one if there is one.
+    /// Returns an event that nobody waits for: a spare event if there is one, else a new event.
     fn event(&mut self, device: &GpuDevice) -> Result<Arc<Event>> {
-        // An event with another owner may be the end of an earlier batch, and be waited for.
+        // If an event has another owner, it may be the end of an earlier batch, and somebody may wait for it.
         let unused = self.spare.iter().position(|event| Arc::strong_count(event) == 1);
         unused.map_or_else(|| Event::new(device).map(Arc::new), |at| Ok(self.spare.swap_remove(at)))
     }
 
-    /// Records that the batch is complete. `ready` comes after everything that was waited for before.
+    /// Records that the batch is complete. `ready` comes after all events in `former_events`, so they are not needed
+    /// any more.
     fn complete(&mut self, ready: Arc<Event>) {
         self.ready = Some(ready);
-        self.spare.append(&mut self.earlier);
+        self.spare.append(&mut self.former_events);
         self.spare.truncate(MAX_SPARE);
     }
 }
 
 impl CudaMemory {
     fn users(&self) -> std::sync::MutexGuard<'_, BufferUsers> {
-        // Valid after every statement: a panic elsewhere cannot have broken it.
+        // The state is valid after every statement, so a panic of another thread cannot have broken it.
         self.users.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -266,23 +268,23 @@ impl CudaMemory {
         self.buffer().stream().device()
     }
 
-    /// Returns whether an event is recorded for every former user of the buffer, so that they can be waited for. No
-    /// event can be recorded on a stream that captures a CUDA graph.
-    fn is_left(&self) -> bool {
+    /// Returns whether an event is recorded for every former user of the buffer. No event can be recorded on a stream
+    /// while it captures a CUDA graph.
+    fn can_be_reused(&self) -> bool {
         let mut users = self.users();
         while let Some(&reader) = users.capturing.last() {
             match self.mark(&mut users, None, reader) {
-                Ok(Some(event)) => users.earlier.push(event),
+                Ok(Some(event)) => users.former_events.push(event),
                 Ok(None) => return false,
-                Err(_) => users.gone = true,
+                Err(_) => users.reader_lost = true,
             }
             users.capturing.pop();
         }
         true
     }
 
-    /// Records `event`, or else a new one, after the work that `stream` has queued. Returns `None` if the stream
-    /// captures.
+    /// Records `event`, or a new event if it is `None`, after the work that `stream` has queued. Returns `None` if the
+    /// stream captures a CUDA graph.
     fn mark(
         &self,
         users: &mut BufferUsers,
@@ -297,21 +299,21 @@ impl CudaMemory {
         Ok(Some(event))
     }
 
-    /// Lets `stream` write to the buffer when all its former users are done.
-    pub(super) fn wait_for_earlier(&self, stream: &Stream) -> Result<()> {
+    /// Makes `stream` wait for all former users of the buffer, so that it can write to the buffer.
+    pub(super) fn wait_for_former_users(&self, stream: &Stream) -> Result<()> {
         let mut users = self.users();
-        if users.gone {
-            // The rest of that reader's work is unknown, so wait for all work of the device.
+        if users.reader_lost {
+            // The end of a reader's work is unknown, so wait for all work of the device.
             self.device().synchronize()?;
-            users.gone = false;
+            users.reader_lost = false;
         }
-        users.earlier.iter().try_for_each(|event| stream.wait(event))
+        users.former_events.iter().try_for_each(|event| stream.wait(event))
     }
 
     /// Queues the copy of the columns after the images, and then the event that marks the batch as complete.
     pub(super) fn complete(&mut self, plan: &BufferPlan, flight: &mut InFlight) -> Result<()> {
         // A batch without images has not waited for its former users yet.
-        self.wait_for_earlier(flight.stream())?;
+        self.wait_for_former_users(flight.stream())?;
         let columns =
             self.columns.take().ok_or_else(|| Error::Internal("a batch was completed twice".into()))?;
         let bytes = plan.bytes - plan.columns;
@@ -323,13 +325,13 @@ impl CudaMemory {
         Ok(())
     }
 
-    /// Returns the event that is passed when the batch is complete.
+    /// Returns the event that completes when the batch is complete.
     pub(super) fn ready(&self) -> Option<Arc<Event>> {
         self.users().ready.clone()
     }
 
-    /// Lets `stream` read the batch when it is complete.
-    pub(super) fn lend(&self, stream: StreamRef) -> Result<()> {
+    /// Makes `stream` wait until the batch is complete, so that it can read the batch.
+    pub(super) fn add_reader(&self, stream: StreamRef) -> Result<()> {
         if stream.captures(self.device())? {
             let message = "is capturing a CUDA graph, and a batch cannot be part of a graph: take batches before the \
                            capture, and copy them into the graph's input tensors";
@@ -338,32 +340,34 @@ impl CudaMemory {
         self.ready().map_or(Ok(()), |ready| stream.wait(&ready))
     }
 
-    /// Lets `stream` read the batch when it is complete, until its last tensor is dropped.
+    /// Makes `stream` wait until the batch is complete, and records it as a reader until the batch's last tensor is
+    /// dropped.
     pub(super) fn add_reader_until_drop(&self, stream: StreamRef) -> Result<()> {
-        self.lend(stream)?;
+        self.add_reader(stream)?;
         let mut users = self.users();
-        if !users.until_the_end.contains(&stream) {
-            users.until_the_end.push(stream);
+        if !users.readers_until_drop.contains(&stream) {
+            users.readers_until_drop.push(stream);
         }
         Ok(())
     }
 
-    /// Records that `stream` reads nothing beyond the work that it has queued by now. The next user of the buffer waits
+    /// Records that `stream` reads the batch only in work that it has queued by now. The next user of the buffer waits
     /// for that work. Any thread may call this.
     pub(super) fn remove_reader(&self, stream: StreamRef) {
-        // "This thread's default stream" may have been another thread's when `lend` was called. The legacy default
-        // stream waits for those of all threads.
+        // The per-thread default stream may have been the stream of another thread when `add_reader` was called. The
+        // legacy default stream waits for the default streams of all threads.
         let stream = if stream == StreamRef::PER_THREAD { StreamRef::LEGACY } else { stream };
         let mut users = self.users();
-        // An event of this batch is waited for only after the batch has ended, so it can be recorded again.
-        let known = users.passed.iter().find(|(known, _)| *known == stream).map(|(_, event)| event.clone());
+        // Nobody waits for a reader's event before the batch has ended, so the event can be recorded again.
+        let known =
+            users.reader_events.iter().find(|(known, _)| *known == stream).map(|(_, event)| event.clone());
         let is_new = known.is_none();
         match self.mark(&mut users, known, stream) {
-            Ok(Some(event)) if is_new => users.passed.push((stream, event)),
+            Ok(Some(event)) if is_new => users.reader_events.push((stream, event)),
             Ok(Some(_)) => {}
             Ok(None) => users.capturing.push(stream),
-            // If the GPU is lost, waiting for it makes the next batch fail.
-            Err(_) => users.gone = true,
+            // If the GPU is lost, `wait_for_former_users` makes the next batch fail.
+            Err(_) => users.reader_lost = true,
         }
     }
 
@@ -384,27 +388,27 @@ impl CudaMemory {
 
 impl Drop for CudaMemory {
     fn drop(&mut self) {
-        if !self.is_left() {
-            // A reader captures a CUDA graph, perhaps on this very thread, so it cannot be waited for. Leaking the
-            // memory is the only safe end.
+        if !self.can_be_reused() {
+            // A reader captures a CUDA graph, perhaps on this very thread, so waiting for it is impossible. The only
+            // safe action is to leak the memory.
             std::mem::forget(self.buffer.take());
             return;
         }
-        // The memory is freed in the order of its stream.
+        // The deallocation is queued on this stream, after the waits.
         let stream = self.buffer().stream().clone();
-        let _ = self.wait_for_earlier(&stream);
+        let _ = self.wait_for_former_users(&stream);
     }
 }
 
 /// An address in a buffer, which threads may share.
 #[derive(Clone, Copy)]
-pub(super) struct Base(pub *mut u8);
+pub(super) struct BufferAddress(pub *mut u8);
 
 // SAFETY: the buffer, or the encoded file that holds this address, keeps the memory. Each ticket writes through it only
 // to its own place, and tensors exist only after the last ticket is dropped.
-unsafe impl Send for Base {}
-// SAFETY: as above.
-unsafe impl Sync for Base {}
+unsafe impl Send for BufferAddress {}
+// SAFETY: the same reasons as for `Send`.
+unsafe impl Sync for BufferAddress {}
 
 pub(super) fn map(bytes: usize) -> Result<MmapMut> {
     let memory = MmapMut::map_anon(bytes)

@@ -30,7 +30,7 @@ pub use upload::{UploadBuffer, Uploader};
 pub use values::{Array, FieldValues, Raggedness, Value};
 
 use base::error::{Error, Result};
-use memory::Base;
+use memory::BufferAddress;
 use pixels::gpu::StreamRef;
 use pool::BatchBuffer;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ pub struct Failure {
     pub sample: u64,
     /// Why it failed.
     pub error: Error,
-    /// Whether the epoch cannot continue without it.
+    /// Whether the epoch cannot continue without this sample.
     pub fatal: bool,
 }
 
@@ -65,7 +65,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Returns the number of the batch in its epoch.
+    /// Returns the index of the batch in its epoch.
     pub fn step(&self) -> u64 {
         self.step
     }
@@ -75,7 +75,8 @@ impl Batch {
         self.len as usize
     }
 
-    /// Returns whether the batch holds no sample, as for a rank whose stream has ended before the others'.
+    /// Returns whether the batch holds no sample, for example on a rank whose stream ended before the streams of other
+    /// ranks.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -85,13 +86,13 @@ impl Batch {
         std::mem::take(&mut self.failures)
     }
 
-    /// Hands the buffer to the consumer, so that it no longer counts as the pipeline's.
+    /// Hands the buffer to the consumer. From then on, it does not count towards the pipeline's share of buffers.
     pub fn deliver(&mut self) {
         let buffer = Arc::get_mut(&mut self.buffer).expect("a batch has no tensors before its delivery");
         buffer.deliver();
     }
 
-    /// Waits until a batch on a GPU is complete. A batch in host memory already is.
+    /// Waits until a batch on a GPU is complete. A batch in host memory is complete already.
     ///
     /// # Errors
     /// [`Error::Gpu`].
@@ -100,10 +101,10 @@ impl Batch {
         ready.map_or(Ok(()), |ready| ready.synchronize())
     }
 
-    /// Lets the GPU stream `stream` read any tensor of the batch until its last tensor is dropped; the stream must live
-    /// that long. Use this for a stream other than the one that a tensor was [lent](Tensor::lend) to. The buffer is
-    /// written again only after this stream, too, has done the work that it has queued by then. For a batch in host
-    /// memory this does nothing.
+    /// Lets the GPU stream `stream` read any tensor of the batch until the batch's last tensor is dropped. The stream
+    /// must live until then. Use this for a stream other than the stream that was passed to [`Tensor::lend`]. The
+    /// buffer is reused only after all work that this stream has queued by then. For a batch in host memory, this does
+    /// nothing.
     ///
     /// # Errors
     /// [`Error::Config`] while the stream captures a CUDA graph; [`Error::Gpu`].
@@ -111,12 +112,12 @@ impl Batch {
         self.buffer.memory().cuda().map_or(Ok(()), |memory| memory.add_reader_until_drop(stream))
     }
 
-    /// Returns the number of tensors of images.
+    /// Returns the number of image tensors.
     pub fn num_images(&self) -> usize {
         self.buffer.layout().images.len()
     }
 
-    /// Returns the first tensor of images; `uint8 [n, 0]` if there is none.
+    /// Returns the first image tensor; `uint8 [n, 0]` if there is none.
     pub fn images(&self) -> Tensor {
         if self.num_images() == 0 {
             return self.tensor(0, vec![i64::from(self.len), 0], Element::U8);
@@ -124,17 +125,17 @@ impl Batch {
         self.images_of(0)
     }
 
-    /// Returns tensor number `number` of images, `[n, 3, height, width]` or `[n, height, width, 3]` in the loader's
-    /// dtype. Each view of each image field is a tensor.
+    /// Returns image tensor number `number`, `[n, 3, height, width]` or `[n, height, width, 3]` in the loader's dtype.
+    /// There is one tensor for each view of each image field.
     ///
     /// # Panics
-    /// Panics if there are not that many.
+    /// Panics if there are not that many image tensors.
     pub fn images_of(&self, number: usize) -> Tensor {
         let (shape, element) = layout::of_images(&self.buffer.layout().images[number], self.len);
         self.tensor(self.buffer.plan().images[number].start, shape, element)
     }
 
-    /// Returns the number of further columns.
+    /// Returns the number of additional columns.
     pub fn num_columns(&self) -> usize {
         self.buffer.layout().columns.len()
     }
@@ -144,10 +145,10 @@ impl Batch {
         self.buffer.layout().values.len()
     }
 
-    /// Returns further column number `number`, `[n, ...]`.
+    /// Returns additional column number `number`, `[n, ...]`.
     ///
     /// # Panics
-    /// Panics if there are not that many.
+    /// Panics if there are not that many columns.
     pub fn further(&self, number: usize) -> Tensor {
         let Column { element, shape } = &self.buffer.layout().columns[number];
         let shape = std::iter::once(self.len).chain(shape.iter().copied()).map(i64::from).collect();
@@ -166,8 +167,8 @@ impl Batch {
         self.column(self.buffer.plan().ids, Element::I64)
     }
 
-    /// Returns, for each place, the number of its draw among the epoch's draws of its sample, `int64 [n]`, from 0.
-    /// Views are drawn by this number.
+    /// Returns, for each place, the index of the draw among the epoch's draws of the same sample, `int64 [n]`, from 0.
+    /// The random choices of a view depend on this index.
     pub fn occurrences(&self) -> Tensor {
         self.column(self.buffer.plan().occurrences, Element::I64)
     }
@@ -177,7 +178,8 @@ impl Batch {
         self.mask().of_bytes()
     }
 
-    /// Returns which samples count, `bool [n]`: false for padding and for failed samples that were replaced by zeros.
+    /// Returns which places hold valid samples, `bool [n]`: false for padding and for failed samples that were replaced
+    /// by zeros.
     pub fn mask(&self) -> Tensor {
         self.column(self.buffer.plan().mask, Element::Bool)
     }
@@ -190,7 +192,7 @@ impl Batch {
     fn tensor(&self, offset: usize, shape: Vec<i64>, element: Element) -> Tensor {
         Tensor {
             buffer: self.buffer.clone(),
-            data: Base(self.buffer.memory().base().0.wrapping_add(offset)),
+            data: BufferAddress(self.buffer.memory().base().0.wrapping_add(offset)),
             shape,
             element,
             on_host: false,

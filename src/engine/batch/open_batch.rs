@@ -1,8 +1,8 @@
-//! A batch that is being filled, and the rights of threads to write its parts.
+//! A batch that is being filled, and the tickets that let threads write to its places.
 
 use super::encoded::{Encoded, EncodedFiles};
 use super::layout::{BufferPlan, TensorSpan};
-use super::memory::Base;
+use super::memory::BufferAddress;
 use super::pool::BatchBuffer;
 use super::values::{Gathered, Value, gather};
 use super::{Batch, Failure, Sink};
@@ -17,21 +17,21 @@ struct OpenBatch {
     len: u32,
     plan: BufferPlan,
     /// The address of the images; `None` on a GPU.
-    images: Option<Base>,
-    columns: Base,
+    images: Option<BufferAddress>,
+    columns: BufferAddress,
     /// The number of tickets and closers that still exist.
     open: AtomicUsize,
     spoiled: AtomicBool,
     failures: Mutex<Vec<Failure>>,
     encoded: Mutex<EncodedFiles>,
-    /// The values whose lengths differ, by field and then by place.
+    /// The values of the fields whose lengths differ from sample to sample, by field and then by place.
     values: Mutex<Vec<Vec<Option<Value>>>>,
     buffer: Mutex<Option<BatchBuffer>>,
     ready: Arc<dyn Sink>,
 }
 
-/// Starts a batch in `buffer`. Returns the closer and a ticket for each of `len` places. When the last of these is
-/// dropped, the batch goes to `ready`.
+/// Starts a batch in `buffer`. Returns the closer and a ticket for each of `len` places. When the closer and all
+/// tickets are dropped, the batch goes to `ready`.
 pub(super) fn begin(
     mut buffer: BatchBuffer,
     step: u64,
@@ -59,12 +59,13 @@ pub(super) fn begin(
 }
 
 impl OpenBatch {
-    /// Records that a ticket or the closer was dropped, `finished` or not. The last one sends the batch on.
-    fn leave(&self, finished: bool) {
+    /// Records that a ticket or the closer was dropped, and whether it had `finished`. The last drop sends the batch to
+    /// `ready`.
+    fn close_part(&self, finished: bool) {
         if !finished {
             self.spoiled.store(true, Ordering::Relaxed);
         }
-        // AcqRel, so that the last one sees everything that the others wrote.
+        // AcqRel: the thread of the last drop must see everything that other threads wrote.
         if self.open.fetch_sub(1, Ordering::AcqRel) > 1 {
             return;
         }
@@ -107,7 +108,7 @@ impl Ticket {
         self.index
     }
 
-    /// Returns the bytes of this place's image in tensor number `number` of images.
+    /// Returns the bytes of this place in image tensor number `number`.
     ///
     /// # Panics
     /// Panics for a batch on a GPU, whose images are written by kernels.
@@ -117,19 +118,25 @@ impl Ticket {
         self.row(images, span)
     }
 
-    /// Returns the bytes of this place in further column number `number`.
+    /// Returns the bytes of this place in additional column number `number`.
     pub fn column(&mut self, number: usize) -> &mut [u8] {
         let span = self.batch.plan.further[number];
         self.row(self.batch.columns, span)
     }
 
-    fn row(&mut self, base: Base, TensorSpan { start, each }: TensorSpan) -> &mut [u8] {
+    fn row(&mut self, base: BufferAddress, TensorSpan { start, sample_bytes }: TensorSpan) -> &mut [u8] {
         // SAFETY: places are disjoint and inside the buffer, and this is the only ticket of its place. `&mut self`
         // keeps the slice unique, and the buffer lives until the last ticket is dropped.
-        unsafe { std::slice::from_raw_parts_mut(base.0.add(start + self.index as usize * each), each) }
+        unsafe {
+            std::slice::from_raw_parts_mut(
+                base.0.add(start + self.index as usize * sample_bytes),
+                sample_bytes,
+            )
+        }
     }
 
-    /// Sets this place's value of a field. `field` is its number among the fields whose values differ in length.
+    /// Sets this place's value of a field. `field` is the index of the field among the fields whose values differ in
+    /// length.
     pub fn put(&mut self, field: usize, value: Option<Value>) {
         let mut values = self.batch.values.lock().unwrap_or_else(PoisonError::into_inner);
         values[field][self.index as usize] = value;
@@ -140,14 +147,15 @@ impl Ticket {
         self.batch.encoded.lock().unwrap_or_else(PoisonError::into_inner).insert(self.index, bytes);
     }
 
-    /// Records that the sample of this place failed. The failure is `fatal` if nothing can take the sample's place.
+    /// Records that the sample of this place failed. The failure is `fatal` if the epoch cannot continue without the
+    /// sample.
     pub fn fail(&mut self, sample: u64, error: Error, fatal: bool) {
         let failure = Failure { index: self.index, sample, error, fatal };
         self.batch.failures.lock().unwrap_or_else(PoisonError::into_inner).push(failure);
     }
 
-    /// Finishes the place, which holds `sample` of class `label`; `valid` is its element of the mask. `occurrence` is
-    /// the number of this draw among the epoch's draws of the sample.
+    /// Finishes the place, which holds `sample` of class `label`. `valid` is the value of the mask at this place.
+    /// `occurrence` is the index of this draw among the epoch's draws of the sample.
     pub fn finish(mut self, sample: u64, occurrence: u32, label: u32, valid: bool) {
         let (plan, index) = (&self.batch.plan, self.index as usize);
         // SAFETY: the four elements are inside the columns at their natural alignment (each array starts at a multiple
@@ -165,19 +173,19 @@ impl Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        self.batch.leave(self.finished);
+        self.batch.close_part(self.finished);
     }
 }
 
-/// The right to close a batch. The batch is not delivered before that, even if all its tickets are finished. A closer
-/// that is dropped without [`BatchCloser::close`] or [`BatchCloser::close_on`] spoils the batch.
+/// The right to close a batch. A batch is delivered only after it is closed, even if all its tickets are finished. A
+/// closer that is dropped without [`BatchCloser::close`] or [`BatchCloser::close_on`] spoils the batch.
 pub struct BatchCloser {
     batch: Arc<OpenBatch>,
     closed: bool,
 }
 
 impl BatchCloser {
-    /// Closes a batch that needs nothing but its places to be filled.
+    /// Closes a batch that is complete as soon as all its places are filled.
     pub fn close(mut self) {
         self.closed = true;
     }
@@ -190,7 +198,7 @@ impl BatchCloser {
     /// [`Error::Internal`] for a batch in host memory; [`Error::Gpu`].
     pub fn images(&self, stream: &Stream) -> Result<impl Iterator<Item = u64>> {
         let base = self.with_buffer(|buffer| {
-            buffer.memory().cuda().ok_or_else(on_host)?.wait_for_earlier(stream)?;
+            buffer.memory().cuda().ok_or_else(on_host)?.wait_for_former_users(stream)?;
             Ok(buffer.memory().base().0 as u64)
         })?;
         Ok(self.batch.plan.images.iter().map(move |tensor| base + tensor.start as u64))
@@ -202,7 +210,7 @@ impl BatchCloser {
     /// # Errors
     /// [`Error::Internal`] for a batch in host memory or with tickets left; [`Error::Gpu`].
     pub fn close_on(mut self, flight: &mut InFlight) -> Result<()> {
-        // Acquire, because what the tickets wrote is copied from here on.
+        // Acquire: the copy below must see everything that the tickets wrote.
         if self.batch.open.load(Ordering::Acquire) != 1 {
             return Err(Error::Internal("a batch was closed before its places were filled".into()));
         }
@@ -210,7 +218,8 @@ impl BatchCloser {
         let completed = self
             .with_buffer(|buffer| buffer.memory_mut().cuda_mut().ok_or_else(on_host)?.complete(plan, flight));
         if completed.is_err() {
-            // The buffer returns to its pool without an event to wait for, so no work may still write to it.
+            // The buffer returns to its pool without an event to wait for. So wait until no queued work can write to
+            // it.
             let _ = flight.wait();
         }
         completed?;
@@ -230,6 +239,6 @@ fn on_host() -> Error {
 
 impl Drop for BatchCloser {
     fn drop(&mut self) {
-        self.batch.leave(self.closed);
+        self.batch.close_part(self.closed);
     }
 }

@@ -1,5 +1,6 @@
-//! What goes with a leased batch in addition to its buffer: samples that failed, remarks, and values whose lengths
-//! differ. It is written once into a memfd of its own, which is then sealed against writing.
+//! The parcel of a leased batch: the contents that are not in its buffer. These are failed samples, remarks, and values
+//! whose lengths differ from sample to sample. A parcel is written once into its own memfd, which is then sealed
+//! against writing.
 //!
 //! ```text
 //! length of the document, u64 | document, JSON | blocks of bytes, each at a multiple of 64 bytes
@@ -21,12 +22,12 @@ use std::sync::Arc;
 /// The alignment of blocks in bytes, as TensorFlow requires of a tensor's data.
 const ALIGN: usize = 64;
 
-/// What a consumer needs of a batch in addition to its buffer.
+/// The contents of a batch that are not in its buffer, for a consumer in another process.
 #[derive(Default)]
 pub struct Parcel {
     /// The samples that failed.
     pub failures: Vec<Failure>,
-    /// The values whose lengths differ, by field.
+    /// The values whose lengths differ from sample to sample, by field.
     pub(super) values: Vec<Gathered>,
     /// Remarks about samples, by their ids.
     pub remarks: Vec<Remark>,
@@ -51,7 +52,7 @@ struct CarriedFailure {
     fatal: bool,
 }
 
-/// The values of a field. Ranges are those of blocks, relative to the beginning of the first block.
+/// The values of a field. Each range is the position of a block, relative to the beginning of the first block.
 #[derive(Serialize, Deserialize)]
 enum CarriedValues {
     Texts(Vec<Option<String>>),
@@ -89,11 +90,11 @@ impl<'a> Blocks<'a> {
 }
 
 impl Batch {
-    /// Writes what goes with this batch, and these `remarks`, to memory that is sealed against writing. Returns `None`
+    /// Writes the parcel of this batch, with these `remarks`, to memory that is sealed against writing. Returns `None`
     /// if there is nothing to write.
     ///
     /// # Errors
-    /// [`Error::Io`] if there is no memory for it.
+    /// [`Error::Io`] if there is no memory for the parcel.
     pub fn parcel<'a>(&'a self, remarks: Vec<Remark>) -> Result<Option<OwnedFd>> {
         if self.failures.is_empty() && self.buffer.values.is_empty() && remarks.is_empty() {
             return Ok(None);
@@ -134,7 +135,7 @@ impl Batch {
     }
 }
 
-/// Returns where blocks begin after a document of `document` bytes.
+/// Returns the offset of the first block after a document of `document` bytes.
 fn blocks_begin(document: usize) -> usize {
     (size_of::<u64>() + document).next_multiple_of(ALIGN)
 }
@@ -160,7 +161,7 @@ impl Parcel {
     ///
     /// # Errors
     /// [`Error::Unavailable`] for memory that is not sealed against writing; [`Error::Io`] if it cannot be mapped;
-    /// [`Error::Internal`] for anything else that [`Batch::parcel`] does not write.
+    /// [`Error::Internal`] for contents that [`Batch::parcel`] never writes.
     pub fn read(file: OwnedFd, len: u32) -> Result<Self> {
         let map = Arc::new(LeasedMap::sealed_by(file, SEALS.union(SealFlags::WRITE))?);
         let broken = || Error::Internal("the values sent with a shared batch are damaged".into());
@@ -260,8 +261,8 @@ mod tests {
         Value::Array(Array { element: Element::U8, shape: shape.to_vec(), bytes: bytes.to_vec() })
     }
 
-    /// A batch of three samples with texts, bytes, arrays of one shape, of some rows, and of any shapes; the second
-    /// sample failed.
+    /// Returns a batch of three samples with strings, bytes, arrays of one shape, arrays of different numbers of rows,
+    /// and arrays of any shapes. The second sample failed.
     fn made() -> Batch {
         let (sink, ready) = collector();
         let (closer, tickets) = pool().begin(7, 3, &sink).unwrap().unwrap();

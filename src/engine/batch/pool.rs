@@ -18,7 +18,7 @@ pub struct Pools {
     pub slot_bytes: usize,
     /// The number of batches that are being filled or wait for the consumer.
     pub prefetch: usize,
-    /// The number of batch buffers in all, including those that the consumer keeps.
+    /// The total number of batch buffers, including the buffers that the consumer keeps.
     pub batches: usize,
 }
 
@@ -42,7 +42,8 @@ struct PoolState {
     free: Vec<BufferMemory>,
     allocated: usize,
     in_pipeline: usize,
-    /// Whether the consumer has asked for a batch. A buffer that it has not returned by then is one that it keeps.
+    /// Whether the consumer waits for a batch. The consumer keeps the buffers that it has not returned by then, so the
+    /// pool may allocate more.
     may_grow: bool,
 }
 
@@ -79,7 +80,8 @@ impl BatchPool {
         Ok(true)
     }
 
-    /// Takes a buffer for the pipeline. Returns `None` while the pipeline holds its share or the consumer holds all.
+    /// Takes a buffer for the pipeline. Returns `None` while the pipeline holds its full share or the consumer holds
+    /// all buffers.
     ///
     /// # Errors
     /// The errors of [`BatchPool::begin`].
@@ -88,9 +90,10 @@ impl BatchPool {
         if state.in_pipeline >= self.0.limits.prefetch {
             return Ok(None);
         }
-        // A consumer that drops each batch when it has the next one needs one buffer more than the pipeline's share.
+        // A consumer that drops a batch only after it gets the next one needs one buffer in addition to the pipeline's
+        // share.
         let may_allocate = state.allocated <= self.0.limits.prefetch || state.may_grow;
-        let mut memory = match state.free.iter().rposition(BufferMemory::is_left) {
+        let mut memory = match state.free.iter().rposition(BufferMemory::can_be_reused) {
             Some(latest) => state.free.remove(latest),
             None if may_allocate && state.allocated < self.0.limits.batches => {
                 let memory = self.0.storage.allocate(&self.0.plan)?;
@@ -109,8 +112,8 @@ impl BatchPool {
             encoded: EncodedFiles::default(),
             values: Vec::new(),
             delivered: false,
-            kept_out: false,
-            is_made_elsewhere: false,
+            not_reused: false,
+            is_from_producer: false,
             pool: self.0.clone(),
             process: std::process::id(),
         }))
@@ -131,8 +134,8 @@ impl BatchPool {
         state.in_pipeline < self.0.limits.prefetch && state.allocated < self.0.limits.batches
     }
 
-    /// Makes the batch of `step`, of `len` samples, from memory that another process has filled and leased, and from
-    /// the parcel that came with it. The memory goes back when the last tensor of the batch is dropped.
+    /// Makes the batch of step `step` with `len` samples. Its memory was filled and leased by another process, and
+    /// `parcel` came with it. The memory is given back when the last tensor of the batch is dropped.
     ///
     /// # Errors
     /// [`Error::Internal`] for memory that holds no such batch.
@@ -148,8 +151,8 @@ impl BatchPool {
             encoded: EncodedFiles::default(),
             values,
             delivered: false,
-            kept_out: true,
-            is_made_elsewhere: true,
+            not_reused: true,
+            is_from_producer: true,
             pool: self.0.clone(),
             process: std::process::id(),
         };
@@ -174,9 +177,9 @@ impl BatchPool {
         Ok(())
     }
 
-    /// Takes a buffer for the batch of `step`, which has `len` samples. Returns the closer and one ticket for each
-    /// place. When all of them are done, the batch goes to `ready`. Returns `None` if no buffer is free within the
-    /// pool's limits: try again after one was returned.
+    /// Takes a buffer for the batch of step `step`, which has `len` samples. Returns the closer and one ticket for each
+    /// place. When the closer and all tickets are dropped, the batch goes to `ready`. Returns `None` if no buffer is
+    /// free within the pool's limits. Then try again after a buffer was returned.
     ///
     /// # Errors
     /// [`Error::Io`] when the system has no memory left, [`Error::Gpu`] when the device has none.
@@ -189,19 +192,20 @@ impl BatchPool {
         Ok(self.take()?.map(|buffer| open_batch::begin(buffer, step, len, ready)))
     }
 
-    /// Records that the consumer asks for the next batch. Buffers that it has not returned by now are kept for longer.
+    /// Records that the consumer waits for the next batch. The pool assumes that it keeps the buffers that it has not
+    /// returned by now.
     pub fn consumer_waits(&self) {
         self.0.lock().may_grow = true;
         (self.0.on_free)();
     }
 
-    /// Returns whether the consumer holds every buffer there may be, so that nothing can continue until it returns one.
+    /// Returns whether the consumer holds all buffers that the limits allow. No batch can be made until it returns one.
     pub fn all_held(&self) -> bool {
         let state = self.0.lock();
         state.in_pipeline == 0 && state.free.is_empty() && state.allocated == self.0.limits.batches
     }
 
-    /// Returns the largest number of buffers, and the number of bytes of each.
+    /// Returns the largest number of buffers, and the size of each in bytes.
     pub fn limits(&self) -> (usize, usize) {
         (self.0.limits.batches, self.0.plan.bytes)
     }
@@ -217,15 +221,15 @@ impl PoolShared {
 /// One buffer. Its memory returns to the pool when it is dropped.
 pub(super) struct BatchBuffer {
     memory: Option<BufferMemory>,
-    /// The encoded files, which stay where they were read to.
+    /// The encoded files, which stay in the slots that they were read into.
     pub(super) encoded: EncodedFiles,
     /// The values whose lengths differ from sample to sample, by field.
     pub(super) values: Vec<Gathered>,
     delivered: bool,
-    /// Whether the memory is not reused.
-    pub(super) kept_out: bool,
+    /// Whether the memory must not be reused.
+    pub(super) not_reused: bool,
     /// Whether another process has made the batch.
-    pub(super) is_made_elsewhere: bool,
+    pub(super) is_from_producer: bool,
     pool: Arc<PoolShared>,
     /// The process that took the buffer. A forked child has a copy of it, but the pool's locks may be held by threads
     /// that the child does not have.
@@ -253,7 +257,7 @@ impl BatchBuffer {
         self.memory.as_mut().expect("only dropping takes it out")
     }
 
-    /// Fills all columns, for as many samples as there is room for.
+    /// Fills all columns for the full capacity of the buffer.
     ///
     /// # Panics
     /// Panics if the columns do not have this number of bytes.
@@ -265,7 +269,7 @@ impl BatchBuffer {
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), columns.0, bytes.len()) };
     }
 
-    /// Hands the buffer to the consumer, so that it no longer counts as the pipeline's.
+    /// Hands the buffer to the consumer. From then on, it does not count towards the pipeline's share.
     pub(super) fn deliver(&mut self) {
         self.delivered = true;
         let mut state = self.pool.lock();
@@ -273,7 +277,7 @@ impl BatchBuffer {
         // The consumer is about to drop the previous batch, whose buffer can then be reused.
         state.may_grow = false;
         drop(state);
-        if self.is_made_elsewhere {
+        if self.is_from_producer {
             // The thread that takes batches from another process takes the next one while the consumer uses this one.
             (self.pool.on_free)();
         }
@@ -290,12 +294,12 @@ impl Drop for BatchBuffer {
             ));
             return;
         }
-        let memory = self.memory.take().map(BufferMemory::given_back).filter(|_| !self.kept_out);
-        // Free the files' slots before `on_free` reports that something came free.
+        let memory = self.memory.take().map(BufferMemory::prepared_for_reuse).filter(|_| !self.not_reused);
+        // Free the files' slots before `on_free` reports that memory is free.
         self.encoded = EncodedFiles::default();
         {
             let mut state = self.pool.lock();
-            state.allocated -= usize::from(self.kept_out);
+            state.allocated -= usize::from(self.not_reused);
             state.free.extend(memory);
             if !self.delivered {
                 state.in_pipeline -= 1;

@@ -1,8 +1,8 @@
 //! Batch buffers that can be leased to other processes: memory of a file without a name (memfd). The memory is freed
-//! when the last process that has it ends or drops it.
+//! when the last process that maps it exits or unmaps it.
 
 use super::Batch;
-use super::memory::Base;
+use super::memory::BufferAddress;
 use base::error::{Error, Result};
 use memmap2::{Advice, MmapMut, MmapOptions};
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -12,18 +12,18 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// The seals of leased memory. Nobody can change its size any more, so that no access meets a missing page. Nobody can
-/// write to it through a new mapping or a descriptor, or remove these seals.
+/// The seals of leased memory. Its size cannot change any more, so no access hits a missing page. Nobody can write to
+/// it through a new mapping or a descriptor, or remove these seals.
 pub(super) const SEALS: SealFlags =
     SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::FUTURE_WRITE).union(SealFlags::SEAL);
 
-/// The number of the next buffer of this process.
+/// The identifier of the next buffer of this process.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-/// The numbers of buffers that were freed, for the consumers that had leased them.
+/// The identifiers of buffers that were freed, for the consumers that had leased them.
 static FREED: Mutex<Vec<u64>> = Mutex::new(Vec::new());
 
-/// Returns the numbers of the buffers that were freed since the last call.
+/// Returns the identifiers of the buffers that were freed after the last call.
 pub fn take_freed_buffers() -> Vec<u64> {
     std::mem::take(&mut *FREED.lock().unwrap_or_else(PoisonError::into_inner))
 }
@@ -38,7 +38,7 @@ impl Drop for SharedMemory {
 pub(super) struct SharedMemory {
     id: u64,
     file: File,
-    base: Base,
+    base: BufferAddress,
     map: MmapMut,
 }
 
@@ -50,10 +50,15 @@ impl SharedMemory {
             unsafe { MmapOptions::new().len(bytes.max(1)).map_mut(&file) }.map_err(no_memory(bytes))?;
         let _ = map.advise(Advice::HugePage);
         seal(&file, SEALS)?;
-        Ok(Self { id: NEXT.fetch_add(1, Ordering::Relaxed), base: Base(map.as_mut_ptr()), file, map })
+        Ok(Self {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            base: BufferAddress(map.as_mut_ptr()),
+            file,
+            map,
+        })
     }
 
-    pub(super) fn base(&self) -> Base {
+    pub(super) fn base(&self) -> BufferAddress {
         self.base
     }
 
@@ -105,14 +110,14 @@ pub fn check_leasing() -> Result<()> {
 /// The memory of a batch, for leasing it to other processes.
 #[derive(Clone, Copy)]
 pub struct SharedSlot<'a> {
-    /// The number of the buffer, which no other buffer of this process ever gets.
+    /// The identifier of the buffer. No other buffer of this process ever gets the same identifier.
     pub id: u64,
-    /// The file of its memory, for a process that does not have it yet.
+    /// The memfd of the buffer, for a process that does not have its descriptor yet.
     pub file: std::os::fd::BorrowedFd<'a>,
 }
 
 impl Batch {
-    /// Returns the memory of the batch for other processes; `None` if only this process can have it.
+    /// Returns the memory of the batch for other processes; `None` if the memory cannot be shared.
     pub fn shared(&self) -> Option<SharedSlot<'_>> {
         let memory = self.buffer.memory().shared()?;
         Some(SharedSlot { id: memory.id, file: memory.file.as_fd() })
@@ -125,6 +130,6 @@ impl Batch {
     pub fn abandon(mut self) {
         let buffer =
             std::sync::Arc::get_mut(&mut self.buffer).expect("a leased batch has no tensors in this process");
-        buffer.kept_out = true;
+        buffer.not_reused = true;
     }
 }

@@ -1,6 +1,6 @@
-//! Tensors: what a consumer holds of a batch.
+//! Tensors: the arrays of a batch that a consumer holds.
 
-use super::memory::{Base, CudaMemory};
+use super::memory::{BufferAddress, CudaMemory};
 use super::pool::BatchBuffer;
 use base::error::Result;
 use pixels::gpu::StreamRef;
@@ -50,7 +50,7 @@ impl Element {
         }
     }
 
-    /// Returns its name in NumPy and torch.
+    /// Returns the name of the type in NumPy and torch.
     pub fn name(self) -> &'static str {
         match self {
             Self::F32 => "float32",
@@ -70,12 +70,12 @@ impl Element {
     }
 }
 
-/// Where the bytes of a tensor are.
+/// The memory that holds the bytes of a tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// Host memory.
     Host,
-    /// Memory of the GPU with this number.
+    /// Memory of the GPU with this index.
     Cuda(u32),
 }
 
@@ -83,10 +83,10 @@ pub enum Place {
 #[derive(Clone)]
 pub struct Tensor {
     pub(super) buffer: Arc<BatchBuffer>,
-    pub(super) data: Base,
+    pub(super) data: BufferAddress,
     pub(super) shape: Vec<i64>,
     pub(super) element: Element,
-    /// Whether it is in host memory, even if the batch's images are on a GPU.
+    /// Whether the tensor is in host memory, even if the batch's images are on a GPU.
     pub(super) on_host: bool,
 }
 
@@ -94,7 +94,7 @@ impl Tensor {
     /// Makes a tensor in host memory that `buffer` keeps, even if the buffer itself is on a GPU.
     pub(super) fn in_host_memory(
         buffer: &Arc<BatchBuffer>,
-        data: Base,
+        data: BufferAddress,
         shape: Vec<i64>,
         element: Element,
     ) -> Self {
@@ -106,7 +106,7 @@ impl Tensor {
         Self { element: Element::U8, ..self }
     }
 
-    /// Returns the GPU memory that it is in, if any.
+    /// Returns the GPU memory that the tensor is in; `None` for host memory.
     fn cuda(&self) -> Option<&CudaMemory> {
         if self.on_host { None } else { self.buffer.memory().cuda() }
     }
@@ -121,7 +121,7 @@ impl Tensor {
         self.element
     }
 
-    /// Returns where the elements are.
+    /// Returns the memory that holds the elements.
     pub fn place(&self) -> Place {
         if self.on_host { Place::Host } else { self.buffer.memory().place() }
     }
@@ -139,7 +139,7 @@ impl Tensor {
     /// Returns the elements' bytes, row-major.
     ///
     /// # Panics
-    /// Panics if they are on a GPU: see [`Tensor::read`].
+    /// Panics if the tensor is on a GPU: see [`Tensor::read`].
     pub fn bytes(&self) -> &[u8] {
         assert_eq!(
             self.place(),
@@ -166,23 +166,23 @@ impl Tensor {
         self.data.0
     }
 
-    /// Lets the GPU stream `stream` read the tensor. The stream waits until the batch is complete. The memory is
-    /// written again only after the stream has done the work that it has queued when the loan is dropped. For a tensor
-    /// in host memory this does nothing.
+    /// Lets the GPU stream `stream` read the tensor. The stream waits until the batch is complete. The memory is reused
+    /// only after the work that the stream has queued when the returned [`StreamUse`] is dropped. For a tensor in host
+    /// memory, this does nothing.
     ///
     /// # Errors
     /// [`Error::Config`](base::error::Error::Config) while the stream captures a CUDA graph;
     /// [`Error::Gpu`](base::error::Error::Gpu).
     pub fn lend(&self, stream: StreamRef) -> Result<StreamUse> {
         if let Some(memory) = self.cuda() {
-            memory.lend(stream)?;
+            memory.add_reader(stream)?;
         }
         Ok(StreamUse { buffer: self.buffer.clone(), stream })
     }
 }
 
-/// A batch that a stream may read. The stream must live at least as long. If it captures a CUDA graph when the loan is
-/// dropped, it must live as long as the batch's pool, which asks it later whether the capture has ended.
+/// The right of a stream to read a batch. The stream must live until this is dropped. If the stream captures a CUDA
+/// graph then, it must live as long as the batch's pool, which asks the stream later whether the capture has ended.
 pub struct StreamUse {
     buffer: Arc<BatchBuffer>,
     stream: StreamRef,

@@ -1,7 +1,7 @@
-//! Copies batches that another process has leased to this one to a GPU.
+//! Copies batches that another process, the producer, has leased to this process to a GPU.
 //!
-//! The driver page-locks the lender's memory in place, so that the device copies from it without the CPU. If the driver
-//! refuses to lock memory that is read-only, a batch is first copied to this process's own page-locked memory.
+//! The driver page-locks the producer's memory in place, so that the device copies from it without the CPU. If the
+//! driver refuses to lock memory that is read-only, a batch is first copied to this process's own page-locked memory.
 
 use super::Batch;
 use super::leased::{LeasedMap, LeasedMemory};
@@ -17,8 +17,8 @@ pub struct Uploader {
     flight: InFlight,
     /// The page-locked mappings of leased memory, each kept while its memory may be leased again.
     locked: Vec<(Weak<LeasedMap>, PinnedSlice)>,
-    /// Why the driver does not page-lock leased memory, and the memory that batches go through instead; `None` if it
-    /// does.
+    /// Why the driver does not page-lock leased memory, and the page-locked memory through which batches are copied
+    /// instead. `None` if the driver page-locks leased memory.
     refused: Option<(String, Registration)>,
 }
 
@@ -26,7 +26,7 @@ pub struct Uploader {
 pub struct UploadBuffer(BatchBuffer);
 
 impl BatchPool {
-    /// Takes a buffer for a batch that will be copied to the GPU. Returns `None` if none is free within the pool's
+    /// Takes a buffer for a batch that will be copied to the GPU. Returns `None` if no buffer is free within the pool's
     /// limits.
     ///
     /// # Errors
@@ -34,13 +34,13 @@ impl BatchPool {
     pub fn take_for_upload(&self) -> Result<Option<UploadBuffer>> {
         let mut buffer = self.take()?;
         if let Some(buffer) = &mut buffer {
-            buffer.is_made_elsewhere = true;
+            buffer.is_from_producer = true;
         }
         Ok(buffer.map(UploadBuffer))
     }
 
-    /// Makes the batch of `step`, of `len` samples, in a buffer on a GPU, from memory that another process has filled
-    /// and leased, and from the parcel that came with it. When this returns, the memory has gone back.
+    /// Makes the batch of step `step` with `len` samples in a buffer on a GPU. The batch is in leased memory that
+    /// another process filled, and in the parcel that came with it. When this returns, the memory has been given back.
     ///
     /// # Errors
     /// [`Error::Internal`] for memory that holds no such batch; [`Error::Gpu`].
@@ -69,7 +69,7 @@ impl Uploader {
         Ok(Self { flight, locked: Vec::new(), refused: None })
     }
 
-    /// Returns why the CPU copies batches first, if it does.
+    /// Returns why the CPU copies batches first; `None` if it does not.
     pub fn refused(&self) -> Option<&str> {
         self.refused.as_ref().map(|(why, _)| why.as_str())
     }
@@ -79,7 +79,7 @@ impl Uploader {
         let copied =
             self.queue(map, buffer).and_then(|()| self.flight.submit()).and_then(|()| self.flight.wait());
         if copied.is_err() {
-            // The buffer returns to its pool and the memory to its lender, so no copy may still be running.
+            // The buffer returns to its pool and the memory to the producer, so no copy may still be running.
             let _ = self.flight.wait();
         }
         copied
@@ -90,7 +90,7 @@ impl Uploader {
         let on_host = || Error::Internal("a copy to a GPU has a batch in host memory as its target".into());
         let images = self.images(map, plan.columns)?;
         let cuda = buffer.memory().cuda().ok_or_else(on_host)?;
-        cuda.wait_for_earlier(self.flight.stream())?;
+        cuda.wait_for_former_users(self.flight.stream())?;
         self.flight.copy_to_device(cuda.buffer().range(0, plan.columns)?, &images)?;
         buffer.fill_columns(&map.bytes()[plan.columns..plan.bytes]);
         buffer.memory_mut().cuda_mut().ok_or_else(on_host)?.complete(&plan, &mut self.flight)

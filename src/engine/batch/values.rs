@@ -1,9 +1,9 @@
-//! Values whose lengths differ from sample to sample: texts, bytes, arrays. They are always in host memory. The thread
-//! that completes a batch joins the values of each field.
+//! Values whose lengths differ from sample to sample: strings, bytes, arrays. They are always in host memory. The
+//! thread that completes a batch joins the values of each field.
 
 use super::layout::of_images;
 use super::leased::LeasedMap;
-use super::memory::{Base, map};
+use super::memory::{BufferAddress, map};
 use super::{Batch, Element, Tensor};
 use base::error::{Error, Result};
 use memmap2::MmapMut;
@@ -43,21 +43,21 @@ impl Array {
 
 /// The values of a field in a batch.
 pub enum FieldValues {
-    /// One text a sample; `None` where the sample has no such member.
+    /// One string per sample; `None` for a sample without the member.
     Texts(Vec<Option<String>>),
-    /// The bytes of each sample; `None` where the sample has no such member.
+    /// The bytes of each sample; `None` for a sample without the member.
     Bytes(Vec<Option<Vec<u8>>>),
     /// Arrays of one shape: one tensor, [n, ...].
     Dense(Tensor),
-    /// Arrays that differ only in the length of their first dimension. `values` has the rows of all samples one after
-    /// another, those of sample i from `offsets[i]` to `offsets[i + 1]`, int64 [n + 1].
+    /// Arrays that differ only in the length of their first dimension. `values` has the rows of all samples, one sample
+    /// after another. Sample i has the rows from `offsets[i]` to `offsets[i + 1]`, int64 [n + 1].
     Ragged {
         /// The rows of all samples.
         values: Tensor,
-        /// The number of each sample's first row, and at the end the number of all rows.
+        /// The index of each sample's first row, and at the end the number of all rows.
         offsets: Tensor,
     },
-    /// Arrays of any shapes, a tensor each; `None` where the sample has no such member.
+    /// Arrays of any shapes, one tensor per sample; `None` for a sample without the member.
     Tensors(Vec<Option<Tensor>>),
 }
 
@@ -72,7 +72,7 @@ pub(super) enum Gathered {
 
 /// Memory that belongs to one batch, aligned to a page, or to 64 bytes if another process wrote it.
 pub(super) struct Block {
-    base: Base,
+    base: BufferAddress,
     bytes: usize,
     /// The mapping that owns the memory at `base`.
     _map: BlockMap,
@@ -94,13 +94,13 @@ impl Block {
             map[at..at + part.len()].copy_from_slice(part);
             at += part.len();
         }
-        let base = Base(map.as_mut_ptr());
+        let base = BufferAddress(map.as_mut_ptr());
         Ok(Self { base, bytes, _map: BlockMap::Own(map) })
     }
 
-    /// Refers to a range of the memory that another process wrote.
+    /// Makes a block of a range of the memory that another process wrote.
     pub(super) fn part(map: &Arc<LeasedMap>, at: Range<usize>) -> Self {
-        let base = Base(map.base().0.wrapping_add(at.start));
+        let base = BufferAddress(map.base().0.wrapping_add(at.start));
         Self { base, bytes: at.len(), _map: BlockMap::Leased(map.clone()) }
     }
 
@@ -117,7 +117,8 @@ pub enum Raggedness {
     /// if only the first dimension differs. Otherwise a list.
     #[default]
     AsTheyAre,
-    /// Always values and offsets. A batch that has no array at all has no rows, of this type and width.
+    /// Always values and offsets. If no sample of a batch has an array, the values have no rows, but this type and
+    /// width.
     Always {
         /// The type of the values.
         element: Element,
@@ -128,7 +129,7 @@ pub enum Raggedness {
     Never,
 }
 
-/// Joins the values of one field, those of sample 0 first.
+/// Joins the values of one field, in the order of the samples.
 pub(super) fn gather(values: Vec<Option<Value>>, raggedness: Raggedness) -> Result<Gathered> {
     let first = values.iter().flatten().next();
     match (first, raggedness) {
@@ -278,7 +279,7 @@ mod tests {
             .map(|raw| i64::from_ne_bytes(raw.try_into().expect("eight bytes")))
             .collect();
         assert_eq!(ends, [0, 1, 1, 3]);
-        // A missing array becomes zeros, no rows or no tensor, whichever fits the others.
+        // A missing array becomes zeros, no rows or no tensor, depending on the other arrays.
         let some = vec![None, array(&[2, 1], &[1, 2]), array(&[2, 1], &[3, 4])];
         let Ok(Gathered::Dense(block, _, shape)) = gather(some, Raggedness::AsTheyAre) else { panic!() };
         assert_eq!((shape, bytes(&block, 6)), (vec![3, 2, 1], vec![0, 0, 1, 2, 3, 4]));

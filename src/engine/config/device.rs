@@ -15,7 +15,7 @@ pub enum Device {
     Cpu,
     /// Batches are in the memory of a GPU.
     Cuda {
-        /// Number of the GPU among the devices that the driver shows to this process.
+        /// Index of the GPU among the devices that the driver shows to this process.
         ordinal: u32,
     },
 }
@@ -37,7 +37,7 @@ pub enum CpuDecode {
     /// and batches that are too small if the GPU has no decoding engine.
     #[default]
     Fallback,
-    /// The CPU decodes the images of `fallback`, and as many more as makes the whole fastest.
+    /// The CPU decodes the images of `fallback`, and as many more images as gives the highest total speed.
     Auto,
     /// The CPU decodes nothing: an image that the GPU's decoders do not support is an error of its sample.
     Never,
@@ -61,7 +61,7 @@ pub enum GpuDecoder {
 named!(GpuDecoder: "auto" => Auto, "own" => Own, "nvjpeg" => NvJpeg);
 
 impl GpuDecoder {
-    /// Whether Foreload's own kernels decode packed and indexed images, given the `allowed` decoders.
+    /// Whether Foreload's own kernels decode packed and indexed images if only the `allowed` decoders may be used.
     pub fn decodes_packed(self, allowed: AllowedBackends) -> bool {
         self != Self::NvJpeg && allowed != AllowedBackends::Cpu
     }
@@ -115,7 +115,7 @@ impl AllowedBackends {
 enum DeviceRequest {
     Auto,
     Cpu,
-    /// A GPU, with its number if one was given.
+    /// A GPU, and its index if the value has one.
     Cuda(Option<u32>),
 }
 
@@ -132,7 +132,7 @@ fn parse(text: &str) -> Result<DeviceRequest> {
     }
 }
 
-/// Whether `text` is a device name, whether the device exists or not.
+/// Whether `text` is a valid device name. The device need not exist.
 pub(super) fn is_device(text: &str) -> bool {
     parse(text).is_ok()
 }
@@ -142,7 +142,7 @@ pub(super) fn is_device(text: &str) -> bool {
 /// # Errors
 /// The errors of [`choose`].
 pub(super) fn validate(text: &str, decoder: GpuDecoder) -> Result<()> {
-    // The needs of the dataset are checked when the dataset is known.
+    // Assume that the dataset is packed: whether it is can be checked only when the dataset is known.
     let is_packed = true;
     match parse(text)? {
         DeviceRequest::Auto | DeviceRequest::Cpu => Ok(()),
@@ -150,7 +150,7 @@ pub(super) fn validate(text: &str, decoder: GpuDecoder) -> Result<()> {
     }
 }
 
-/// Adds directories of Python packages (`sys.path`) to those in which NVIDIA's libraries are searched.
+/// Adds directories of Python packages (`sys.path`) to the directories in which NVIDIA's libraries are searched.
 pub fn look_for_libraries_in(packages: Vec<PathBuf>) {
     nvjpeg::Library::look_in(packages);
 }
@@ -166,8 +166,8 @@ pub struct ChosenDevice {
     pub memory: u64,
     /// Decoder of images on the GPU. It differs from the request if nvJPEG cannot be loaded and is not needed.
     pub decoder: GpuDecoder,
-    /// Whether a GPU exists that cannot be used, or a driver that does not start, and no GPU was asked for by name.
-    pub overlooked: bool,
+    /// Whether a GPU exists that cannot be used, or a driver that does not start, while `device=` names no GPU.
+    pub is_gpu_unused: bool,
 }
 
 /// Chooses the device for `text` on this machine, with this decoder, for a dataset that is packed or not.
@@ -178,7 +178,7 @@ pub(crate) fn choose(text: &str, decoder: GpuDecoder, is_packed: bool) -> Result
     choose_with(text, decoder, is_packed, gpu::probe)
 }
 
-/// Like [`choose`], with the devices that `probe` finds. `probe` is called only if the answer depends on it.
+/// Like [`choose`], with the devices that `probe` finds. `probe` is called only if the choice depends on the devices.
 ///
 /// # Errors
 /// The errors of [`choose`].
@@ -188,8 +188,13 @@ pub fn choose_with(
     is_packed: bool,
     probe: impl FnOnce() -> gpu::Probe,
 ) -> Result<ChosenDevice> {
-    let cpu =
-        |why: String, overlooked| ChosenDevice { device: Device::Cpu, why, memory: 0, decoder, overlooked };
+    let cpu = |why: String, is_gpu_unused| ChosenDevice {
+        device: Device::Cpu,
+        why,
+        memory: 0,
+        decoder,
+        is_gpu_unused,
+    };
     let asked = parse(text)?;
     if asked == DeviceRequest::Cpu {
         return Ok(cpu("as asked".into(), false));
@@ -203,7 +208,7 @@ pub fn choose_with(
     match (found, asked) {
         (Ok((gpu, decoder)), _) => {
             let device = Device::Cuda { ordinal: gpu.ordinal };
-            Ok(ChosenDevice { device, why: gpu.name, memory: gpu.memory, decoder, overlooked: false })
+            Ok(ChosenDevice { device, why: gpu.name, memory: gpu.memory, decoder, is_gpu_unused: false })
         }
         (Err(why), DeviceRequest::Auto) => Ok(cpu(why, !probe.absent)),
         (Err(why), _) => Err(unavailable(text, &why)),
@@ -220,14 +225,13 @@ pub fn unavailable(device: &str, why: &str) -> Error {
 enum GpuRequest {
     /// The first GPU that can be used.
     Any,
-    /// The GPU with this number.
+    /// The GPU with this index.
     Exactly(u32),
     /// The GPU of the process with this local rank, which the named environment variable gives.
     LocalRank(&'static str, u32),
 }
 
-/// Variables in which launchers give a process its local rank: of torchrun, of Open MPI, of MPICH and Intel MPI, and of
-/// MVAPICH2.
+/// Variables in which launchers give a process its local rank: torchrun, Open MPI, MPICH and Intel MPI, and MVAPICH2.
 pub(super) const LOCAL_RANKS: [&str; 4] =
     ["LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK"];
 
@@ -291,12 +295,12 @@ fn nvjpeg_for(decoder: GpuDecoder) -> Result<()> {
     if decoder.decodes_jpegs() { nvjpeg::Library::load().map(|_| ()) } else { Ok(()) }
 }
 
-/// Number of lanes: how many batches a GPU works on at a time, while one is copied, one decoded and one augmented.
+/// Number of lanes: batches that a GPU works on at the same time. One is copied, one decoded and one augmented.
 pub const LANES: usize = 3;
 
 const MIB: usize = 1 << 20;
 
-/// Largest arena of a lane in bytes, however much memory there is.
+/// Largest arena of a lane in bytes, even if the GPU has much more memory.
 const LARGEST_LANE_ARENA: usize = 512 * MIB;
 
 /// Division of a GPU's memory into pools.
@@ -304,10 +308,10 @@ const LARGEST_LANE_ARENA: usize = 512 * MIB;
 pub struct DevicePools {
     /// Bytes of all pools together.
     pub cap: usize,
-    /// Bytes of a lane's arena, which holds the planes of the images that it decodes at a time.
+    /// Bytes of a lane's arena, which holds the planes of the images that the lane decodes at the same time.
     pub arena: usize,
-    /// Bytes outside the arenas: three batches, and the memory that each lane needs for itself.
-    beside: usize,
+    /// Bytes outside the arenas: three batches, and the other memory of each lane.
+    bytes_outside_arenas: usize,
     /// Number of batches that are being filled or wait for the consumer.
     pub prefetch: usize,
     /// Number of batch buffers in all.
@@ -316,10 +320,10 @@ pub struct DevicePools {
 
 impl DevicePools {
     /// Divides `asked` bytes, or a quarter of the device's `memory`, among the arenas of the lanes, batches of
-    /// `batch_bytes`, and `lane_bytes` that each lane needs for itself.
+    /// `batch_bytes`, and `lane_bytes` of other memory per lane.
     ///
     /// # Errors
-    /// [`Error::Config`] if that is too little.
+    /// [`Error::Config`] if there is too little memory.
     pub(super) fn new(
         asked: Option<u64>,
         memory: u64,
@@ -339,17 +343,18 @@ impl DevicePools {
             );
             return Err(Error::config("device_memory", message));
         }
-        let beside = batches + LANES * lane_bytes;
-        let arena = ((cap - beside) / LANES / 2).clamp(16 * MIB, LARGEST_LANE_ARENA);
+        let bytes_outside_arenas = batches + LANES * lane_bytes;
+        let arena = ((cap - bytes_outside_arenas) / LANES / 2).clamp(16 * MIB, LARGEST_LANE_ARENA);
         let batches = (cap - LANES * (arena + lane_bytes)) / batch_bytes;
-        // Each lane has a batch, one waits, and one is being gathered.
-        Ok(Self { cap, arena, beside, prefetch: (LANES + 2).min(batches - 1), batches })
+        // Each lane works on a batch, one batch waits for the consumer, and the images of one are being collected.
+        Ok(Self { cap, arena, bytes_outside_arenas, prefetch: (LANES + 2).min(batches - 1), batches })
     }
 
     /// Returns the `device_memory`, in bytes, that would give a lane's arena `needed` bytes; `None` if the arena cannot
     /// be that large.
     pub fn cap_for(&self, needed: u64) -> Option<u64> {
-        (needed <= LARGEST_LANE_ARENA as u64).then_some(self.beside as u64 + LANES as u64 * (2 * needed + 1))
+        (needed <= LARGEST_LANE_ARENA as u64)
+            .then_some(self.bytes_outside_arenas as u64 + LANES as u64 * (2 * needed + 1))
     }
 }
 
@@ -408,20 +413,20 @@ mod tests {
         };
         let broken = || gpu::Probe { absent: false, ..none() };
         assert!(
-            choose_with("auto", GpuDecoder::Auto, false, broken).unwrap().overlooked,
+            choose_with("auto", GpuDecoder::Auto, false, broken).unwrap().is_gpu_unused,
             "a driver that does not start"
         );
         let old = || gpu::Probe { devices: vec![info.clone()], problem: Some(problem.clone()), ..broken() };
         let chosen = choose_with("auto", GpuDecoder::Auto, false, old).unwrap();
         assert!(
-            chosen.overlooked && chosen.device == Device::Cpu && chosen.why.contains("too old"),
+            chosen.is_gpu_unused && chosen.device == Device::Cpu && chosen.why.contains("too old"),
             "{chosen:?}"
         );
         assert!(
-            !choose_with("auto", GpuDecoder::Auto, false, none).unwrap().overlooked,
+            !choose_with("auto", GpuDecoder::Auto, false, none).unwrap().is_gpu_unused,
             "nobody misses what is not there"
         );
-        assert!(!choose_with("cpu", GpuDecoder::Auto, false, old).unwrap().overlooked, "as asked");
+        assert!(!choose_with("cpu", GpuDecoder::Auto, false, old).unwrap().is_gpu_unused, "as asked");
         assert!(choose_with("cuda", GpuDecoder::Auto, false, old).is_err());
     }
 }

@@ -8,8 +8,7 @@ use data::dataset::FieldKind;
 pub enum FieldValue {
     /// One tensor, [n, ...]: images and masks of one size, numbers, arrays of one shape.
     Tensor(Tensor),
-    /// Rows, where samples have different numbers of rows: boxes, and arrays that differ in their first dimension
-    /// alone.
+    /// Rows, if samples have different numbers of rows: boxes, and arrays that differ only in their first dimension.
     Ragged {
         /// The rows of all samples, one sample after another.
         values: Tensor,
@@ -18,7 +17,7 @@ pub enum FieldValue {
     },
     /// A tensor for each sample, if sizes differ; `None` for a sample without the field.
     Tensors(Vec<Option<Tensor>>),
-    /// A text for each sample; `None` for a sample without the field.
+    /// A string for each sample; `None` for a sample without the field.
     Texts(Vec<Option<String>>),
     /// A JSON document for each sample, as in its file; `None` for a sample without the field.
     Json(Vec<Option<Vec<u8>>>),
@@ -50,7 +49,7 @@ impl FieldValue {
 }
 
 impl LoaderConfig {
-    /// Returns the name and kind of each field of a batch, in the order in which the fields were asked for.
+    /// Returns the name and kind of each field of a batch, in the order of the user's request.
     pub fn field_names(&self) -> impl Iterator<Item = (&str, FieldKind)> {
         self.fields.list.iter().map(|field| (field.name.as_str(), field.kind()))
     }
@@ -67,8 +66,8 @@ impl LoaderConfig {
                 ViewKind::Tensors => tensor(number),
                 ViewKind::Values => values(number),
             };
-            let is_plural = self.images.recipe(image).is_plural();
-            if is_plural { FieldValue::Views(at.numbers().map(of).collect()) } else { of(at.first) }
+            let returns_tuple = self.images.recipe(image).returns_tuple();
+            if returns_tuple { FieldValue::Views(at.numbers().map(of).collect()) } else { of(at.first) }
         };
         Some(match field.content {
             FieldContent::Images { image, at } => {

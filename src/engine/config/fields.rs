@@ -1,4 +1,5 @@
-//! The fields of the batches: as they are asked for ([`FieldOptions`]), and as resolved for one dataset ([`Fields`]).
+//! The fields of the batches: as the user requests them ([`FieldOptions`]), and as resolved for one dataset
+//! ([`Fields`]).
 
 use super::key_choice::kind_of_key;
 use super::labels::{self, check_no_member};
@@ -16,7 +17,7 @@ use serde::Deserialize;
 /// Name of the field that holds a sample's class number.
 pub const LABEL: &str = "label";
 
-/// A field as it is asked for.
+/// A field as the user requests it.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FieldOptions {
@@ -28,8 +29,8 @@ pub struct FieldOptions {
     /// Whether samples may lack the field.
     #[serde(default)]
     pub optional: bool,
-    /// For images, masks and boxes: the image whose geometry they have. `None`: the first image, or for images what
-    /// `transforms` says.
+    /// For images, masks and boxes: the image whose geometry (crop, flip) the field shares. `None`: the first image;
+    /// for an image field, the image that `transforms` names.
     #[serde(default)]
     pub follows: Option<String>,
     /// Type of the values of a mask, `uint8`, `int32` or `int64`.
@@ -41,10 +42,10 @@ pub struct FieldOptions {
     /// Meaning of the four numbers of boxes.
     #[serde(default)]
     pub format: BoxFormat,
-    /// Whether boxes have a fifth number: the share of their area that the crop leaves.
+    /// Whether boxes have a fifth number: the share of a box's area that remains after the crop.
     #[serde(default)]
     pub shares: bool,
-    /// Whether arrays are always given as values and offsets, even if all arrays of a batch have one shape.
+    /// Whether arrays become values and offsets, even if all arrays of a batch have one shape.
     #[serde(default)]
     pub ragged: bool,
 }
@@ -86,8 +87,8 @@ impl FieldOptions {
         self.kind.unwrap_or_else(|| choices(&self.name).next().map_or(FieldKind::Bytes, kind_of_key))
     }
 
-    /// Whether the field is a plain image: one whose name is an extension alone. A plain image makes a stem of a shard,
-    /// or a file, a sample. If samples must have one, stems without it are left out.
+    /// Whether the field is a plain image: its name is only a file extension. A file, or a stem of a shard, is a sample
+    /// if it has a plain image. If the field is not optional, stems without the image are skipped.
     pub(super) fn is_plain_image(&self) -> bool {
         choices(&self.name).all(|key| key == IMAGE || IMAGE_EXTENSIONS.contains(&key))
     }
@@ -121,7 +122,7 @@ impl MaskType {
 #[derive(Debug, Clone)]
 /// The fields of a loader's batches.
 pub struct Fields {
-    /// The fields in the order in which they were asked for.
+    /// The fields in the order of the user's request.
     pub list: Vec<Field>,
 }
 
@@ -130,18 +131,18 @@ pub struct Fields {
 pub struct Field {
     /// Name of the field.
     pub name: String,
-    /// Number of its member among the members that are read of each sample; `None` if no bytes need to be read.
+    /// Index of the field's member among the members that are read of each sample; `None` if no bytes need to be read.
     pub member: Option<usize>,
     /// The content of the field, and its place in the batch.
     pub content: FieldContent,
-    /// Number of the column that says which samples have the field; `None` if the field is not optional.
+    /// Index of the column that says which samples have the field; `None` if the field is not optional.
     pub optional: Option<usize>,
 }
 
 /// The content of a field, and its place in a batch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum FieldContent {
-    /// Images: a tensor for each view, or values for each view if images keep sizes of their own.
+    /// Images: a tensor for each view, or values for each view if images keep their own sizes.
     Images {
         /// Index into the list of images.
         image: usize,
@@ -152,7 +153,7 @@ pub enum FieldContent {
     Label,
     /// Numbers of a column of `labels`, or of a table.
     ColumnNumbers {
-        /// Number of the column among the columns of `labels`.
+        /// Index of the column among the columns of `labels`.
         of: usize,
         /// Column of the batch.
         column: usize,
@@ -162,14 +163,14 @@ pub enum FieldContent {
         /// Column of the batch.
         column: usize,
     },
-    /// Texts of a column of `labels`, or of a table.
+    /// Strings of a column of `labels`, or of a table.
     ColumnTexts {
-        /// Number of the column among the columns of `labels`.
+        /// Index of the column among the columns of `labels`.
         of: usize,
         /// Index into the values whose lengths differ.
         value: usize,
     },
-    /// Masks that follow an image: a column for each view, or values if images keep sizes of their own.
+    /// Masks that follow an image: a column for each view, or values if images keep their own sizes.
     Masks {
         /// Index of that image in the list of images.
         image: usize,
@@ -177,7 +178,7 @@ pub enum FieldContent {
         at: ViewPlaces,
         /// Type of the values.
         element: Element,
-        /// Interpolation, which decides which value is the nearest.
+        /// Interpolation of the values: [`Filter::Nearest`] or [`Filter::NearestExact`].
         nearest: Filter,
     },
     /// Boxes that follow an image: values for each view.
@@ -188,14 +189,14 @@ pub enum FieldContent {
         at: ViewPlaces,
         /// Meaning of the four numbers.
         format: BoxFormat,
-        /// Whether a fifth number gives the share of a box's area that is left.
+        /// Whether a fifth number gives the share of a box's area that remains after the crop.
         shares: bool,
     },
-    /// Whole numbers, int64: the column of the batch.
+    /// Integers, int64: the column of the batch.
     Integers(usize),
     /// Decimal numbers, float32: the column of the batch.
     Floats(usize),
-    /// Texts, JSON documents, bytes or arrays: the index into the values whose lengths differ.
+    /// Strings, JSON documents, bytes or arrays: the index into the values whose lengths differ.
     Values(usize, FieldKind),
 }
 
@@ -230,7 +231,7 @@ impl Fields {
     /// dataset or from `labels`.
     ///
     /// # Errors
-    /// [`Error::Config`] for several columns of `labels`, none of which is the label.
+    /// [`Error::Config`] if `labels` has several columns and none of them is the label.
     pub fn usual(
         images: &Images,
         label_columns: &[SampleColumn],
@@ -386,7 +387,7 @@ impl Fields {
         })
     }
 
-    /// Whether masks or boxes follow the image with this number.
+    /// Whether masks or boxes follow image number `image`.
     pub fn follow(&self, image: usize) -> bool {
         self.list.iter().any(|field| field.followed_image() == Some(image))
     }
@@ -412,8 +413,7 @@ fn check_always_there(field: &FieldOptions, what: &str) -> Result<()> {
     Err(Error::config("fields", message))
 }
 
-/// Returns the place of each image field: a tensor for each view, or a list of tensors if images keep sizes of their
-/// own.
+/// Returns the place of each image field: a tensor for each view, or a list of tensors if images keep their own sizes.
 fn places(images: &Images, layout: &mut BatchLayout) -> Vec<FieldContent> {
     let place = |image| {
         let views = images.recipe(image).views();
@@ -432,7 +432,7 @@ fn places(images: &Images, layout: &mut BatchLayout) -> Vec<FieldContent> {
 }
 
 impl Field {
-    /// Returns the kind of the field's content. A label is a whole number.
+    /// Returns the kind of the field's content. A label is an integer.
     pub fn kind(&self) -> FieldKind {
         match self.content {
             FieldContent::Images { .. } => FieldKind::Image,
@@ -456,8 +456,8 @@ impl Field {
 }
 
 impl LoaderConfig {
-    /// Returns the tensors of the batches: the field, element type and number of dimensions per sample of each. A field
-    /// with several views has several tensors.
+    /// Returns the field name, the element type and the number of dimensions per sample of each tensor of the batches.
+    /// A field with several views has several tensors.
     ///
     /// # Errors
     /// [`Error::Config`] for a field whose values differ in size.

@@ -1,8 +1,8 @@
 //! The image fields of a sample: the recipe (compiled list of transforms) of each, and which of them share their
 //! geometry.
 //!
-//! A primary image (`leader`) has its own recipe and random numbers. Secondary images follow a primary image: they use
-//! its recipe and the same random numbers.
+//! A primary image has its own recipe and random numbers. Secondary images follow a primary image: they use its recipe
+//! and the same random numbers.
 
 use super::LoaderOptions;
 use super::fields::{Field, FieldContent, FieldOptions, Fields};
@@ -14,11 +14,12 @@ use pixels::augment::{ImageTransforms, Recipe, RecipeKeys, RecipeView};
 /// The image fields of a loader.
 #[derive(Debug, Clone)]
 pub struct Images {
-    /// The primary images come first, then the secondary ones; both in the order in which they were asked for.
+    /// The primary images come first, then the secondary images. Within each group, the user's order stays.
     list: Vec<ImageField>,
     /// The recipe of each primary image and of its secondary images; there is at least one.
     recipes: Vec<Recipe>,
-    /// For each recipe, the number of the boxes field by which its transforms choose a crop, if they do.
+    /// For each recipe, the index of the boxes field by which its transforms choose a crop; `None` if they need no
+    /// boxes.
     boxes: Vec<Option<usize>>,
 }
 
@@ -27,10 +28,11 @@ pub struct Images {
 pub struct ImageField {
     /// The field's name.
     pub name: String,
-    /// The number of the field.
+    /// Index of the field among the requested fields.
     pub field: usize,
-    /// Number of the image whose recipe and random numbers this one uses: its own number for a primary image.
-    pub leader: usize,
+    /// Index of the primary image whose recipe and random numbers this image uses. A primary image has its own index
+    /// here.
+    pub primary: usize,
 }
 
 impl Images {
@@ -44,32 +46,33 @@ impl Images {
         &self.recipes
     }
 
-    /// Returns the recipe of the image with this number.
+    /// Returns the recipe of image number `image`.
     pub fn recipe(&self, image: usize) -> &Recipe {
-        &self.recipes[self.list[image].leader]
+        &self.recipes[self.list[image].primary]
     }
 
-    /// Returns the number of the boxes field by which the transforms of this image choose a crop.
+    /// Returns the index of the boxes field by which the transforms of image number `image` choose a crop.
     pub fn boxes(&self, image: usize) -> Option<usize> {
-        self.boxes[self.list[image].leader]
+        self.boxes[self.list[image].primary]
     }
 
     /// Finds the boxes by which transforms choose a crop, among the boxes in `fields` that follow the image.
     ///
     /// # Errors
-    /// [`Error::Config`] if there are none, or several.
+    /// [`Error::Config`] if no boxes field, or several, follow the image.
     pub(super) fn find_boxes(&mut self, fields: &Fields) -> Result<()> {
-        for (leader, recipe) in self.recipes.iter().enumerate() {
+        for (primary, recipe) in self.recipes.iter().enumerate() {
             let Some(transform) = recipe.chooses_by_boxes() else { continue };
-            let is_led = |field: &Field| match field.content {
-                FieldContent::Boxes { image, .. } => self.list[image].leader == leader,
+            let has_this_primary = |field: &Field| match field.content {
+                FieldContent::Boxes { image, .. } => self.list[image].primary == primary,
                 _ => false,
             };
-            let found: Vec<usize> = (0..fields.list.len()).filter(|&of| is_led(&fields.list[of])).collect();
-            let image = self.list.get(leader).map_or(IMAGE, |image| &image.name);
+            let found: Vec<usize> =
+                (0..fields.list.len()).filter(|&of| has_this_primary(&fields.list[of])).collect();
+            let image = self.list.get(primary).map_or(IMAGE, |image| &image.name);
             let message = match found.as_slice() {
                 [only] => {
-                    self.boxes[leader] = Some(*only);
+                    self.boxes[primary] = Some(*only);
                     continue;
                 }
                 [] => format!(
@@ -87,12 +90,13 @@ impl Images {
         Ok(())
     }
 
-    /// Returns the number of the image that was asked for first.
+    /// Returns the index of the image that the user requested first.
     pub fn first(&self) -> Option<usize> {
         (0..self.list.len()).min_by_key(|&image| self.list[image].field)
     }
 
-    /// Returns the recipe of the image that was asked for first; without images, the recipe that one would have.
+    /// Returns the recipe of the image that the user requested first. Without images, returns the recipe for an image
+    /// field.
     pub fn first_recipe(&self) -> &Recipe {
         self.first().map_or(&self.recipes[0], |image| self.recipe(image))
     }
@@ -107,23 +111,23 @@ impl Images {
         self.recipes.iter().any(Recipe::is_random)
     }
 
-    /// Returns the keys of an epoch's random numbers, for each recipe. Keys include the field's name, except those of
-    /// the first primary image.
+    /// Returns the keys of an epoch's random numbers, for each recipe. All keys include the field's name, except the
+    /// keys of the first primary image.
     pub fn keys(&self, seed: u64, epoch: u64) -> Vec<RecipeKeys> {
-        let of = |(leader, recipe): (usize, &Recipe)| match leader {
+        let of = |(primary, recipe): (usize, &Recipe)| match primary {
             0 => recipe.keys(seed, epoch),
-            _ => recipe.keys_of_field(seed, epoch, &self.list[leader].name),
+            _ => recipe.keys_of_field(seed, epoch, &self.list[primary].name),
         };
         self.recipes.iter().enumerate().map(of).collect()
     }
 
-    /// Returns the number of the image with this name.
+    /// Returns the index of the image with this name.
     pub fn named(&self, name: &str) -> Option<usize> {
         self.list.iter().position(|image| image.name == name)
     }
 
-    /// Returns the number of the image whose geometry the mask or the boxes of `field` follow: the first one, unless
-    /// the field names another.
+    /// Returns the index of the image whose geometry the mask or the boxes of `field` follow: the image that the field
+    /// names, or else the first image.
     ///
     /// # Errors
     /// [`Error::Config`] if there is no such image.
@@ -144,46 +148,46 @@ impl Images {
         self.list.iter().map(|image| image.name.as_str()).collect()
     }
 
-    /// Makes the list of the `asked` images. The primary images `leaders` have these `recipes`.
+    /// Makes the list of the `asked` images. The primary images `primaries` have these `recipes`.
     fn new(
         asked: &[RequestedImage<'_>],
-        leaders: &[RequestedImage<'_>],
+        primaries: &[RequestedImage<'_>],
         recipes: Vec<Recipe>,
     ) -> Result<Self> {
-        let position = |name: &str| leaders.iter().position(|leader| leader.options.name == name);
-        let image = |asked: &RequestedImage<'_>, leader| ImageField {
+        let position = |name: &str| primaries.iter().position(|primary| primary.options.name == name);
+        let image = |asked: &RequestedImage<'_>, primary| ImageField {
             name: asked.options.name.clone(),
             field: asked.field,
-            leader,
+            primary,
         };
         let mut list: Vec<ImageField> =
-            leaders.iter().enumerate().map(|(number, leader)| image(leader, number)).collect();
-        for follower in asked.iter().filter(|asked| position(&asked.options.name).is_none()) {
-            let follows = follower.options.follows.as_deref();
-            let follows = follows.or(leaders.first().map(|leader| leader.options.name.as_str()));
+            primaries.iter().enumerate().map(|(number, primary)| image(primary, number)).collect();
+        for secondary in asked.iter().filter(|asked| position(&asked.options.name).is_none()) {
+            let follows = secondary.options.follows.as_deref();
+            let follows = follows.or(primaries.first().map(|primary| primary.options.name.as_str()));
             let follows = follows.unwrap_or_default();
-            let leader = position(follows).ok_or_else(|| {
+            let primary = position(follows).ok_or_else(|| {
                 let names: Vec<&str> = asked.iter().map(|image| image.options.name.as_str()).collect();
                 match names.contains(&follows) {
-                    false => no_image(follower.options, follows, &names),
+                    false => no_image(secondary.options, follows, &names),
                     true => {
                         let message = format!(
                             "has {:?}, which follows {follows:?}, but that follows another image itself: name that \
                              other image",
-                            follower.options.name
+                            secondary.options.name
                         );
                         Error::config("fields", message)
                     }
                 }
             })?;
-            list.push(image(follower, leader));
+            list.push(image(secondary, primary));
         }
         let boxes = vec![None; recipes.len()];
         Ok(Self { list, recipes, boxes })
     }
 }
 
-/// An image field as it is asked for, with the number of its field.
+/// An image field as the user requests it, with the index of the field.
 #[derive(Clone, Copy)]
 struct RequestedImage<'a> {
     field: usize,
@@ -207,7 +211,7 @@ impl LoaderOptions {
         let lists = match &self.transforms {
             Some(ImageTransforms::ByField(lists)) => lists,
             Some(ImageTransforms::Same(list)) => return with_first_as_primary(&asked, self.compiled(list)?),
-            None => return with_first_as_primary(&asked, self.usual_recipe()?),
+            None => return with_first_as_primary(&asked, self.default_recipe()?),
         };
         let refused = |message: String| Err(Error::config("transforms", message));
         let names: Vec<&str> = asked.iter().map(|image| image.options.name.as_str()).collect();
@@ -217,18 +221,18 @@ impl LoaderOptions {
         if let Some(other) = lists.keys().find(|name| !names.contains(&name.as_str())) {
             return refused(format!("names {other:?}, which is not an image field: {}", listed(&names)));
         }
-        let (mut leaders, mut recipes) = (Vec::new(), Vec::new());
+        let (mut primaries, mut recipes) = (Vec::new(), Vec::new());
         for image in &asked {
             let FieldOptions { name, follows, .. } = image.options;
             match (lists.get(name), follows) {
                 (Some(list), None) => {
-                    leaders.push(*image);
+                    primaries.push(*image);
                     recipes.push(self.compiled(list).map_err(|error| error.of_field(name))?);
                 }
                 (None, Some(_)) => {}
-                (Some(_), Some(leader)) => {
+                (Some(_), Some(primary)) => {
                     return refused(format!(
-                        "has a list for {name:?}, which follows {leader:?} and uses its transforms: remove the list, \
+                        "has a list for {name:?}, which follows {primary:?} and uses its transforms: remove the list, \
                          or follows="
                     ));
                 }
@@ -240,7 +244,7 @@ impl LoaderOptions {
                 }
             }
         }
-        Images::new(&asked, &leaders, recipes)
+        Images::new(&asked, &primaries, recipes)
     }
 }
 

@@ -5,10 +5,10 @@ use super::fields::{FieldOptions, LABEL};
 use data::dataset::{FieldKind, IMAGE, choices};
 
 impl FieldOptions {
-    /// Checks the keys of a name that lists several.
+    /// Checks the keys of a field name that lists several keys.
     ///
     /// # Errors
-    /// Says what is wrong with the keys.
+    /// A message that says what is wrong with the keys.
     pub(super) fn check_choices(&self) -> Result<(), String> {
         let Self { name, kind, .. } = self;
         if !name.contains(';') {
@@ -33,11 +33,11 @@ impl FieldOptions {
     }
 }
 
-/// Returns the kind of a field by one key of its name.
+/// Returns the kind of a field, given one key of its name.
 pub(super) fn kind_of_key(key: &str) -> FieldKind {
     match key {
         IMAGE => FieldKind::Image,
-        // Samples of a stream have these two names for their identity.
+        // In the samples of a stream, these two members identify the sample.
         "__key__" | "__stream__" => FieldKind::Text,
         key => FieldKind::of_key(key),
     }

@@ -1,7 +1,7 @@
 //! The user's own labels (`labels=`), and the columns of the batch that they become.
 
 use super::requested::{FieldSource, RequestedFields};
-use super::{FieldContent, FieldOptions, Given, LABEL};
+use super::{FieldContent, FieldOptions, LABEL, UserValue};
 use crate::batch::{BatchLayout, Column, Element, Raggedness};
 use base::error::{Error, Result};
 use data::dataset::{
@@ -18,7 +18,7 @@ pub enum Labels {
     /// The columns of a table in a file.
     File(PathBuf),
     /// One column, [`LABEL`]: for each sample in the order of the index a number, or a list of numbers of one length.
-    Values(Given),
+    Values(UserValue),
 }
 
 /// Labels as they were read, before they are matched to the samples of a dataset.
@@ -27,11 +27,11 @@ pub(super) enum ReadLabels<'a> {
     /// A table from a file.
     Table(LabelTable),
     /// The numbers of [`Labels::Values`].
-    Values(&'a Given),
+    Values(&'a UserValue),
 }
 
 impl Labels {
-    /// Reads the file, if there is one.
+    /// Reads the labels from their file, if they are in a file.
     ///
     /// # Errors
     /// The errors of [`LabelTable::read`].
@@ -83,7 +83,7 @@ impl ReadLabels<'_> {
         let (each, items) = numbers(values).map_err(wrong)?;
         let typed = typed_column(items.iter().copied(), each, kind).map_err(|(at, why)| {
             let sample = at / each.unwrap_or(1).max(1) as usize;
-            let row = values.items().and_then(|mut items| items.nth(sample)).unwrap_or(Given::Nothing);
+            let row = values.items().and_then(|mut items| items.nth(sample)).unwrap_or(UserValue::Nothing);
             let number = match each {
                 Some(each) => row.items().and_then(|mut items| items.nth(at % each as usize)).unwrap_or(row),
                 None => row,
@@ -142,16 +142,16 @@ fn is_ambiguous(name: &str, something: &str) -> Error {
     Error::config("fields", message)
 }
 
-/// Returns the numbers of a list that has one number for each sample (`None`), or a list of numbers of one length (its
-/// length). The error says what is wrong with it.
-pub fn numbers(given: &Given) -> Result<(Option<u32>, Vec<ColumnItem>), String> {
-    let item = |sample: usize, item: &Given| {
+/// Returns the numbers of a list of labels, and the length of each sample's row; `None` if each sample has a single
+/// number. The error says what is wrong with the list.
+pub fn numbers(given: &UserValue) -> Result<(Option<u32>, Vec<ColumnItem>), String> {
+    let item = |sample: usize, item: &UserValue| {
         Ok(match item {
-            Given::Truth(truth) => ColumnItem::Truth(*truth),
-            Given::Whole(number) => {
-                i64::try_from(*number).map_or(ColumnItem::Large(*number as f64), ColumnItem::Whole)
+            UserValue::Truth(truth) => ColumnItem::Bool(*truth),
+            UserValue::Whole(number) => {
+                i64::try_from(*number).map_or(ColumnItem::TooLarge(*number as f64), ColumnItem::Integer)
             }
-            Given::Number(number) => ColumnItem::Other(*number),
+            UserValue::Number(number) => ColumnItem::Float(*number),
             other => return Err(format!("has {other} for sample {sample}, which is not a number")),
         })
     };
@@ -182,7 +182,7 @@ pub fn numbers(given: &Given) -> Result<(Option<u32>, Vec<ColumnItem>), String> 
 /// Returns the content of the field for column number `of` of `labels`.
 pub(super) fn content(column: &SampleColumn, of: usize, layout: &mut BatchLayout) -> FieldContent {
     let (each, element) = match &column.values {
-        ColumnValues::Truths(each, _) => (each, Element::U8),
+        ColumnValues::Bools(each, _) => (each, Element::U8),
         ColumnValues::Integers(each, _) => (each, Element::I64),
         ColumnValues::Floats(each, _) => (each, Element::F32),
         ColumnValues::Texts(_) => {

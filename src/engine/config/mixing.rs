@@ -1,6 +1,7 @@
 //! The setting `mix` (MixUp, CutMix) for one dataset: which images are mixed, and how their labels are mixed.
 //!
-//! Images are mixed within groups of [`RING`] neighbouring places of a batch, so a batch must consist of whole groups.
+//! Images are mixed within groups of [`MIX_GROUP_SIZE`] neighbouring places of a batch, so a batch must consist of
+//! whole groups.
 
 use super::fields::{FieldContent, Fields, LABEL};
 use super::requested::RequestedFields;
@@ -10,7 +11,9 @@ use crate::batch::{BatchLayout, Column, Element, Ticket};
 use base::error::{Error, Result};
 use data::dataset::{ColumnValues, DatasetIndex, FieldKind, SampleColumn};
 use data::schedule::Selection;
-use pixels::augment::{DType, DrawnMix, ImageSize, MixKeys, MixWeights, Mixing, Output, RING, RecipeView};
+use pixels::augment::{
+    DType, DrawnMix, ImageSize, MIX_GROUP_SIZE, MixKeys, MixWeights, Mixing, Output, RecipeView,
+};
 use std::sync::Arc;
 
 /// The mixing of images and labels for the batches of a loader.
@@ -26,7 +29,7 @@ pub struct MixPlan {
 
 impl MixPlan {
     /// Returns the mix of the image at `place` of the epoch. `keys` are the epoch's random keys; `global_batch` is the
-    /// number of places of a batch on all ranks.
+    /// number of samples that all ranks take in one step.
     pub fn draw(&self, keys: &MixKeys, place: u64, global_batch: u64) -> DrawnMix {
         self.mixing.draw(keys, place / global_batch, self.size)
     }
@@ -39,11 +42,11 @@ pub struct MixedLabels {
     source: LabelNumbers,
     /// Column of the mixed labels, float32.
     soft: Option<usize>,
-    /// Columns of the partner's class number, int64, and of the image's own share, float32.
+    /// Columns of the mixing partner's class number, int64, and of the image's own share of the mix, float32.
     hard: Option<(usize, usize)>,
 }
 
-/// Where the label of a sample comes from.
+/// The source of the label of a sample.
 #[derive(Debug, Clone, Copy)]
 enum LabelNumbers {
     /// The dataset's class number.
@@ -67,9 +70,10 @@ impl LoaderOptions {
                 "needs decoded images, but decoded=False gives files: remove one of the two".into(),
             );
         }
-        if !self.batch_size.is_multiple_of(RING) {
+        if !self.batch_size.is_multiple_of(MIX_GROUP_SIZE) {
             let message = format!(
-                "is {}, must be a multiple of {RING} with mix=, because images are mixed in groups of {RING}",
+                "is {}, must be a multiple of {MIX_GROUP_SIZE} with mix=, because images are mixed in groups of \
+                 {MIX_GROUP_SIZE}",
                 self.batch_size
             );
             return Err(Error::config("batch_size", message));
@@ -90,7 +94,7 @@ impl LoaderOptions {
             return refused("needs an image field: add one to fields=".into());
         }
         for image in images.list() {
-            let recipe = &images.recipes()[image.leader];
+            let recipe = &images.recipes()[image.primary];
             if ViewKind::of(recipe) == ViewKind::Values {
                 let message = format!(
                     "needs images of one size: add a crop or a resize to one size to the transforms of {:?}",
@@ -118,7 +122,7 @@ impl LoaderOptions {
     }
 
     /// Resolves `mix` for the fields of a dataset, and adds the columns that it needs to `layout`. If there is a column
-    /// of mixed labels, the label field gives that column.
+    /// of mixed labels, the label field holds that column.
     ///
     /// # Errors
     /// [`Error::Config`] for `mix`, if there are no labels that can be mixed.
@@ -142,7 +146,7 @@ impl LoaderOptions {
         let source = match field.content {
             FieldContent::Label => LabelNumbers::Class,
             FieldContent::ColumnNumbers { of, .. } => match &columns[of].values {
-                ColumnValues::Truths(None, _) | ColumnValues::Integers(None, _) => {
+                ColumnValues::Bools(None, _) | ColumnValues::Integers(None, _) => {
                     LabelNumbers::ColumnClass(of)
                 }
                 _ => LabelNumbers::Row(of),

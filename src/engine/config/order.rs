@@ -15,18 +15,18 @@ impl LoaderOptions {
         self.shuffle.unwrap_or(self.trains().into())
     }
 
-    /// Whether the loader is for training. If `train` is left open, the name of the split decides.
+    /// Whether the loader is for training. If `train` is not set, the name of the split decides.
     pub fn trains(&self) -> bool {
         self.train.unwrap_or_else(|| !self.split.as_deref().is_some_and(is_for_evaluation))
     }
 
     /// Returns the policy for the samples that do not fill the last global batch.
-    pub(super) fn last_batch_or_usual(&self) -> LastBatch {
+    pub(super) fn last_batch_or_default(&self) -> LastBatch {
         let usual = if self.trains() { LastBatch::Drop } else { LastBatch::Partial };
         self.last_batch.unwrap_or(usual)
     }
 
-    /// Checks that `shuffle="blocks"` fits the other settings.
+    /// Checks that `shuffle="blocks"` is compatible with the other settings.
     ///
     /// # Errors
     /// [`Error::Config`] that names the setting.
@@ -77,8 +77,8 @@ impl LoaderOptions {
         }
     }
 
-    /// Returns the blocks of neighbouring samples (`NeighbourBlocks`) of the selection. There are none unless the order
-    /// goes by blocks, or a sequential epoch reads from servers, where one request fetches several neighbours.
+    /// Returns the blocks of neighbouring samples (`NeighbourBlocks`) of the selection. They exist only if the epoch is
+    /// shuffled by blocks, or if it is sequential and reads from servers: then one request fetches several neighbours.
     pub(super) fn neighbour_blocks(
         &self,
         selection: &Selection,
@@ -147,8 +147,8 @@ fn warn_about_blocks(neighbour_blocks: &NeighbourBlocks, selection: &Selection, 
 /// Number of neighbouring pairs that are compared to find out whether a dataset is sorted by class.
 const COMPARED: u64 = 10_000;
 
-/// Whether the dataset looks sorted by class: the share of neighbours of one class is more than halfway from chance to
-/// 1.
+/// Whether the dataset looks sorted by class: the share of neighbours with the same class is closer to 1 than to the
+/// share that a random order would give.
 fn are_sorted(selection: &Selection, index: &DatasetIndex) -> bool {
     let members = selection.members();
     if !index.is_labeled() || members < 2 {
@@ -168,12 +168,13 @@ fn are_sorted(selection: &Selection, index: &DatasetIndex) -> bool {
 }
 
 impl LoaderConfig {
-    /// Returns the blocks of neighbouring samples that the order goes by; `None` if the order goes by samples.
+    /// Returns the blocks of neighbouring samples by which the epoch is shuffled; `None` if it is not shuffled by
+    /// blocks.
     pub fn blocks(&self) -> Option<&Arc<NeighbourBlocks>> {
         self.neighbour_blocks.as_ref().filter(|_| self.shuffling == Shuffling::Blocks)
     }
 
-    /// Whether `shuffle="blocks"` fits the other settings.
+    /// Whether `shuffle="blocks"` is compatible with the other settings.
     pub fn can_shuffle_blocks(&self) -> bool {
         !self.selection.is_weighted()
             && self.selection.draws() == self.selection.members()

@@ -9,20 +9,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use store::tier::{FillChoice, PeersOptions, RankMeeting, TierOptions};
 
-/// The setting `peers=`: whether nodes read from one another what each keeps in its cache, and how they meet.
+/// The setting `peers=`: whether nodes read from one another's caches, and how they find one another.
 #[derive(Clone, Default)]
 pub struct Peers {
     /// Whether nodes share their caches.
     pub on: bool,
     /// Address and port to listen on; `None` means the network interface towards the launcher, and any free port.
     pub listen: Option<String>,
-    /// A directory that all nodes share. Ranks without another way to communicate meet there.
+    /// A directory that all nodes share. Ranks without another way to communicate find one another through it.
     pub directory: Option<PathBuf>,
     /// The function by which ranks exchange bytes, as Python's `repr` shows it; `None` means the cluster's own engine.
     pub allgather: Option<String>,
     /// Whether traffic between nodes is encrypted.
     pub tls: bool,
-    /// The way the ranks meet, given by the code that makes the loader.
+    /// How the ranks find one another, as set by the code that makes the loader.
     pub meeting: Option<Arc<dyn RankMeeting>>,
 }
 
@@ -36,7 +36,7 @@ impl fmt::Debug for Peers {
 }
 
 impl LoaderOptions {
-    /// Returns how the nodes share these tiers; `None` if each node has its own cache.
+    /// Returns the options for sharing these tiers among the nodes; `None` if each node has its own cache.
     pub(super) fn peers(&self, tiers: &[TierOptions]) -> Result<Option<PeersOptions>> {
         let Peers { on: true, tls, meeting, .. } = &self.peers else {
             if self.assignment != Assignment::Order {

@@ -4,7 +4,7 @@ use base::error::{Error, Result};
 use base::units::{parse_bytes, parse_duration};
 use store::io::ParallelFsRates;
 
-/// Parses the rates from a text such as `open=2ms,read=1ms,bandwidth=200MB,opens=6000,concurrency=64`. Operations
+/// Parses the rates from a string such as `open=2ms,read=1ms,bandwidth=200MB,opens=6000,concurrency=64`. Operations
 /// without a rate cost nothing.
 ///
 /// # Errors

@@ -12,17 +12,18 @@ use store::tier::most_bytes;
 
 const MIB: usize = 1 << 20;
 
-/// Largest arena for the reads of decoded images, in bytes.
+/// Largest arena for reads in bytes, without the slots that the encoded files of batches keep.
 const LARGEST_READ_ARENA: usize = 256 * MIB;
 
 /// Number of reads in flight from local storage.
 const LOCAL_DEPTH: u32 = 32;
 
-/// Fewest and most reads in flight from servers. A server answers slowly, but can answer hundreds of reads at a time.
+/// Smallest and largest number of reads in flight from servers. A server responds slowly, but can serve hundreds of
+/// reads at a time.
 const FEWEST_FROM_SERVERS: u32 = 64;
 const MAX_FROM_SERVERS: u32 = 256;
 
-/// Most bytes of slots for reads from servers, unless the fewest reads need more.
+/// Largest size of all slots for reads from servers, in bytes. [`FEWEST_FROM_SERVERS`] reads may exceed it.
 const LARGEST_FOR_SERVERS: usize = 96 * MIB;
 
 impl LoaderOptions {
@@ -35,7 +36,7 @@ impl LoaderOptions {
             None if self.peers.on => FEWEST_FROM_SERVERS,
             None => {
                 let bytes = self.memory.unwrap_or(u64::MAX).min(LARGEST_FOR_SERVERS as u64) as usize;
-                let most = bytes / room_for(SLOTS_OF_READ, index.mean_bytes().max(1) as usize);
+                let most = bytes / space_for(SLOTS_OF_READ, index.mean_bytes().max(1) as usize);
                 (most as u32).clamp(FEWEST_FROM_SERVERS, MAX_FROM_SERVERS)
             }
         }
@@ -50,7 +51,7 @@ pub(super) struct PoolSizing<'a> {
     pub queue_depth: usize,
     /// Whether samples may come from a cache, where they may be in another storage format.
     pub has_cache: bool,
-    /// Whether images keep sizes of their own, which are unknown before they are decoded.
+    /// Whether images keep their own sizes, which are unknown before they are decoded.
     pub has_own_sizes: bool,
 }
 
@@ -61,7 +62,7 @@ const FEWEST_AHEAD: usize = 2;
 const SLOTS_OF_READ: usize = 2;
 
 impl PoolSizing<'_> {
-    /// Warns that `memory` does not bound images that keep sizes of their own.
+    /// Warns that `memory` does not bound images that keep their own sizes.
     pub(super) fn warn_about_sizes(&self) {
         let Some(memory) = self.options.memory.filter(|_| self.has_own_sizes) else { return };
         self.index.notices().warn_once("memory", || {
@@ -80,7 +81,7 @@ impl PoolSizing<'_> {
     /// [`Error::Config`] for a `memory` that is too small for them, or a `batch_size` that is too large.
     pub(super) fn with_batches(&self, batch_bytes: usize) -> Result<Pools> {
         let keep = self.options.keep as usize;
-        // Decoded images leave their slots at once; encoded files stay in them.
+        // A decoded image frees its slot at once; encoded files stay in their slots.
         let held = if self.options.decoded { 0 } else { self.slots_of_a_batch() };
         let smallest_slots = arena(self.two_largest().saturating_add(held.saturating_mul(keep + 1)));
         // Enough batches to bridge a short stall, but not so many that large batches fill the memory.
@@ -100,7 +101,7 @@ impl PoolSizing<'_> {
             }
             Some(memory) => {
                 let memory = usize::try_from(memory).unwrap_or(usize::MAX);
-                // The batches that the consumer keeps, and two that are being filled.
+                // The batches that the consumer keeps, and two batches that are being filled.
                 let fewest = keep + 2;
                 let batches_bytes = batch_bytes.saturating_mul(fewest);
                 let least = smallest_slots.saturating_add(batches_bytes);
@@ -123,8 +124,7 @@ impl PoolSizing<'_> {
         }
     }
 
-    /// Returns the error that batches need more memory than there is. It names the setting that makes them so many or
-    /// so large.
+    /// Returns the error that batches need more memory than there is. The error names the setting that must be reduced.
     fn too_large(&self, bytes: usize, needed: usize, machine: usize) -> Error {
         let LoaderOptions { batch_size, keep, image_size: (height, width), local_world_size, .. } =
             self.options;
@@ -159,7 +159,7 @@ impl PoolSizing<'_> {
     ///
     /// # Errors
     /// [`Error::Config`] for a `memory` that is too small.
-    pub(super) fn beside(&self, device: &DevicePools) -> Result<Pools> {
+    pub(super) fn for_device(&self, device: &DevicePools) -> Result<Pools> {
         let smallest = self.two_largest();
         let held = self.slots_of_a_batch().saturating_mul(LANES + 1);
         let usual = arena(self.reads().saturating_add(held)).max(smallest);
@@ -176,7 +176,8 @@ impl PoolSizing<'_> {
         Ok(Pools { slot_bytes, prefetch: device.prefetch, batches: device.batches })
     }
 
-    /// Returns the most bytes of memory for the starts of rows of JPEGs. A photograph takes half a KB.
+    /// Returns the largest size of the cache of row starts of JPEGs, in bytes. The row starts of a photograph take half
+    /// a KB.
     pub(super) fn row_bytes(&self) -> usize {
         match self.options.memory {
             None => self.memory_here() / 32,
@@ -196,44 +197,45 @@ impl PoolSizing<'_> {
         arena(2 * self.slot_of_the_largest()).min(LARGEST_READ_ARENA)
     }
 
-    /// Returns the space for the reads in flight, for as many samples that have arrived, and for a few of each worker.
+    /// Returns the space for the reads in flight, for the same number of samples that have arrived, and for a few
+    /// samples per worker.
     fn reads(&self) -> usize {
         let samples = SLOTS_OF_READ * self.queue_depth + 8 * self.threads;
-        room_for(samples, self.mean_bytes()).clamp(16 * MIB, LARGEST_READ_ARENA)
+        space_for(samples, self.mean_bytes()).clamp(16 * MIB, LARGEST_READ_ARENA)
     }
 
     /// Returns the bytes of slots that the encoded files of a batch take.
     fn slots_of_a_batch(&self) -> usize {
         let n = self.options.batch_size as usize;
         let largest = self.slot_of_the_largest();
-        // A quarter more than the mean, plus two of the largest, because small batches vary most.
+        // A quarter more than the mean, plus two of the largest samples, because small batches vary most.
         let usual = n.saturating_mul(slot_bytes(self.mean_bytes()) / 4 * 5).saturating_add(2 * largest);
         usual.min(n.saturating_mul(largest))
     }
 
-    /// Returns the most bytes that the slot of the largest sample takes.
+    /// Returns the largest number of bytes that the slot of the largest sample takes.
     fn slot_of_the_largest(&self) -> usize {
         slot_bytes(most_read(self.index.largest(), self.has_cache) as usize)
     }
 
-    /// Returns the most bytes that are read for a sample of mean size.
+    /// Returns the largest number of bytes that are read for a sample of mean size.
     fn mean_bytes(&self) -> usize {
         most_read(u32::try_from(self.index.mean_bytes()).unwrap_or(u32::MAX), self.has_cache) as usize
     }
 }
 
 /// Returns the space for `samples` samples of mean size, and half as much again because sizes vary.
-fn room_for(samples: usize, mean_bytes: usize) -> usize {
+fn space_for(samples: usize, mean_bytes: usize) -> usize {
     samples * mean_bytes / 2 * 3
 }
 
-/// Returns the most bytes that are read for a sample of `length` bytes. Its copy in a cache may have another storage
-/// format.
+/// Returns the largest number of bytes that are read for a sample of `length` bytes. Its copy in a cache may have
+/// another storage format.
 pub(super) fn most_read(length: u32, has_cache: bool) -> u32 {
     if has_cache { most_bytes(length) } else { length }
 }
 
-/// Returns the most bytes of the arena that a slot for a file of `length` bytes takes.
+/// Returns the largest number of bytes of the arena that a slot for a file of `length` bytes takes.
 fn slot_bytes(length: usize) -> usize {
     length + 3 * 4096
 }

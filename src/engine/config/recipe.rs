@@ -1,5 +1,5 @@
-//! The transforms of images: the list that was given, or the list that is equivalent to the flat settings
-//! (`image_size`, `flip` and so on). Also the choice of the device, which must be able to run them.
+//! The transforms of images: the user's list, or the list that is equivalent to the flat settings (`image_size`, `flip`
+//! and so on). Also the choice of the device, which must support these transforms.
 
 use super::device::{self, AllowedBackends, ChosenDevice, CpuDecode, Device, GpuDecoder};
 use super::views::ViewKind;
@@ -8,7 +8,7 @@ use base::error::{Error, Result};
 use data::dataset::DatasetIndex;
 use pixels::augment::{
     BadParameter, CenterCrop, DType, MAX_SIDE, Normalize, RandomHorizontalFlip, RandomResizedCrop, Recipe,
-    RecipeView, Sides, ToDtype, Transform, Transforms, WholeResize,
+    RecipeView, SizeParameter, ToDtype, Transform, Transforms, WholeResize,
 };
 
 /// The settings that a list of transforms includes, each with the transform that replaces it.
@@ -27,7 +27,7 @@ const INCLUDED_IN_TRANSFORMS: &[(&str, &str)] = &[
 /// Refuses a `given` setting that repeats what `transforms` says.
 ///
 /// # Errors
-/// [`Error::Config`] that names both.
+/// [`Error::Config`] that names the setting and its equivalent in `transforms`.
 pub fn check_given_once(given: &[&str]) -> Result<()> {
     match INCLUDED_IN_TRANSFORMS.iter().find(|(setting, _)| given.contains(setting)) {
         None => Ok(()),
@@ -40,9 +40,9 @@ pub fn check_given_once(given: &[&str]) -> Result<()> {
 
 impl LoaderOptions {
     /// Returns the list of transforms that is equivalent to the flat settings.
-    fn usual_transforms(&self) -> Vec<Transform> {
+    fn default_transforms(&self) -> Vec<Transform> {
         let (height, width) = self.image_size;
-        let size = Sides::Both([height, width]);
+        let size = SizeParameter::Both([height, width]);
         let mut list = if self.trains() {
             vec![
                 Transform::RandomResizedCrop(RandomResizedCrop {
@@ -56,7 +56,7 @@ impl LoaderOptions {
         } else {
             // The product saturates because the size is checked later.
             let usual = (height.max(width).saturating_mul(8) / 7).clamp(1, MAX_SIDE);
-            let size_before = Some(Sides::One(self.resize.unwrap_or(usual)));
+            let size_before = Some(SizeParameter::One(self.resize.unwrap_or(usual)));
             vec![
                 Transform::Resize(WholeResize {
                     size: size_before,
@@ -85,8 +85,8 @@ impl LoaderOptions {
     ///
     /// # Errors
     /// [`Error::Config`] naming the setting.
-    pub(super) fn usual_recipe(&self) -> Result<Recipe> {
-        let list = self.usual_transforms();
+    pub(super) fn default_recipe(&self) -> Result<Recipe> {
+        let list = self.default_transforms();
         for transform in &list {
             transform.check().map_err(|BadParameter { parameter, message }| {
                 Error::config(setting_of(transform.name(), parameter), message)
@@ -95,10 +95,10 @@ impl LoaderOptions {
         self.compiled(&Transforms::single(list))
     }
 
-    /// Chooses the device on which batches end. It must support all that is asked for the images.
+    /// Chooses the device on which batches end. It must support everything that is requested for the images.
     ///
     /// # Errors
-    /// The errors of [`device::choose`]; [`Error::Config`] if the requested GPU cannot do it.
+    /// The errors of [`device::choose`]; [`Error::Config`] if the requested GPU does not support the images.
     pub(super) fn choose_device(&self, images: &Images, index: &DatasetIndex) -> Result<ChosenDevice> {
         let cpu = |why: String| {
             let chosen = device::choose("cpu", self.decoder, false)?;
@@ -178,7 +178,7 @@ impl LoaderOptions {
         if let Some(why) = why {
             return Err(Error::config("decoder", why));
         }
-        match images.recipes().iter().find_map(Recipe::resizes_padding_of) {
+        match images.recipes().iter().find_map(Recipe::padding_before_resize) {
             None => Ok(()),
             Some(name) => Err(Error::config(
                 "cpu_decode",
@@ -190,7 +190,7 @@ impl LoaderOptions {
         }
     }
 
-    /// Warns if `mean` and `std` look as if they were meant for values in 0..255, as other loaders take them. No images
+    /// Warns if `mean` and `std` look like statistics of pixel values in 0..255, which other loaders expect. No images
     /// have such statistics in 0..1.
     pub(super) fn warn_about_scale(&self, images: &Images, index: &DatasetIndex) {
         let outputs = images.recipes().iter().flat_map(Recipe::views).map(RecipeView::fixed_output);

@@ -1,5 +1,5 @@
-//! The source of each field that is asked for: a column of `labels`, the class number, or a member of the sample. It is
-//! decided once, here; all other modules use this result.
+//! The source of each requested field: a column of `labels`, the class number, or a member of the sample. This module
+//! alone decides the source; all other modules use its result.
 
 use super::LABEL;
 use super::fields::FieldOptions;
@@ -9,14 +9,14 @@ use data::dataset::{DatasetIndex, FieldKind, IMAGE, SampleColumn};
 /// Source of the values of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FieldSource {
-    /// The column of `labels` with this number.
+    /// The column of `labels` with this index.
     Column(usize),
     Label,
-    /// The member with this number among the members that are read of each sample.
+    /// The member with this index among the members that are read of each sample.
     Member(usize),
 }
 
-/// The fields that are asked for, in order, with the source of each.
+/// The requested fields, in order, each with its source.
 #[derive(Debug)]
 pub(super) struct RequestedFields<'a>(Vec<(FieldSource, &'a FieldOptions)>);
 
@@ -44,13 +44,13 @@ impl<'a> RequestedFields<'a> {
         self.0.iter().copied()
     }
 
-    /// Returns the fields that are members of the samples, in the order of their numbers.
+    /// Returns the fields that are members of the samples, in the order of their indices.
     fn of_members(&self) -> impl Iterator<Item = &'a FieldOptions> {
         self.iter().filter(|(source, _)| matches!(source, FieldSource::Member(_))).map(|(_, field)| field)
     }
 
-    /// Returns the names of the members that are read of each sample; `None` if no field needs any, and the image is
-    /// read.
+    /// Returns the names of the members that are read of each sample; `None` if no field needs a member. Then the image
+    /// is read.
     pub(super) fn members(&self) -> Option<Vec<String>> {
         Some(self.of_members().map(|field| field.name.clone()).collect())
             .filter(|members: &Vec<String>| !members.is_empty())
@@ -80,7 +80,7 @@ impl<'a> RequestedFields<'a> {
     }
 }
 
-/// Returns the fields with the kinds from the tables' schemas, where the user gave none.
+/// Returns the fields. A field without a kind from the user gets the kind from the tables' schemas.
 pub(super) fn with_kinds(asked: &[FieldOptions], index: &DatasetIndex) -> Vec<FieldOptions> {
     let with_kind = |field: &FieldOptions| {
         let is_own = [IMAGE, LABEL].contains(&field.name.as_str());
@@ -90,7 +90,7 @@ pub(super) fn with_kinds(asked: &[FieldOptions], index: &DatasetIndex) -> Vec<Fi
     asked.iter().map(with_kind).collect()
 }
 
-/// Returns the columns of small values of tables that are asked for, except those that `labels` replaces.
+/// Returns the requested columns of small values of tables, except the columns that `labels` replaces.
 ///
 /// # Errors
 /// [`base::error::Error::Config`] for a column that is refused, or that cannot have the requested kind.

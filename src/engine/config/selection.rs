@@ -7,11 +7,11 @@ use data::schedule::{Selection, Shuffling};
 use std::collections::BTreeMap;
 use std::ops::{Range, RangeInclusive};
 
-/// How often samples are drawn compared with one another. Only the ratios of weights matter. A weight is 0, or from
+/// The relative frequencies with which samples are drawn. Only the ratios of weights matter. A weight is 0, or from
 /// 1e-50 to 1e50.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Weights {
-    /// Every class is drawn as often as every other.
+    /// All classes are drawn equally often.
     Balanced,
     /// The weight of each sample of a class; 1 for classes that are not named.
     Classes(Vec<(ClassRef, f64)>),
@@ -19,7 +19,7 @@ pub enum Weights {
     Samples(Vec<f64>),
 }
 
-/// Range of weights and ratios other than 0. Their products and sums neither overflow nor vanish in it.
+/// Range of weights and ratios other than 0. Products and sums of such values neither overflow nor become 0.
 const SCALE: RangeInclusive<f64> = 1e-50..=1e50;
 
 /// Returns the selection that the options mean for a dataset.

@@ -1,13 +1,13 @@
 //! The number of processors that one process takes if other ranks of its job run on the same machine, and the share of
-//! them that `cpu=` allows.
+//! these processors that `cpu=` allows.
 
 use std::os::unix::process::parent_id;
 use std::path::Path;
 use store::tier::ThrottledPeriods;
 
 /// Whether this process's control group has a quota of processor time, and the system does not report when the quota is
-/// used up. Then a thread of low priority takes time from the others, because there is less processor time than
-/// processors.
+/// used up. Then a thread of low priority takes time from the other threads, because the quota allows less time than
+/// the processors have.
 pub fn has_unwatched_quota() -> bool {
     let own = std::thread::available_parallelism().map_or(1, usize::from);
     allowed("thread-self").is_some_and(|cpus| own < cpus.len()) && !ThrottledPeriods::find().are_known()
@@ -15,8 +15,8 @@ pub fn has_unwatched_quota() -> bool {
 
 /// Returns the number of processors for one of `ranks` processes of this machine.
 ///
-/// A launcher may have given each rank its own processors, or all ranks the same ones. So the processors that the
-/// launcher itself may use are divided among the ranks, and no rank takes more than it may use.
+/// A launcher may have given each rank its own processors, or all ranks the same processors. So the processors that the
+/// launcher itself may use are divided among the ranks, and no rank takes more processors than it may use.
 pub(super) fn processors(ranks: u32) -> usize {
     let own = std::thread::available_parallelism().map_or(1, usize::from);
     if ranks <= 1 {
@@ -107,7 +107,8 @@ fn quota(groups: &str, root: &Path) -> Option<f64> {
     quotas.min_by(f64::total_cmp)
 }
 
-/// Returns the number of processors for one rank that may use `own` of them, if all ranks together may use `together`.
+/// Returns the number of processors for one rank that may use `own` processors, if all ranks together may use
+/// `together`.
 fn share(own: usize, together: usize, ranks: usize) -> usize {
     match together > own {
         true => own.min(together.div_ceil(ranks)),
@@ -127,7 +128,7 @@ fn launcher() -> Option<u32> {
         }
         process = status(&process.to_string(), "PPid:")?.parse().ok()?;
     }
-    // The number is 0 for a process outside of this container.
+    // The process id is 0 for a process outside of this container.
     (process > 0).then_some(process)
 }
 

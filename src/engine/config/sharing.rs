@@ -8,9 +8,9 @@ use base::names::named;
 /// Policy for a loader that falls behind the others with which it shares batches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SharingPolicy {
-    /// The other loaders continue without it.
+    /// The other loaders continue without the slow loader.
     Leave,
-    /// The other loaders wait for it.
+    /// The other loaders wait for the slow loader.
     Wait,
 }
 

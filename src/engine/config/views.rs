@@ -7,11 +7,11 @@ use std::ops::Range;
 /// Places of a field's views in a batch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ViewPlaces {
-    /// Number of the first view's tensor or value list.
+    /// Index of the first view's tensor or value list.
     pub first: usize,
-    /// Number of views, which have consecutive numbers.
+    /// Number of views. Their indices are consecutive.
     pub views: usize,
-    /// Whether the numbers are those of tensors or of value lists.
+    /// Whether the indices refer to tensors or to value lists.
     pub kind: ViewKind,
 }
 
@@ -25,13 +25,13 @@ pub enum ViewKind {
 }
 
 impl ViewPlaces {
-    /// Returns the numbers of all views.
+    /// Returns the indices of all views.
     pub fn numbers(self) -> Range<usize> {
         self.first..self.first + self.views
     }
 
-    /// Clears these places for a sample that does not have the field: no value, or zeros in the tensors. `tensor` finds
-    /// a tensor by its number.
+    /// Clears these places for a sample that does not have the field: no value, or zeros in the tensors. `tensor`
+    /// returns a tensor by its index.
     pub fn clear(self, ticket: &mut Ticket, tensor: fn(&mut Ticket, usize) -> &mut [u8]) {
         for number in self.numbers() {
             match self.kind {
@@ -43,7 +43,7 @@ impl ViewPlaces {
 }
 
 impl ViewKind {
-    /// Returns the storage of the views that `recipe` makes: values if images keep sizes of their own.
+    /// Returns the storage of the views that `recipe` makes: values if images keep their own sizes.
     pub(super) fn of(recipe: &Recipe) -> Self {
         let has_own_sizes = recipe.views().iter().any(|view| view.size().is_none());
         if has_own_sizes { Self::Values } else { Self::Tensors }

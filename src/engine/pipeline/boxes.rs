@@ -1,4 +1,5 @@
-//! The boxes of a sample. They follow its image, and transforms may use them to choose what they show of the image.
+//! The boxes of a sample. They get the geometry (crop, flip) of the sample's image, and transforms can use them to
+//! choose a crop.
 
 use super::{
     context::SampleContext, members::ImageGeometry, members::element, members::field_bytes,
@@ -14,8 +15,8 @@ use pixels::decode::NpyArray;
 type Boxes = Vec<[f32; 4]>;
 
 /// Returns the boxes that guide the transforms of image number `image`: left, top, right and bottom in pixels of the
-/// image. Empty if these transforms use no boxes, or the sample has none. `record` holds the bytes that were read of
-/// the sample, and `run` counts further reads.
+/// image. Empty if these transforms use no boxes, or if the sample has no boxes. `record` holds the bytes that were
+/// read for the sample, and `run` counts further reads.
 ///
 /// # Errors
 /// The errors of reading the field, and [`DecodeError::Field`] for bytes that are no boxes.
@@ -54,7 +55,7 @@ fn read(bytes: &[u8]) -> Result<Boxes, DecodeError> {
     Ok(numbers.as_chunks::<4>().0.to_vec())
 }
 
-/// Fills the boxes of a place, moved with each of the image's views.
+/// Fills the boxes of a place for each view of the image, with that view's geometry.
 pub(crate) fn fill_boxes(
     at: ViewPlaces,
     (format, shares): (BoxFormat, bool),
@@ -65,7 +66,7 @@ pub(crate) fn fill_boxes(
     let boxes = read(bytes)?;
     for (number, drawn) in at.numbers().zip(image.views()) {
         let mut boxes = boxes.clone();
-        let left = drawn.follow(format, &mut boxes);
+        let left = drawn.map_boxes(format, &mut boxes);
         let rows = boxes.iter().zip(&left).map(|(of, left)| (of, shares.then_some(*left)));
         let bytes =
             rows.flat_map(|(of, left)| of.iter().copied().chain(left)).flat_map(f32::to_ne_bytes).collect();

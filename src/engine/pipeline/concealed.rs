@@ -1,4 +1,4 @@
-//! Lists the samples of an epoch whose damage was concealed. The counters only count them.
+//! Lists the samples of an epoch whose damage was concealed. The statistics have only the number of these samples.
 
 use super::{context::SampleContext, notify};
 use crate::batch::{Batch, Remark};
@@ -8,17 +8,17 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The most samples that are listed for the user; further ones are only counted.
-const KEPT: usize = 1000;
+/// The largest number of samples that are listed for the user. Further samples are only counted.
+const MAX_LISTED: usize = 1000;
 
 /// A sample that was decoded although its file is damaged.
 #[derive(Debug, Clone)]
 pub struct ConcealedSample {
     /// The sample's id.
     pub sample: u64,
-    /// The file or shard that it is in.
+    /// The file or shard that holds the sample.
     pub path: PathBuf,
-    /// The offset of its bytes in the file.
+    /// The offset of the sample's bytes in the file.
     pub offset: u64,
     /// What is damaged, for instance "concealed damage: no Huffman code, near byte 1426, in MCU 93 of 150".
     pub message: String,
@@ -53,7 +53,7 @@ impl ConcealedLog {
     }
 
     /// Records that damage was concealed in image number `image` of a draw's sample; `what` describes the damage. If a
-    /// sample has several such images, the log keeps the first.
+    /// sample has several damaged images, the log keeps only the first.
     pub(crate) fn note(&self, context: &SampleContext, image: usize, draw: Draw, what: &str) {
         let named = || {
             let message = format!("{}concealed damage: {what}", context.name_prefix(image));
@@ -70,7 +70,7 @@ impl ConcealedLog {
 
     fn keep(&self, sample: u64, named: impl FnOnce() -> ConcealedSample) {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() < KEPT {
+        if kept.len() < MAX_LISTED {
             kept.entry(sample).or_insert_with(named);
         }
     }

@@ -1,13 +1,13 @@
 //! Makes sure that all members of a sample are read from one version of its shard.
 //!
 //! Members that are stored apart in a shard are read one after another. A reader checks the shard's stamp before and
-//! after each read. If a shard was rewritten with the same samples, the reader accepts it and uses it from then on. So
-//! a sample's members may come from before and from after such a change. In that case all of them are read again. (→
-//! tests/load/one_version.rs)
+//! after each read. If a shard was rewritten with the same samples, the reader accepts the new version and reads it
+//! from then on. So some members of a sample can be from the old version and others from the new version. In that case
+//! all members are read again. (→ tests/load/one_version.rs)
 
 use base::error::{Error, Result};
 use data::dataset::{DatasetIndex, Stamp};
-use store::io::{MAX_MOVES, read_blocking};
+use store::io::{MAX_RESTARTS, read_blocking};
 
 /// Makes a value from all members of `sample` by `make`. `record` holds the first members, and `make` reads the others.
 /// If the members may have been of two versions, the record is read again, `replace` exchanges its bytes, and `make` is
@@ -60,7 +60,7 @@ impl ConsistentRead {
         if is_one {
             return Ok(None);
         }
-        if self.repeated >= MAX_MOVES {
+        if self.repeated >= MAX_RESTARTS {
             let message = "keeps changing while a sample is read".to_owned();
             return Err(Error::DatasetChanged { path: index.path(extent.file), message });
         }

@@ -1,4 +1,4 @@
-//! What making samples needs: the dataset's index, the settings, and the source of bytes.
+//! The inputs for making samples: the dataset's index, the settings, and the source of bytes.
 
 use super::reading::SampleSource;
 use crate::config::LoaderConfig;
@@ -8,7 +8,7 @@ use data::schedule::Draw;
 use pixels::augment::{DrawnViews, RecipeKeys};
 use std::sync::Arc;
 
-/// What making samples with one set of settings needs.
+/// The inputs for making samples with one set of settings.
 pub(crate) struct SampleContext {
     pub index: Arc<DatasetIndex>,
     pub config: LoaderConfig,
@@ -27,7 +27,7 @@ impl SampleContext {
         boxes: &[[f32; 4]],
     ) -> Result<DrawnViews> {
         let images = &self.config.images;
-        let keys = &keys[images.list()[image].leader];
+        let keys = &keys[images.list()[image].primary];
         images.recipe(image).draw_with_boxes(keys, sample, occurrence, size, boxes)
     }
 
@@ -44,7 +44,7 @@ impl SampleContext {
         }
     }
 
-    /// Adds the name of image number `image` to `error`, where samples have several images.
+    /// Adds the name of image number `image` to `error`, if samples have several images.
     pub(crate) fn of_image(&self, image: usize, error: Error) -> Error {
         match self.config.images.list() {
             [_] => error,
@@ -52,8 +52,8 @@ impl SampleContext {
         }
     }
 
-    /// Returns the prefix of messages about image number `image`: its name where samples have several images, else
-    /// empty.
+    /// Returns the prefix of messages about image number `image`: its name if samples have several images, else an
+    /// empty string.
     pub(crate) fn name_prefix(&self, image: usize) -> String {
         match self.config.images.list() {
             [_] => String::new(),
@@ -62,7 +62,7 @@ impl SampleContext {
     }
 }
 
-/// The contexts of one recipe. In later epochs images may have other sizes.
+/// The contexts of one recipe. Later epochs have other contexts if their images have other sizes.
 pub(crate) struct ContextsByEpoch {
     pub first: Arc<SampleContext>,
     /// The contexts of later epochs, each with its first epoch, in order.
@@ -84,7 +84,7 @@ impl ContextsByEpoch {
         begun.checked_sub(1).map_or(&self.first, |latest| &self.later[latest].1)
     }
 
-    /// Returns the most batches that are made ahead of the consumer in any epoch.
+    /// Returns the largest number of batches that are made ahead of the consumer in any epoch.
     pub(crate) fn most_ahead(&self) -> usize {
         let all = std::iter::once(&self.first).chain(self.later.iter().map(|(_, context)| context));
         all.map(|context| context.config.pools.prefetch).max().unwrap_or(0)

@@ -1,4 +1,4 @@
-//! Decodes images on the CPU, as far as the views that an epoch draws of them need.
+//! Decodes images on the CPU, and only the parts that the drawn views of an image need.
 
 use super::{context::SampleContext, notify, run::EpochRun, stopwatch::Stopwatch};
 use base::error::{DecodeError, Error, Result};
@@ -10,19 +10,19 @@ use pixels::augment::{CanvasPainter, DrawnViews, RecipeKeys};
 use pixels::decode::{Backend, Decoded, Decoder, Planes, Region};
 use std::sync::atomic::Ordering;
 
-/// The smallest region that can be decoded, for an image of which nothing is needed.
+/// The smallest region that can be decoded, for an image whose pixels are not needed.
 pub(crate) const SMALLEST_REGION: Region = Region { x: 0, y: 0, width: 1, height: 1 };
 
 /// An image of a draw's sample.
 pub(crate) struct SampleImage<'a> {
-    /// The number of the image.
+    /// The index of the image among the sample's images.
     pub image: usize,
     pub draw: Draw,
-    /// The bytes of its file.
+    /// The bytes of the image's file.
     pub bytes: &'a [u8],
-    /// The parts that were read, if not all bytes were. The other bytes are undefined.
+    /// The parts of the file that were read; `None` if all bytes were read. Bytes outside of these parts are undefined.
     pub parts: Option<WantedBytes>,
-    /// What decides its views.
+    /// The source of the image's views.
     pub views: ViewsFrom<'a>,
 }
 
@@ -33,11 +33,11 @@ impl SampleImage<'_> {
     }
 }
 
-/// What decides the views of an image.
+/// The source of the views of an image.
 pub(crate) enum ViewsFrom<'a> {
-    /// They are drawn when its size is known, with these boxes of the sample.
+    /// The views are drawn when the image's size is known, with these boxes of the sample.
     Boxes(&'a [[f32; 4]]),
-    /// They were drawn when its header was read.
+    /// The views were drawn when the image's header was read.
     Header(DrawnViews),
 }
 
@@ -45,7 +45,7 @@ pub(crate) enum ViewsFrom<'a> {
 pub(crate) struct CpuDecoder {
     pub decoder: Decoder,
     painter: CanvasPainter,
-    /// The planes that the latest views are views of: the image's, or those of the canvas that the image lies on.
+    /// The planes from which the latest views are made: of the image, or of the canvas on which the image was painted.
     pub planes: Planes,
     /// The decoder of the latest image.
     pub decoded_by: Option<Backend>,
@@ -59,7 +59,7 @@ impl CpuDecoder {
         Self { decoder, painter, planes: Planes::default(), decoded_by: None }
     }
 
-    /// Decodes an image into `planes`, as far as all its views together need.
+    /// Decodes the parts of an image that its views need into `planes`.
     pub(crate) fn decode(
         &mut self,
         run: &EpochRun,
@@ -76,13 +76,13 @@ impl CpuDecoder {
             run.counters.concealed.fetch_add(1, Ordering::Relaxed);
             run.concealed.note(context, image, draw, damage);
         }
-        if decoded.narrowed {
+        if decoded.reduced_to_8_bits {
             notify::narrowed(context, image, draw.sample);
         }
         Ok(drawn)
     }
 
-    /// Draws the views of an image, and decodes what they need.
+    /// Draws the views of an image, and decodes the parts of the image that they need.
     pub(crate) fn draw_and_decode(
         &mut self,
         context: &SampleContext,
@@ -98,7 +98,7 @@ impl CpuDecoder {
                     Err(Error::Internal("the size of an image differs from the size in its header".into()))
                 }
             };
-            // If a transform cannot take the image, decode as little as possible.
+            // If a transform does not accept the image, decode as little as possible.
             drawn.as_ref().map_or(SMALLEST_REGION, DrawnViews::region)
         };
         let decoded = self.decode_region(context, (draw.sample, image), (bytes, parts), choose);
@@ -108,8 +108,8 @@ impl CpuDecoder {
         (drawn, decoded)
     }
 
-    /// Decodes the region of a sample's image that `choose` picks into `planes`, and uses what is remembered of its
-    /// rows.
+    /// Decodes the region of a sample's image that `choose` picks into `planes`, and uses the cached row starts of the
+    /// image.
     ///
     /// # Errors
     /// The errors of [`Decoder::decode_parts`].
@@ -121,7 +121,7 @@ impl CpuDecoder {
         choose: impl FnOnce(u32, u32) -> Region,
     ) -> Result<Decoded, DecodeError> {
         let memory = &context.source.rows;
-        // Recipes may number the same images differently, so the field's number is used.
+        // The same image can have different indices in different recipes, so the index of its field is the key.
         let of = (sample, context.config.images.list()[image].field);
         match parts.is_none().then(|| memory.take(of)) {
             Some(mut rows) if rows.is_some() || memory.has_room() => {

@@ -1,4 +1,5 @@
-//! The cursor of a loader: which epoch comes next and from which step, by its user, its iterations and its checkpoints.
+//! The cursor of a loader: the epoch and the step at which the next iteration begins. They follow from the user's
+//! choice, from earlier iterations and from loaded checkpoints.
 
 use super::Progress;
 use base::error::Result;
@@ -8,8 +9,8 @@ use std::sync::Arc;
 /// The position of one loader between and within its epochs. It keeps the progress of the latest iteration, because the
 /// iteration itself ends when its user drops it.
 ///
-/// Every iteration runs the epoch after the previous iteration's, whether that one reached its end or not. A chosen
-/// epoch or a loaded state changes that for one iteration.
+/// Every iteration runs the epoch after the epoch of the previous iteration, even if that iteration did not reach its
+/// end. A chosen epoch or a loaded state changes that for one iteration.
 #[derive(Default)]
 pub struct Cursor {
     /// The epoch that the next iteration runs.
@@ -24,23 +25,23 @@ pub struct Cursor {
 enum ResumePoint {
     #[default]
     Nothing,
-    /// From a loaded state: the next iteration of its epoch begins there.
+    /// A loaded state: the next iteration of its epoch begins where the state was saved.
     Saved(State),
     /// The progress of the latest iteration.
     Run(Arc<Progress>),
 }
 
-/// Where an iteration begins.
+/// The beginning of an iteration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Start {
     /// At the beginning of this epoch.
     Epoch(u64),
-    /// Where this state was saved.
+    /// At the place where this state was saved.
     State(State),
 }
 
 impl Cursor {
-    /// Returns the epoch that is running, or else the one that the next iteration runs.
+    /// Returns the epoch that is running, or else the epoch that the next iteration runs.
     pub fn epoch(&self) -> u64 {
         match &self.resume_point {
             ResumePoint::Run(progress) if !self.chosen && progress.is_under_way() => progress.epoch(),
@@ -119,7 +120,8 @@ mod tests {
     use data::schedule::{LastBatch, Order, Schedule};
     use data::state::OrderIdentity;
 
-    /// An iteration over an epoch of ten steps that began with step `first`, and of which `taken` batches were taken.
+    /// Returns the progress of an iteration over an epoch of ten steps. It began with step `first`, and `taken` batches
+    /// were taken.
     fn progress(epoch: u64, first: u64, taken: u64) -> Arc<Progress> {
         let identity = OrderIdentity {
             fingerprint: String::new(),
@@ -171,7 +173,7 @@ mod tests {
             assert_eq!((cursor.epoch(), next(&cursor)), (epoch + 1, (epoch + 1, 0)));
             assert_eq!(reached(&cursor), (epoch, taken * 10));
         }
-        // A chosen epoch is run once, also the same again; then comes the one after it.
+        // A chosen epoch is run once, even if it was chosen and run before. Then the epoch after it follows.
         for chosen in [7, 7, 2] {
             cursor.choose(chosen);
             assert_eq!((cursor.epoch(), next(&cursor)), (chosen, (chosen, 0)));
@@ -218,7 +220,7 @@ mod tests {
         assert_eq!(reached(&cursor), (3, 100));
         cursor.choose(4);
         assert_eq!(next(&cursor), (4, 0));
-        // An epoch was chosen before the state was loaded: the next one, or the one that is over.
+        // An epoch was chosen before the state was loaded: the next epoch, or the epoch that is over.
         for (chosen, steps, expected) in [(1, 10, (1, 0)), (0, 10, (0, 100)), (1, 4, (0, 40))] {
             let mut cursor = Cursor::default();
             cursor.choose(chosen);
@@ -229,7 +231,7 @@ mod tests {
         cursor.load(state(0, 10));
         cursor.choose(0);
         assert_eq!(next(&cursor), (0, 100));
-        // An epoch that was chosen for an iteration that has begun does not affect the next one.
+        // An epoch that was chosen for an iteration that has begun does not affect the next iteration.
         let mut cursor = Cursor::default();
         cursor.choose(5);
         cursor.begin(progress(5, 0, 1));

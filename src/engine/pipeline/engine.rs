@@ -1,10 +1,10 @@
-//! State that a pipeline shares with its threads, and that outlives one set of threads.
+//! State that a pipeline shares with its threads. It outlives the threads, which can be replaced.
 
 use super::{context::SampleContext, cpu_share::CpuBudget, stopwatch::Stopwatch, waker::FetchWaker};
 use base::trace::Trace;
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// What all threads of a pipeline share with its owner. It is kept when the threads are replaced.
+/// State that all threads of a pipeline share with its owner. It is kept when the threads are replaced.
 pub(crate) struct EngineShared {
     pub trace: Trace,
     /// The stopwatch of the consumer, which may be any thread.
@@ -34,10 +34,10 @@ impl EngineShared {
     }
 }
 
-/// What threads that are started together share.
+/// State that is shared by threads that are started together.
 #[derive(Clone)]
 pub(crate) struct ThreadContext {
-    /// The settings by which samples are made. With several recipes, those of the primary one.
+    /// The settings by which samples are made. With several recipes, the settings of the primary recipe.
     pub context: Arc<SampleContext>,
     pub engine: Arc<EngineShared>,
     /// Wakes the thread that opens batches.

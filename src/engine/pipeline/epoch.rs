@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 
 /// How long the consumer may wait while it holds every buffer itself; after that the wait is an error. Until then,
 /// another thread of the consumer may be about to return a buffer.
-const ALL_HELD: Duration = Duration::from_secs(5);
+const ALL_HELD_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The most failures that are listed for the user; further ones are only counted.
-const FAILURES_KEPT: usize = 1000;
+/// The largest number of failures that are listed for the user. Further failures are only counted.
+const MAX_LISTED_FAILURES: usize = 1000;
 
 /// The failures of an epoch so far. Clones share one list.
 pub type FailureLog = Arc<Mutex<Vec<SampleFailure>>>;
@@ -61,11 +61,11 @@ pub struct SampleFailure {
     pub step: u64,
     /// The sample's id.
     pub sample: u64,
-    /// The file or shard that it is in.
+    /// The file or shard that holds the sample.
     pub path: PathBuf,
-    /// The offset of its bytes in the file.
+    /// The offset of the sample's bytes in the file.
     pub offset: u64,
-    /// What went wrong, in full.
+    /// The full error message.
     pub message: String,
 }
 
@@ -92,7 +92,7 @@ impl Epoch {
         }
     }
 
-    /// Returns the number given to [`super::Pipeline::epoch`].
+    /// Returns the epoch number that was passed to [`super::Pipeline::epoch`].
     pub fn number(&self) -> u64 {
         self.run.epoch
     }
@@ -112,8 +112,8 @@ impl Epoch {
         &self.progress
     }
 
-    /// Returns the number of samples that failed in the batches delivered so far, including those before the epoch was
-    /// resumed.
+    /// Returns the number of samples that failed in the batches delivered so far, including failures before the epoch
+    /// was resumed.
     pub fn failed(&self) -> u64 {
         self.failed
     }
@@ -140,8 +140,8 @@ impl Epoch {
         stats
     }
 
-    /// Waits until the images of `batch`, the one delivered last, are complete, because a GPU may still be making them.
-    /// The time counts as waiting for that batch.
+    /// Waits until the images of `batch`, which is the latest delivered batch, are complete, because a GPU may still be
+    /// making them. The time counts as waiting for that batch.
     ///
     /// # Errors
     /// The errors of [`Batch::synchronize`].
@@ -180,7 +180,7 @@ impl Epoch {
     /// raised.
     ///
     /// # Errors
-    /// The errors of [`Epoch::poll`], except those about samples.
+    /// The errors of [`Epoch::poll`], except errors of samples.
     pub fn poll_with_failures(&mut self, patience: Duration) -> Result<Poll> {
         self.poll_by(patience, |epoch, batch| epoch.hand_over(batch, &[]))
     }
@@ -237,8 +237,8 @@ impl Epoch {
         Ok(batch)
     }
 
-    /// Warns the user about what happened in the whole epoch. This comes with the last batch, because some consumers do
-    /// not ask for another one.
+    /// Warns the user about what happened in the whole epoch. The warnings come with the last batch, because some
+    /// consumers do not ask for another one.
     fn conclude(&self) {
         notify::failures(&self.run.context, self.run.epoch, self.failed);
         notify::cache_full(&self.run.context, &self.stats().cache);
@@ -266,7 +266,7 @@ impl Epoch {
     }
 
     /// Counts one failure. Failures are counted in the order of the batches, so that the same run always ends at the
-    /// same one.
+    /// same failure.
     fn count_failure(&mut self, Failure { sample, error, fatal, .. }: Failure) -> Result<()> {
         let context = &self.run.context;
         let config = &context.config;
@@ -280,7 +280,7 @@ impl Epoch {
         }
         notify::failure(context, &error);
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        if failures.len() < FAILURES_KEPT {
+        if failures.len() < MAX_LISTED_FAILURES {
             let extent = context.index.place_in_file(context.index.extent(sample));
             failures.push(SampleFailure {
                 step: self.next_step,
@@ -304,16 +304,16 @@ impl Epoch {
         if self.ended.try_recv() == Err(TryRecvError::Disconnected) {
             return Err(Error::Internal("the pipeline's threads have ended".into()));
         }
-        // Encoded files stay in their slots until the consumer drops their batch, so slots may be what the consumer
-        // uses up.
+        // Encoded files stay in their slots until the consumer drops their batch, so the consumer may hold all slots
+        // and not all buffers.
         let config = &self.run.context.config;
-        let slots_held = !config.decoded && self.run.waker.stuck.load(Ordering::SeqCst);
+        let slots_held = !config.decoded && self.run.waker.idle_and_blocked.load(Ordering::SeqCst);
         if !slots_held && !self.run.batches.all_held() {
             self.all_held_since = None;
             return Ok(());
         }
         let since = *self.all_held_since.get_or_insert_with(Instant::now);
-        if since.elapsed() < ALL_HELD {
+        if since.elapsed() < ALL_HELD_TIMEOUT {
             return Ok(());
         }
         if slots_held {

@@ -1,7 +1,7 @@
 //! The reading thread. It walks the run plan (`RunPlan`), takes a buffer for each batch and a slot for each sample,
 //! keeps the reader's queue full, and passes the bytes that arrive to the workers.
 //!
-//! Places of a batch that repeat a sample share one read. Where a pool is empty or too few samples of a stream have
+//! Places of a batch that repeat a sample share one read. If a pool is empty or too few samples of a stream have
 //! arrived, the thread waits until `FetchWaker` wakes it.
 
 use super::{
@@ -28,10 +28,11 @@ pub(crate) struct Fetcher<O: BatchOpener> {
     opener: O,
     jobs: Sender<PlaceJob<O::Place>>,
     reader: Option<Box<dyn Reader>>,
-    /// The reads in flight by token. Those of a stopped run are removed from here, and their completions are ignored.
+    /// The reads in flight by token. The reads of a stopped run are removed from this map, and their completions are
+    /// ignored.
     pending: HashMap<u64, PendingRead<O::Place>>,
-    /// When the thread began to wait for a slot; `None` since it last got one.
-    starved_since: Option<Instant>,
+    /// When the thread began to wait for a slot; `None` if it does not wait for one.
+    slot_wait_began: Option<Instant>,
     next_token: u64,
     counted: ReadStats,
     arrived: Vec<Completion>,
@@ -43,9 +44,9 @@ pub(crate) struct Fetcher<O: BatchOpener> {
 
 struct PendingRead<P> {
     place: OpenPlace<P>,
-    /// Further places of the batch that show the same sample.
+    /// Further places of the batch with the same sample.
     others: Vec<OpenPlace<P>>,
-    /// When it was submitted: the time of the stopwatch's last lap.
+    /// When the read was submitted: the time of the stopwatch's last lap.
     since: Instant,
 }
 
@@ -55,7 +56,7 @@ struct ReadPosition<P> {
     step: u64,
     /// Places of the current batch whose reads are not submitted yet, the next one last.
     open: Vec<OpenPlace<P>>,
-    /// Brings places that show the same sample together; `None` where no sample repeats.
+    /// Brings places with the same sample together, so that they share a read; `None` if no sample repeats.
     spread: Option<RepeatSpread>,
 }
 
@@ -68,8 +69,8 @@ enum BlockedOn {
     BatchBuffer,
     /// No slot is free for the next sample.
     Slot,
-    /// Too few samples of a stream have arrived for the next batch. From this instant on, if there is one, fewer
-    /// suffice.
+    /// Too few samples of a stream have arrived for the next batch. After this instant, if there is one, fewer samples
+    /// are enough.
     Arrivals(Option<Instant>),
 }
 
@@ -89,7 +90,7 @@ impl<O: BatchOpener> Fetcher<O> {
             jobs,
             reader: None,
             pending: HashMap::new(),
-            starved_since: None,
+            slot_wait_began: None,
             next_token: 0,
             counted: ReadStats::default(),
             arrived: Vec::new(),
@@ -119,7 +120,7 @@ impl<O: BatchOpener> Fetcher<O> {
         self.open_reader()?;
         let mut cursor =
             ReadPosition { step: run.first_step, open: Vec::new(), spread: run.run_plan.repeats() };
-        self.starved_since = None;
+        self.slot_wait_began = None;
         self.counted = self.reader.as_ref().map_or_else(ReadStats::default, |reader| reader.stats());
         self.stopwatch.skip_to(run.counters.started);
         while !run.stopped() {
@@ -131,8 +132,8 @@ impl<O: BatchOpener> Fetcher<O> {
             self.of.waker.prepare_to_wait();
             let blocked_on = self.submit(run, &mut cursor)?;
             run.counters.in_flight.store(self.pending.len() as u64, Ordering::Relaxed);
-            let starved = blocked_on != BlockedOn::Nothing;
-            self.of.waker.keep_waiting(starved);
+            let waits = blocked_on != BlockedOn::Nothing;
+            self.of.waker.keep_waiting(waits);
             if self.pending.is_empty() && cursor.open.is_empty() && cursor.step >= run.run_plan.steps() {
                 break;
             }
@@ -141,17 +142,17 @@ impl<O: BatchOpener> Fetcher<O> {
             let is_reading = reader.in_flight() > 0;
             if is_reading {
                 reader.wait(&mut self.arrived)?;
-            } else if starved {
-                let stuck = !matches!(blocked_on, BlockedOn::Arrivals(_));
-                self.of.waker.stuck.store(stuck, Ordering::SeqCst);
+            } else if waits {
+                let idle_and_blocked = !matches!(blocked_on, BlockedOn::Arrivals(_));
+                self.of.waker.idle_and_blocked.store(idle_and_blocked, Ordering::SeqCst);
                 // While no samples arrive, allocate a buffer that a later batch would have to wait for.
-                if stuck || !run.batches.prepare_one()? {
+                if idle_and_blocked || !run.batches.prepare_one()? {
                     self.park(blocked_on);
                 }
-                self.of.waker.stuck.store(false, Ordering::SeqCst);
+                self.of.waker.idle_and_blocked.store(false, Ordering::SeqCst);
             }
             let wants_arrivals = matches!(blocked_on, BlockedOn::Arrivals(_));
-            let blocked = starved && !wants_arrivals;
+            let blocked = waits && !wants_arrivals;
             let waited = if blocked { &run.counters.read_blocked } else { &run.counters.read_waiting };
             let passed = self.stopwatch.lap(waited);
             if is_reading {
@@ -169,26 +170,26 @@ impl<O: BatchOpener> Fetcher<O> {
         Ok(())
     }
 
-    /// Sleeps until something may have come free. If no slot comes free for a while, incomplete batches give up the
-    /// slots that they hold.
+    /// Sleeps until a slot, a buffer or a sample may be available. If no slot becomes free for a while, incomplete
+    /// batches give up the slots that they hold.
     fn park(&mut self, blocked_on: BlockedOn) {
-        // A wake-up since the pools were asked has reset the flag. Do not rely on the thread's park token: the channels
-        // of sources park this thread, too, and may use the token up.
+        // A wake-up after the pools were asked has reset the flag. Do not rely on the thread's park token: the channels
+        // of sources park this thread, too, and may use up the token.
         if !self.of.waker.is_waiting() {
             return;
         }
         if let BlockedOn::Arrivals(Some(until)) = blocked_on {
             return std::thread::park_timeout(until.saturating_duration_since(Instant::now()));
         }
-        let Some(patience) = O::PATIENCE.filter(|_| blocked_on == BlockedOn::Slot) else {
+        let Some(patience) = O::SLOT_WAIT.filter(|_| blocked_on == BlockedOn::Slot) else {
             return std::thread::park();
         };
         // Measure the elapsed time instead of counting wake-ups: waiting consumers cause many wake-ups and free
         // nothing.
-        let since = *self.starved_since.get_or_insert_with(Instant::now);
+        let since = *self.slot_wait_began.get_or_insert_with(Instant::now);
         std::thread::park_timeout(patience);
         if since.elapsed() >= patience {
-            self.opener.hurry();
+            self.opener.release_slots();
         }
     }
 
@@ -232,7 +233,7 @@ impl<O: BatchOpener> Fetcher<O> {
             }
             let room = (context.config.most_bytes(extent.length) as usize).min(self.slots.largest());
             let Some(slot) = self.slots.try_take(room) else { return Ok(BlockedOn::Slot) };
-            self.starved_since = None;
+            self.slot_wait_began = None;
             let place = cursor.open.pop().expect("not empty");
             let mut others = Vec::new();
             if cursor.spread.is_some() && may_be_read_once(run, sample) {
@@ -249,7 +250,7 @@ impl<O: BatchOpener> Fetcher<O> {
         Ok(BlockedOn::Nothing)
     }
 
-    /// Opens the places of the next batch. Returns `None` if that worked, else why there is no batch to open now.
+    /// Opens the places of the next batch. Returns `None` on success, else why there is no batch to open now.
     fn begin_batch(
         &mut self,
         run: &Arc<EpochRun>,
@@ -261,7 +262,7 @@ impl<O: BatchOpener> Fetcher<O> {
             NextBatch::NotYet(until) => return Ok(Some(BlockedOn::Arrivals(until))),
             NextBatch::End => {
                 // The consumer may already wait for a batch that will not come.
-                run.inbox.rouse();
+                run.inbox.recheck();
                 return Ok(Some(BlockedOn::Nothing));
             }
         };
@@ -305,7 +306,7 @@ impl<O: BatchOpener> Fetcher<O> {
                 Ok(bytes) => {
                     others.into_iter().try_for_each(|place| self.pass(run, place, Ok(bytes.clone())))?
                 }
-                // After a failed read, each of the other places gets a read of its own.
+                // After a failed read, each of the other places gets its own read.
                 Err(_) => cursor.open.extend(others),
             }
             self.pass(run, place, result)?;
@@ -314,7 +315,7 @@ impl<O: BatchOpener> Fetcher<O> {
         Ok(())
     }
 
-    /// Adds what the reader has read since the last call to the run's counters.
+    /// Adds the reads since the last call to the run's counters.
     fn count_reads(&mut self, run: &EpochRun) {
         let stats = self.reader().stats();
         run.counters.add_reads(stats.since(self.counted));
@@ -322,9 +323,9 @@ impl<O: BatchOpener> Fetcher<O> {
     }
 }
 
-/// Returns whether one read of a sample serves all places of a batch that show it. With `decoded=False` it does not,
-/// because a consumer may write to the bytes of one place. Where members are stored apart it does not, because each
-/// place reads them itself, and all members of a sample must be of one version.
+/// Returns whether one read of a sample serves all places of a batch with this sample. It does not with
+/// `decoded=False`, because a consumer may write to the bytes of one place. It does not if members are stored apart:
+/// each place reads these members itself, and all members of a sample must be from one version of the shard.
 fn may_be_read_once(run: &EpochRun, sample: u64) -> bool {
     run.context.config.decoded && !run.context.index.is_apart(sample)
 }

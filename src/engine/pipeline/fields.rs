@@ -14,8 +14,8 @@ use data::source::without_mark;
 use pixels::augment::{Filter, render_mask};
 use pixels::decode::{Mask, NpyArray};
 
-/// Checks that an image of this `size` is as large as the primary image whose geometry it follows, if `seen` has that
-/// one.
+/// Checks that an image of this `size` is as large as the primary image whose geometry it follows, if `geometries` has
+/// the primary image.
 ///
 /// # Errors
 /// [`DecodeError::Damaged`] with both sizes.
@@ -23,13 +23,13 @@ pub(crate) fn check_size(
     context: &SampleContext,
     image: usize,
     size: (u32, u32),
-    seen: &[Option<ImageGeometry>],
+    geometries: &[Option<ImageGeometry>],
 ) -> Result<()> {
     let images = context.config.images.list();
-    let leader = images[image].leader;
-    match seen.get(leader) {
-        Some(Some(led)) if leader != image && led.size != size => {
-            let (name, ((width, height), (w, h))) = (&images[leader].name, (size, led.size));
+    let primary = images[image].primary;
+    match geometries.get(primary) {
+        Some(Some(other)) if primary != image && other.size != size => {
+            let (name, ((width, height), (w, h))) = (&images[primary].name, (size, other.size));
             let message = format!(
                 "is {width}×{height} pixels, but {name:?}, whose geometry it follows, is {w}×{h}: both must have the \
                  same size, or transforms of their own, as in transforms={{{name:?}: [...], {:?}: [...]}}",
@@ -41,9 +41,9 @@ pub(crate) fn check_size(
     }
 }
 
-/// Fills all fields of a place except images. `seen` holds the size and the views of each image, or `None` where the
-/// sample does not have it. A field that is no image is made from the original file, which `originals` restores from
-/// other storage formats. The record is used only if there is such a field.
+/// Fills all fields of a place except images. `geometries` holds the size and the views of each image, or `None` if the
+/// sample does not have the image. A field that is not an image is made from the original file, which `originals`
+/// restores from other storage formats. `record` is used only if there is such a field.
 ///
 /// # Errors
 /// [`DecodeError::Field`] for bytes that do not fit their field, and the errors of [`field_bytes`].
@@ -51,7 +51,7 @@ pub(crate) fn fill_fields(
     run: &EpochRun,
     sample: u64,
     record: &(impl AsRef<[u8]> + ?Sized),
-    seen: &[Option<ImageGeometry>],
+    geometries: &[Option<ImageGeometry>],
     originals: &mut OriginalFiles,
     ticket: &mut Ticket,
 ) -> Result<()> {
@@ -69,9 +69,9 @@ pub(crate) fn fill_fields(
                 }
                 found
             }
-            FieldContent::Images { image, .. } => seen[image].is_some(),
+            FieldContent::Images { image, .. } => geometries[image].is_some(),
             _ => {
-                let bytes = match missing_image(context, field, seen) {
+                let bytes = match missing_image(context, field, geometries) {
                     None => field_bytes(run, field, sample, record.as_ref())?,
                     Some(_) if field.optional.is_some() => None,
                     Some(image) => {
@@ -91,7 +91,8 @@ pub(crate) fn fill_fields(
                     None => Ok(None),
                 };
                 let file = file.map_err(|error| of_field(field, error))?;
-                fill_field(context, field, file, seen, ticket).map_err(|error| of_field(field, error))?;
+                fill_field(context, field, file, geometries, ticket)
+                    .map_err(|error| of_field(field, error))?;
                 bytes.is_some()
             }
         };
@@ -102,14 +103,14 @@ pub(crate) fn fill_fields(
     Ok(())
 }
 
-/// Returns the name of the image that a field follows, if the sample lacks it. Without its views the field cannot be
-/// made.
+/// Returns the name of the image that a field follows, if the sample lacks this image. Without the image's views the
+/// field cannot be made.
 fn missing_image<'a>(
     context: &'a SampleContext,
     field: &Field,
-    seen: &[Option<ImageGeometry>],
+    geometries: &[Option<ImageGeometry>],
 ) -> Option<&'a str> {
-    let image = field.followed_image().filter(|&image| seen[image].is_none())?;
+    let image = field.followed_image().filter(|&image| geometries[image].is_none())?;
     Some(&context.config.images.list()[image].name)
 }
 
@@ -136,8 +137,8 @@ fn fill_label_columns(context: &SampleContext, sample: u64, ticket: &mut Ticket)
     }
 }
 
-/// Fills all fields of a failed sample except images: with zeros, or with no value where they have no fixed size.
-/// Values that are known without reading the sample stay.
+/// Fills all fields of a failed sample except images: with zeros, or with no value if a field has no fixed size. Values
+/// that are known without reading the sample stay.
 pub(crate) fn blank_fields(context: &SampleContext, sample: u64, ticket: &mut Ticket) {
     for number in 0..context.config.layout.columns.len() {
         ticket.column(number).fill(0);
@@ -152,7 +153,7 @@ fn fill_field(
     context: &SampleContext,
     field: &Field,
     bytes: Option<&[u8]>,
-    seen: &[Option<ImageGeometry>],
+    geometries: &[Option<ImageGeometry>],
     ticket: &mut Ticket,
 ) -> Result<(), DecodeError> {
     match field.content {
@@ -172,11 +173,11 @@ fn fill_field(
         FieldContent::Values(number, kind) => {
             ticket.put(number, bytes.map(|bytes| value(field, bytes, kind)).transpose()?);
         }
-        FieldContent::Boxes { image, at, format, shares } => match (bytes, &seen[image]) {
+        FieldContent::Boxes { image, at, format, shares } => match (bytes, &geometries[image]) {
             (Some(bytes), Some(image)) => fill_boxes(at, (format, shares), bytes, image, ticket)?,
             _ => at.clear(ticket, Ticket::column),
         },
-        FieldContent::Masks { image, at, element, nearest } => match (bytes, &seen[image]) {
+        FieldContent::Masks { image, at, element, nearest } => match (bytes, &geometries[image]) {
             (Some(bytes), Some(image)) => {
                 let mask = decode_mask(context, &field.name, bytes, image, element)?;
                 fill_masks(at, (element, nearest), &mask, image, ticket);
@@ -257,7 +258,7 @@ fn number<T: std::str::FromStr>(bytes: &[u8], what: &str) -> Result<T, DecodeErr
 /// Parses a number that is written as text and fits float32. `inf` and `nan` are such numbers.
 fn float(bytes: &[u8]) -> Result<f32, DecodeError> {
     let float: f32 = number(bytes, "a number")?;
-    // Numbers that are too large are parsed as infinite, too. The words for infinity have no digit.
+    // A number that is too large is also parsed as infinite. It has digits, but the words for infinity have none.
     if float.is_infinite() && bytes.iter().any(u8::is_ascii_digit) {
         let shown = String::from_utf8_lossy(bytes.trim_ascii());
         return Err(DecodeError::Damaged(format!("{shown:?} is too large for float32")));

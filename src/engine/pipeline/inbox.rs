@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// The inbox of one run. Once closed it keeps nothing: a late batch returns its buffer at once.
+/// The inbox of one run. After it is closed, it keeps nothing: a late batch returns its buffer at once.
 #[derive(Default)]
 pub(crate) struct Inbox {
     state: Mutex<InboxState>,
@@ -19,7 +19,7 @@ struct InboxState {
     failure: Option<Error>,
     closed: bool,
     /// Whether the consumer must check again whether more batches come.
-    roused: bool,
+    must_recheck: bool,
 }
 
 impl Sink for Inbox {
@@ -44,18 +44,19 @@ impl Inbox {
     }
 
     /// Makes the consumer check again, because there may be no further batch.
-    pub(crate) fn rouse(&self) {
+    pub(crate) fn recheck(&self) {
         let mut state = self.lock();
-        state.roused = true;
+        state.must_recheck = true;
         self.arrived.notify_all();
     }
 
-    /// Returns the number of finished batches, whatever their order.
+    /// Returns the number of finished batches, in any order.
     pub(crate) fn ready(&self) -> usize {
         self.lock().batches.len()
     }
 
-    /// Waits for the batch of `step`. Returns `None` if it is not there by `deadline`, or if no more batches may come.
+    /// Waits for the batch of `step`. Returns `None` if it has not arrived by `deadline`, or if no more batches may
+    /// come.
     pub(crate) fn wait_for(&self, step: u64, deadline: Instant) -> Result<Option<Batch>> {
         let mut state = self.lock();
         loop {
@@ -66,7 +67,7 @@ impl Inbox {
                 return Ok(Some(batch));
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() || state.closed || std::mem::take(&mut state.roused) {
+            if left.is_zero() || state.closed || std::mem::take(&mut state.must_recheck) {
                 return Ok(None);
             }
             state = self.arrived.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;

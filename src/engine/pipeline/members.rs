@@ -1,4 +1,5 @@
-//! The bytes of a sample's members, from the record that was read or from elsewhere, and what is known of its images.
+//! The bytes of a sample's members, from the record that was read or from another place in the shard, and the size and
+//! the views of the sample's images.
 
 use super::{context::SampleContext, notify, run::EpochRun};
 use crate::batch::Element;
@@ -15,7 +16,7 @@ use store::io::read_blocking;
 pub(crate) struct ImageGeometry {
     /// The width and the height of the image.
     pub size: (u32, u32),
-    /// The drawn views; `None` where no field needs them.
+    /// The drawn views; `None` if no field needs them.
     pub drawn: Option<DrawnViews>,
 }
 
@@ -31,7 +32,7 @@ impl ImageGeometry {
 ///
 /// # Errors
 /// [`DecodeError::Field`] for a member that is missing and not optional, or that exists twice; the errors of reading
-/// it.
+/// the member.
 pub(crate) fn field_bytes<'a>(
     run: &EpochRun,
     field: &Field,
@@ -41,7 +42,7 @@ pub(crate) fn field_bytes<'a>(
     let bytes = member_bytes(&run.context, field, sample, record)?;
     if let Some(Cow::Owned(bytes)) = &bytes {
         run.counters.add_reads(run.context.source.one_read(sample, bytes.len() as u64));
-        notify::apart(&run.context, sample, &field.name);
+        notify::members_stored_apart(&run.context, sample, &field.name);
     }
     Ok(bytes)
 }
@@ -56,20 +57,20 @@ pub(crate) fn member_bytes<'a>(
     let Some(member) = field.member else { return Ok(None) };
     let wrong = |message: &str| of_field(field, DecodeError::Damaged(message.into()));
     match context.index.member_in(sample, member, record) {
-        MemberBytes::Whole => Ok(Some(Cow::Borrowed(record))),
-        MemberBytes::Within(range) => {
+        MemberBytes::WholeExtent => Ok(Some(Cow::Borrowed(record))),
+        MemberBytes::InExtent(range) => {
             let bytes = record.get(range);
             let cut = || Error::Internal("the bytes of a sample do not contain one of its members".into());
             bytes.map(|bytes| Some(Cow::Borrowed(bytes))).ok_or_else(cut)
         }
-        MemberBytes::Apart(extent) => {
+        MemberBytes::Separate(extent) => {
             read_blocking(&*context.index, extent).map(|bytes| Some(Cow::Owned(bytes)))
         }
         MemberBytes::Absent if field.optional.is_some() => Ok(None),
         MemberBytes::Absent => Err(wrong(
             "the sample has no such member: if it may be missing, use a field of foreload.fields with optional=True",
         )),
-        MemberBytes::Twice => Err(wrong("the sample has two members with this name: keep one")),
+        MemberBytes::Ambiguous => Err(wrong("the sample has two members with this name: keep one")),
     }
 }
 
@@ -92,7 +93,7 @@ pub(crate) fn image_bytes<'a>(
     member_bytes(context, field, sample, record)?.ok_or_else(none)
 }
 
-/// Returns the range of a field's bytes in the `record` of a sample; `None` if they are elsewhere.
+/// Returns the range of a field's bytes in the `record` of a sample; `None` if the record does not have these bytes.
 pub(crate) fn member_range(
     context: &SampleContext,
     field: &Field,
@@ -100,8 +101,8 @@ pub(crate) fn member_range(
     record: &[u8],
 ) -> Option<Range<usize>> {
     match context.index.member_in(sample, field.member?, record) {
-        MemberBytes::Whole => Some(0..record.len()),
-        MemberBytes::Within(range) => Some(range),
+        MemberBytes::WholeExtent => Some(0..record.len()),
+        MemberBytes::InExtent(range) => Some(range),
         _ => None,
     }
 }

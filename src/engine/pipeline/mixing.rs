@@ -1,26 +1,26 @@
-//! Mixes images in groups of four (rings): the worker that fills the last place of a group mixes the group and finishes
-//! its places.
+//! Mixes images in groups of four: the worker that fills the last place of a group mixes the group and finishes its
+//! places.
 //!
-//! Places 4k to 4k + 3 of an epoch are a group, which no assignment divides. What is drawn for mixing is a function of
+//! Places 4k to 4k + 3 of an epoch are a group, which no assignment divides. The random mix of a group is a function of
 //! (seed, epoch, global batch). (→ tests/load/mixing.rs)
 
 use super::run::EpochRun;
 use crate::batch::Ticket;
 use crate::config::MixPlan;
 use data::dataset::DatasetIndex;
-use pixels::augment::cuda::RingParams;
-use pixels::augment::{DrawnMix, RING, mix_images};
+use pixels::augment::cuda::MixGroupParams;
+use pixels::augment::{DrawnMix, MIX_GROUP_SIZE, mix_images};
 use std::sync::{Mutex, PoisonError};
 
-/// A place of a batch that is filled except for what mixing changes.
+/// A place of a batch that is filled, but whose image and label mixing may still change.
 pub(crate) struct FilledPlace {
     pub ticket: Ticket,
     /// The position of the place in the epoch's order.
     pub position: u64,
-    /// The sample whose image is there, and which of its draws it is.
+    /// The sample in this place, and the index of its draw.
     pub sample: u64,
     pub occurrence: u32,
-    /// The element of the mask: whether the sample counts.
+    /// The value of the mask: whether the sample is valid.
     pub valid: bool,
 }
 
@@ -40,17 +40,17 @@ pub(crate) struct MixGroups {
 impl MixGroups {
     /// Makes the groups of a batch of `len` places.
     pub(crate) fn new(len: u32) -> Self {
-        Self { len, waiting: (0..len.div_ceil(RING)).map(|_| Mutex::default()).collect() }
+        Self { len, waiting: (0..len.div_ceil(MIX_GROUP_SIZE)).map(|_| Mutex::default()).collect() }
     }
 
     /// Adds a filled place. The last place of a group mixes and finishes the whole group.
     pub(crate) fn finish(&self, run: &EpochRun, plan: &MixPlan, place: FilledPlace) {
-        let ring = place.ticket.index() / RING;
-        let ring_len = RING.min(self.len - ring * RING);
+        let group = place.ticket.index() / MIX_GROUP_SIZE;
+        let group_len = MIX_GROUP_SIZE.min(self.len - group * MIX_GROUP_SIZE);
         let mut places = {
-            let mut waiting = self.waiting[ring as usize].lock().unwrap_or_else(PoisonError::into_inner);
+            let mut waiting = self.waiting[group as usize].lock().unwrap_or_else(PoisonError::into_inner);
             waiting.push(place);
-            if waiting.len() < ring_len as usize {
+            if waiting.len() < group_len as usize {
                 return;
             }
             std::mem::take(&mut *waiting)
@@ -69,46 +69,46 @@ impl MixGroups {
 }
 
 /// The filled places of a batch for a GPU. Their groups are mixed when all images of the batch are queued. All
-/// sub-batches of the batch share it.
+/// sub-batches of the batch share these places.
 #[derive(Default)]
-pub(crate) struct KeptPlaces(Mutex<Vec<FilledPlace>>);
+pub(crate) struct FilledPlaces(Mutex<Vec<FilledPlace>>);
 
-impl KeptPlaces {
-    /// Keeps a place until the batch's last one is filled.
+impl FilledPlaces {
+    /// Keeps a place until the batch's last place is filled.
     pub(crate) fn keep(&self, place: FilledPlace) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(place);
     }
 
     /// Finishes all places of the batch with mixed labels. Returns the groups whose images must be mixed.
-    pub(crate) fn finish(&self, run: &EpochRun, plan: &MixPlan) -> Vec<RingParams> {
+    pub(crate) fn finish(&self, run: &EpochRun, plan: &MixPlan) -> Vec<MixGroupParams> {
         let mut places = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         places.sort_unstable_by_key(|place| place.ticket.index());
-        let mut mixed = Vec::with_capacity(places.len().div_ceil(RING as usize));
+        let mut mixed = Vec::with_capacity(places.len().div_ceil(MIX_GROUP_SIZE as usize));
         while !places.is_empty() {
-            let rest = places.split_off(places.len().min(RING as usize));
-            let ring = std::mem::replace(&mut places, rest);
-            let drawn = draw_mix(run, plan, &ring);
+            let rest = places.split_off(places.len().min(MIX_GROUP_SIZE as usize));
+            let group = std::mem::replace(&mut places, rest);
+            let drawn = draw_mix(run, plan, &group);
             if let Some(drawn) = &drawn {
-                let valid = ring.iter().filter(|place| place.valid);
-                mixed.push(RingParams::new(valid.map(|place| place.ticket.index()), drawn));
+                let valid = group.iter().filter(|place| place.valid);
+                mixed.push(MixGroupParams::new(valid.map(|place| place.ticket.index()), drawn));
             }
-            finish_group(run, plan, ring, drawn.as_ref());
+            finish_group(run, plan, group, drawn.as_ref());
         }
         mixed
     }
 }
 
-/// Draws how a group is mixed. `None` if fewer than two of its places count, so that all stay unchanged.
-fn draw_mix(run: &EpochRun, plan: &MixPlan, ring: &[FilledPlace]) -> Option<DrawnMix> {
-    let mut valid = ring.iter().filter(|place| place.valid);
+/// Draws how a group is mixed. `None` if fewer than two of its samples are valid, so that all places stay unchanged.
+fn draw_mix(run: &EpochRun, plan: &MixPlan, group: &[FilledPlace]) -> Option<DrawnMix> {
+    let mut valid = group.iter().filter(|place| place.valid);
     let (first, _second) = (valid.next()?, valid.next()?);
     Some(plan.draw(run.mix_keys.as_ref()?, first.position, run.run_plan.global_batch()))
 }
 
-/// Finishes the places of a group. With `drawn`, the labels of the places that count are mixed.
-fn finish_group(run: &EpochRun, plan: &MixPlan, ring: Vec<FilledPlace>, drawn: Option<&DrawnMix>) {
-    let mut before = ring.iter().rev().find(|place| place.valid).map(|place| place.sample);
-    for place in ring {
+/// Finishes the places of a group. With `drawn`, the labels of the valid samples are mixed.
+fn finish_group(run: &EpochRun, plan: &MixPlan, group: Vec<FilledPlace>, drawn: Option<&DrawnMix>) {
+    let mut before = group.iter().rev().find(|place| place.valid).map(|place| place.sample);
+    for place in group {
         let (partner, share) = match (drawn, before) {
             (Some(drawn), Some(before)) if place.valid => (before, drawn.share),
             _ => (place.sample, 1.0),

@@ -10,9 +10,9 @@ use pixels::decode::nvjpeg::NvJpegBackend;
 use pixels::decode::{Orientation, orientation};
 use store::tier::{CacheStats, TierOptions};
 
-/// The least share of what should fit that a full cache must hold. If it holds less, it has less space than was
-/// intended.
-const AS_PLANNED: f64 = 0.9;
+/// A full cache must hold at least this share of the bytes that should fit into it. If it holds less, it has less space
+/// than was intended.
+const MIN_FULL_SHARE: f64 = 0.9;
 
 /// Warns about the first sample that was skipped or replaced.
 pub(crate) fn failure(context: &SampleContext, error: &Error) {
@@ -31,7 +31,7 @@ pub(crate) fn failure(context: &SampleContext, error: &Error) {
 }
 
 /// Warns about the first sample with a member that is stored far from the others.
-pub(crate) fn apart(context: &SampleContext, sample: u64, field: &str) {
+pub(crate) fn members_stored_apart(context: &SampleContext, sample: u64, field: &str) {
     let file = context.index.extent(sample).file;
     let is_file = context.index.shard_stamp(file).is_none();
     if is_file && context.config.cache.is_none() {
@@ -75,8 +75,8 @@ pub(crate) fn narrowed(context: &SampleContext, image: usize, sample: u64) {
     });
 }
 
-/// Warns about the first image whose metadata says to turn it, unless `orientation="ignore"`.
-pub(crate) fn turned(context: &SampleContext, image: usize, sample: u64, bytes: &[u8]) {
+/// Warns about the first image whose metadata says that it must be rotated, unless `orientation="ignore"`.
+pub(crate) fn rotated_image(context: &SampleContext, image: usize, sample: u64, bytes: &[u8]) {
     if context.config.orientation == Orientation::Ignore {
         return;
     }
@@ -120,7 +120,7 @@ pub(crate) fn concealed(context: &SampleContext, named: impl FnOnce() -> Conceal
 }
 
 /// Warns about the first image that a decoder of the GPU reported as decoded and did not write.
-pub(crate) fn skipped(context: &SampleContext, backend: NvJpegBackend, sample: u64) {
+pub(crate) fn unwritten_image(context: &SampleContext, backend: NvJpegBackend, sample: u64) {
     context.index.notices().warn_once("skipped", || {
         let path = context.index.path(context.index.extent(sample).file);
         format!(
@@ -200,7 +200,7 @@ pub(crate) fn probe_failed(context: &SampleContext, backend: NvJpegBackend, why:
 }
 
 /// Warns that some decoders of the GPU could not be made before the first batch.
-pub(crate) fn unprepared(context: &SampleContext, error: &Error) {
+pub(crate) fn decoders_not_prepared(context: &SampleContext, error: &Error) {
     context.index.notices().warn_once("unprepared", || {
         format!(
             "not all of the GPU's decoders could be created before the first batch: {error}. They are created when \
@@ -211,7 +211,7 @@ pub(crate) fn unprepared(context: &SampleContext, error: &Error) {
 }
 
 /// Reports that this loader cannot find the other loaders of its node that share the processors.
-pub(crate) fn alone(context: &SampleContext, why: &str) {
+pub(crate) fn no_other_loaders_found(context: &SampleContext, why: &str) {
     context.index.notices().inform_once("cpu", || {
         format!(
             "this loader cannot find the other loaders of this node, so it takes its whole share of the processors \
@@ -226,7 +226,7 @@ pub(crate) fn small_batches(context: &SampleContext) {
         format!(
             "this GPU has no decoding engine for these images, and its kernels need at least {} of them in a batch, so \
              the CPU decodes them: raise batch_size, which is {}",
-            NvJpegBackend::CudaBatched.least_of_call(),
+            NvJpegBackend::CudaBatched.min_images_per_call(),
             context.config.batch_size
         )
     });
@@ -294,7 +294,7 @@ pub(crate) fn cache_full(context: &SampleContext, cached: &CacheStats) {
         let room = stats.quota.min(left);
         left -= stats.held_bytes.min(left);
         let Some(path) = tier.directory() else { continue };
-        if stats.dropped_full == 0 || stats.held_bytes as f64 >= AS_PLANNED * room as f64 {
+        if stats.dropped_full == 0 || stats.held_bytes as f64 >= MIN_FULL_SHARE * room as f64 {
             continue;
         }
         context.index.notices().warn_once(("cache is full", tier.name().as_str()), || {

@@ -2,9 +2,9 @@
 //!
 //! An epoch's order is a permutation of its draws. It depends on (dataset fingerprint, selection, seed, epoch) and
 //! `repeats` alone. Global batch g is positions [g·B, (g+1)·B), and rank r takes its r-th slice. With
-//! `assignment="locality"` ranks take other places of the same global batch, equally many. So a state is one position,
-//! and it fits any number of ranks with the same global batch. (→ tests/data/schedule.rs, tests/data/locality.rs,
-//! tests/data/selection.rs)
+//! `assignment="locality"`, a rank takes other places of the same global batch, but the same number of places. So a
+//! state is one position, and it fits any number of ranks with the same global batch. (→ tests/data/schedule.rs,
+//! tests/data/locality.rs, tests/data/selection.rs)
 
 use super::{Pipeline, context::SampleContext, notify};
 use base::error::{Error, Result};
@@ -12,14 +12,14 @@ use base::names::NamedValue;
 use data::dataset::Fingerprint;
 use data::schedule::{Assignment, Order, SampleOwners, Schedule, Shuffling};
 use data::state::{OrderIdentity, State};
-use pixels::augment::RING;
+use pixels::augment::MIX_GROUP_SIZE;
 use std::sync::{Arc, Mutex, PoisonError};
 use store::tier::Verify;
 
 /// The order of a pipeline's samples, and how ranks divide it.
 pub(crate) struct OrderPlan {
     context: Arc<SampleContext>,
-    /// What the order depends on. A state must agree with it.
+    /// Everything that the order depends on. A state must have the same identity.
     pub identity: Arc<OrderIdentity>,
     /// The owner node of each sample, for `assignment="locality"`. It can change when the ranks meet again.
     homes: Mutex<Option<Arc<SampleOwners>>>,
@@ -58,12 +58,12 @@ impl OrderPlan {
         let order = self.order(epoch, world_size)?;
         let repeats = u64::from(order.repeats());
         let schedule = Schedule::new(order, config.batch_size, rank, world_size, config.last_batch)?;
-        let schedule = if config.mix.is_none() { schedule } else { schedule.with_unit(RING) };
-        let least = u64::from(RING) * repeats;
+        let schedule = if config.mix.is_none() { schedule } else { schedule.with_unit(MIX_GROUP_SIZE) };
+        let least = u64::from(MIX_GROUP_SIZE) * repeats;
         if config.mix.is_some() && repeats > 1 && schedule.global_batch() < least {
             let message = format!(
                 "is {}, which gives {} places in a step of all ranks, but mix= with repeats={repeats} needs at least \
-                 {least}: with fewer than {RING} samples in a step, a sample could be mixed with itself",
+                 {least}: with fewer than {MIX_GROUP_SIZE} samples in a step, a sample could be mixed with itself",
                 config.batch_size,
                 schedule.global_batch(),
             );
@@ -128,8 +128,8 @@ impl OrderPlan {
         schedule.by_locality(homes.ok_or_else(|| Error::config("assignment", unknown))?)
     }
 
-    /// Returns the settings that must be the same on all ranks, by name: what is in a batch, and how ranks divide the
-    /// samples.
+    /// Returns the settings that must be the same on all ranks, by name: the settings that decide the contents of a
+    /// batch, and how ranks divide the samples.
     pub(crate) fn agreement(&self) -> Vec<(String, String)> {
         let config = &self.context.config;
         let verify = match config.cache.as_ref().map(|cache| cache.verify) {
@@ -150,9 +150,9 @@ impl Pipeline {
     /// Returns the batches of `rank` in `epoch`.
     ///
     /// # Errors
-    /// The errors of [`Schedule::new`]; [`Error::Config`] where a sample would be mixed with itself. With
-    /// `assignment="locality"` also [`Error::Config`] if the owner nodes are not known, or are those of another number
-    /// of ranks.
+    /// The errors of [`Schedule::new`]; [`Error::Config`] if a sample would be mixed with itself. With
+    /// `assignment="locality"` also [`Error::Config`] if the owner nodes are not known, or were determined for another
+    /// number of ranks.
     pub fn schedule(&self, epoch: u64, rank: u32, world_size: u32) -> Result<Schedule> {
         self.order.assigned(self.order.in_slices(epoch, rank, world_size)?)
     }
@@ -192,7 +192,7 @@ impl Pipeline {
         Ok(State::new(&self.order.identity, epoch, &schedule, 0, 0))
     }
 
-    /// Returns what the order of samples depends on.
+    /// Returns everything that the order of samples depends on.
     pub fn identity(&self) -> &OrderIdentity {
         &self.order.identity
     }

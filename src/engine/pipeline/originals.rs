@@ -1,6 +1,6 @@
-//! Finds or rebuilds the original files of images in other storage formats. Only decoders read those formats: all other
-//! code gets the file itself, checked. In an indexed image the file is a range of the bytes; from a packed image it is
-//! rebuilt.
+//! Finds or rebuilds the original files of images in other storage formats. Only decoders read these formats; all other
+//! code gets the original file, which was checked. In an indexed image the file is a range of the bytes; from a packed
+//! image it is rebuilt.
 
 use super::{context::SampleContext, run::EpochRun};
 use base::error::DecodeError;
@@ -14,7 +14,7 @@ use store::tier::form_of_record;
 pub(crate) struct OriginalFiles(FileRestorer);
 
 impl OriginalFiles {
-    /// Finds the file that `bytes` of this form were made from. A file that had to be rebuilt is counted.
+    /// Finds the file that `bytes` of this storage format were made from. A file that had to be rebuilt is counted.
     ///
     /// # Errors
     /// [`DecodeError::Corrupt`] for a damaged image that is not stored as its original file.
@@ -25,13 +25,13 @@ impl OriginalFiles {
         bytes: &[u8],
     ) -> Result<RestoredFile<'_>, DecodeError> {
         let found = self.0.find(form, bytes)?;
-        if let RestoredFile::Apart(_) = found {
+        if let RestoredFile::Rebuilt(_) = found {
             run.counters.rebuilt.fetch_add(1, Ordering::Relaxed);
         }
         Ok(found)
     }
 
-    /// Returns the file that `bytes` of this form were made from, like [`OriginalFiles::find`].
+    /// Returns the file that `bytes` of this storage format were made from, like [`OriginalFiles::find`].
     ///
     /// # Errors
     /// [`DecodeError::Corrupt`] for a damaged image that is not stored as its original file.
@@ -42,13 +42,13 @@ impl OriginalFiles {
         bytes: &'a [u8],
     ) -> Result<&'a [u8], DecodeError> {
         Ok(match self.find(run, form, bytes)? {
-            RestoredFile::Within(range) => &bytes[range],
-            RestoredFile::Apart(file) => file,
+            RestoredFile::InPlace(range) => &bytes[range],
+            RestoredFile::Rebuilt(file) => file,
         })
     }
 }
 
-/// Returns the storage format of `bytes`, which were read of member number `member` of a sample.
+/// Returns the storage format of `bytes`, which were read from member number `member` of a sample.
 pub(crate) fn form_of_member(
     context: &SampleContext,
     sample: u64,
@@ -59,7 +59,7 @@ pub(crate) fn form_of_member(
         return StorageFormat::AsIs;
     }
     match context.index.member(sample, member) {
-        MemberBytes::Whole => form_of_record(&context.index, sample, bytes),
+        MemberBytes::WholeExtent => form_of_record(&context.index, sample, bytes),
         _ if context.index.is_packed_member(sample, member) => StorageFormat::Packed,
         // Copies of samples with several members stay as they are read.
         _ => StorageFormat::AsIs,

@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 use store::peers::peers_record;
 use store::tier::Cache;
 
-/// The time between two records at first.
+/// The initial time between two records.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 
-/// The number of records after which that time doubles. So each time the length of a run doubles, the log grows by at
-/// most this many records, some 500 KB for many nodes, and by one more for each epoch.
+/// The number of records after which the time between records doubles. So each time the length of a run doubles, the
+/// log grows by at most this many records, about 500 KB for many nodes, and by one more record for each epoch.
 const PER_LEVEL: u32 = 64;
 
-/// The schedule of these records.
+/// The schedule of the records.
 pub(crate) struct PeersLog {
     next: Option<Instant>,
     pause: Duration,

@@ -23,23 +23,23 @@ pub struct PreviewImage {
     pub levels: Vec<u8>,
 }
 
-/// What a network sees of one draw.
+/// The images of one draw as a network sees them.
 pub struct Preview {
     /// Each view with its picture, converted back from normalised values to levels.
     pub views: Vec<(DrawnView, PreviewImage)>,
-    /// What `mix` does with the draw; `None` without it.
+    /// The effect of `mix` on the draw; `None` without `mix`.
     pub mixed: Option<PreviewMix>,
 }
 
-/// What `mix` does with a draw.
+/// The effect of `mix` on a draw.
 pub enum PreviewMix {
-    /// It stays unchanged, because the epoch has no partner for it.
+    /// The draw stays unchanged, because the epoch has no partner for it.
     Alone,
-    /// It is mixed with another.
+    /// The draw is mixed with another draw.
     With {
         /// The draw that it is mixed with.
         partner: Draw,
-        /// What is drawn for both.
+        /// The random mix of both draws.
         drawn: DrawnMix,
     },
 }
@@ -51,7 +51,7 @@ struct FinishedView {
     bytes: Vec<u8>,
 }
 
-/// Which draw is at which place of an epoch's batches.
+/// The places of draws in an epoch's batches.
 struct EpochPlaces {
     order: Order,
     spread: RepeatSpread,
@@ -59,27 +59,31 @@ struct EpochPlaces {
 
 impl Pipeline {
     /// Draws the views of `epoch` for an image of a draw's sample. The sample is read and parsed to get the size of the
-    /// image. The image is that of `field`, or of the first image field.
+    /// image. The image is in the field `field`, or in the first image field.
     ///
     /// # Errors
     /// [`Error::Sample`] if the sample cannot be read or decoded; [`Error::Config`] if there is no such sample or image
     /// field.
     pub fn views(&self, draw: Draw, epoch: u64, field: Option<&str>) -> Result<DrawnViews> {
-        self.look(draw, field, |of| self.draw_of(epoch, of).map(|(drawn, _)| drawn))
+        self.with_sample_image(draw, field, |of| {
+            self.draw_and_decode_views(epoch, of).map(|(drawn, _)| drawn)
+        })
     }
 
-    /// Shows what a network sees of a draw in an epoch with `world_size` ranks, as the CPU makes it.
+    /// Makes the images that a network sees of a draw in an epoch with `world_size` ranks, in the way of
+    /// `device="cpu"`.
     ///
     /// # Errors
-    /// The errors of [`Pipeline::views`], also for the sample that this one is mixed with.
+    /// The errors of [`Pipeline::views`], also for the sample of the mixing partner.
     pub fn preview(&self, draw: Draw, epoch: u64, world_size: u32, field: Option<&str>) -> Result<Preview> {
-        let mut views = self.finished(draw, epoch, field)?;
+        let mut views = self.unmixed_views(draw, epoch, field)?;
         let mixed = match &self.contexts.in_epoch(epoch).config.mix {
             None => None,
             Some(_) => Some(match self.partner(draw, epoch, world_size)? {
                 None => PreviewMix::Alone,
                 Some((partner, drawn)) => {
-                    for (own, other) in views.iter_mut().zip(&mut self.finished(partner, epoch, field)?) {
+                    for (own, other) in views.iter_mut().zip(&mut self.unmixed_views(partner, epoch, field)?)
+                    {
                         mix_images(&drawn, &own.output, &mut [&mut own.bytes, &mut other.bytes]);
                     }
                     PreviewMix::With { partner, drawn }
@@ -96,19 +100,19 @@ impl Pipeline {
     /// Returns the draws at the first `count` places of an epoch with `world_size` ranks, or at all places if there are
     /// fewer.
     pub fn first_draws(&self, epoch: u64, world_size: u32, count: u64) -> Result<Vec<Draw>> {
-        let EpochPlaces { order, spread } = self.places(epoch, world_size)?;
+        let EpochPlaces { order, spread } = self.epoch_places(epoch, world_size)?;
         Ok((0..count.min(order.len())).map(|place| order.draw(spread.position(place))).collect())
     }
 
-    fn places(&self, epoch: u64, world_size: u32) -> Result<EpochPlaces> {
+    fn epoch_places(&self, epoch: u64, world_size: u32) -> Result<EpochPlaces> {
         let order = self.order(epoch, world_size)?;
         Ok(EpochPlaces { spread: RepeatSpread::new(&order, self.global_batch(world_size)), order })
     }
 
-    /// Returns the draw that `draw` is mixed with in an epoch, and what is drawn for both. `None` if the epoch does not
+    /// Returns the draw that `draw` is mixed with in an epoch, and the random mix of both. `None` if the epoch does not
     /// contain the draw, or has no partner for it.
     fn partner(&self, draw: Draw, epoch: u64, world_size: u32) -> Result<Option<(Draw, DrawnMix)>> {
-        let EpochPlaces { order, spread } = self.places(epoch, world_size)?;
+        let EpochPlaces { order, spread } = self.epoch_places(epoch, world_size)?;
         let found = || {
             let position = order.positions(draw.sample).find(|&position| order.draw(position) == draw)?;
             let place = spread.place(position);
@@ -119,10 +123,10 @@ impl Pipeline {
     }
 
     /// Makes the views of a draw, before mixing.
-    fn finished(&self, draw: Draw, epoch: u64, field: Option<&str>) -> Result<Vec<FinishedView>> {
-        self.look(draw, field, |of| {
+    fn unmixed_views(&self, draw: Draw, epoch: u64, field: Option<&str>) -> Result<Vec<FinishedView>> {
+        self.with_sample_image(draw, field, |of| {
             let image = of.image;
-            let (drawn, planes) = self.draw_of(epoch, of)?;
+            let (drawn, planes) = self.draw_and_decode_views(epoch, of)?;
             let recipe = self.contexts.in_epoch(epoch).config.images.recipe(image);
             let mut renderer = Renderer::new(recipe, Level::detect());
             let render = |(number, (drawn, view)): (usize, (&DrawnView, &RecipeView))| {
@@ -140,15 +144,15 @@ impl Pipeline {
     /// # Errors
     /// The errors of [`Pipeline::views`].
     pub fn whole_image(&self, draw: Draw, field: Option<&str>, longest: u32) -> Result<PreviewImage> {
-        self.look(draw, field, |of| self.original(of.bytes, longest))
+        self.with_sample_image(draw, field, |of| self.decode_whole(of.bytes, longest))
     }
 
-    /// Reads a sample and passes its image to `see`.
-    fn look<T>(
+    /// Reads a sample and passes its image to `use_image`.
+    fn with_sample_image<T>(
         &self,
         draw: Draw,
         field: Option<&str>,
-        see: impl FnOnce(SampleImage<'_>) -> Result<T>,
+        use_image: impl FnOnce(SampleImage<'_>) -> Result<T>,
     ) -> Result<T> {
         let context = &self.contexts.first;
         let (index, config) = (&context.index, &context.config);
@@ -174,13 +178,13 @@ impl Pipeline {
             let bytes = image_bytes(context, image, draw.sample, &record)?;
             let boxes = boxes_of_image(context, None, image, draw.sample, &record)?;
             let of = SampleImage { image, draw, bytes: &bytes, parts: None, views: ViewsFrom::Boxes(&boxes) };
-            see(of).map_err(|error| context.of_image(image, error))
+            use_image(of).map_err(|error| context.of_image(image, error))
         });
         seen.map_err(|source| context.sample_error(draw.sample, source))
     }
 
-    /// Draws the views of an image and decodes what they need.
-    fn draw_of(&self, epoch: u64, of: SampleImage<'_>) -> Result<(DrawnViews, Planes)> {
+    /// Draws the views of an image and decodes the parts that they need.
+    fn draw_and_decode_views(&self, epoch: u64, of: SampleImage<'_>) -> Result<(DrawnViews, Planes)> {
         let context = self.contexts.in_epoch(epoch);
         let keys = context.config.images.keys(context.config.seed, epoch);
         let mut cpu = CpuDecoder::new(context);
@@ -190,7 +194,7 @@ impl Pipeline {
     }
 
     /// Decodes the whole image of a file, with no side longer than `longest` pixels.
-    fn original(&self, bytes: &[u8], longest: u32) -> Result<PreviewImage> {
+    fn decode_whole(&self, bytes: &[u8], longest: u32) -> Result<PreviewImage> {
         let config = self.config();
         let mut planes = Planes::default();
         let whole = |width, height| Region { x: 0, y: 0, width, height };

@@ -1,5 +1,5 @@
 //! How far the consumer of an epoch has come. A checkpoint needs this even after the epoch was dropped. A batch counts
-//! when the consumer gets it, never when it is only read ahead.
+//! when the consumer gets it, and not when it is only read ahead.
 
 use super::run_plan::RunPlan;
 use base::error::{Error, Result};
@@ -22,7 +22,7 @@ pub struct Progress {
 struct YieldedSteps {
     /// The number of steps whose batches were yielded, from the epoch's beginning.
     steps: u64,
-    /// The numbers of failures so far: (steps, failures after these), one entry wherever the number changed.
+    /// The number of failures over time: (number of steps, failures after these steps), one entry for each change.
     failures: Vec<(u64, u64)>,
 }
 
@@ -51,12 +51,12 @@ impl Progress {
         self.epoch
     }
 
-    /// Returns whether the consumer still uses the epoch. It uses the last batch, too, until it asks for another one.
+    /// Returns whether the consumer still uses the epoch. It uses the last batch until it asks for another one.
     pub fn is_under_way(&self) -> bool {
         !self.ended.load(Ordering::SeqCst)
     }
 
-    /// Returns the state in which the epoch began, if the consumer has asked for no batch although there are some.
+    /// Returns the state in which the epoch began, if the epoch has batches and the consumer has not asked for any yet.
     pub fn untouched_state(&self) -> Option<State> {
         let yielded = self.yielded();
         let (steps, errors) = yielded.failures[0];
@@ -81,7 +81,7 @@ impl Progress {
         self.ended.store(true, Ordering::SeqCst);
     }
 
-    /// Returns the number of failures so far, including those before the epoch was resumed.
+    /// Returns the number of failures so far, including failures before the epoch was resumed.
     pub fn failed(&self) -> u64 {
         self.yielded().failures.last().map_or(0, |(_, failed)| *failed)
     }

@@ -43,12 +43,12 @@ pub(crate) struct SampleSource {
     pub stream: Option<Arc<SampleStream>>,
     /// The tiers that keep copies; set when the threads start.
     pub cache: OnceLock<Arc<Cache>>,
-    /// Where the rows of images begin, as earlier decodes have found.
+    /// The row starts of images that earlier decodes have found.
     pub rows: RowStartCache,
 }
 
 impl SampleSource {
-    /// Opens the reader, on the thread that drives it. With a cache it reads from all tiers.
+    /// Opens the reader, on the thread that drives it. With a cache, the reader reads from all tiers.
     ///
     /// # Errors
     /// The errors of opening files and io_uring.
@@ -58,7 +58,7 @@ impl SampleSource {
         let open = move |slots: &SlotPool, queue_depth, source_use| {
             let mut config = LoaderConfig { queue_depth, ..config.clone() };
             if source_use == SourceUse::Staging {
-                // Staging reads in an order of its own, not by blocks of neighbouring samples.
+                // Staging reads in its own order, not by blocks of neighbouring samples.
                 config.neighbour_blocks = None;
             }
             (source.open_reader)(&source.index, slots, &config)

@@ -6,27 +6,27 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// An image: its sample, and the number of its field.
+/// An image: its sample's id, and the index of its field.
 type ImageOfSample = (u64, usize);
 
 /// The number of shards of the table. Each has its own lock, so that threads seldom wait for one another.
-const PARTS: usize = 64;
+const SHARDS: usize = 64;
 
 /// The bytes that an image takes in its shard's table and in the allocator, in addition to its rows.
 const TABLE_ENTRY: usize = 2 * size_of::<(ImageOfSample, RowStarts)>();
 
-/// The row starts of images, within a bound. No image is dropped to make room for another, because usually all are
-/// equally likely to come again.
+/// The row starts of images, up to a limit in bytes. No image is dropped to make space for another image, because
+/// usually all images are equally likely to be used again.
 pub(crate) struct RowStartCache {
-    parts: [Mutex<HashMap<ImageOfSample, RowStarts>>; PARTS],
+    shards: [Mutex<HashMap<ImageOfSample, RowStarts>>; SHARDS],
     held: AtomicUsize,
     most: usize,
 }
 
 impl RowStartCache {
-    /// Makes an empty memory of at most `most` bytes.
+    /// Makes an empty cache of at most `most` bytes.
     pub(crate) fn new(most: usize) -> Self {
-        Self { parts: std::array::from_fn(|_| Mutex::default()), held: AtomicUsize::new(0), most }
+        Self { shards: std::array::from_fn(|_| Mutex::default()), held: AtomicUsize::new(0), most }
     }
 
     /// Returns whether another image may still fit. If not, its row starts need not be collected.
@@ -36,12 +36,12 @@ impl RowStartCache {
 
     /// Takes out the row starts of an image.
     pub(crate) fn take(&self, of: ImageOfSample) -> Option<RowStarts> {
-        let rows = self.part(of).remove(&of)?;
+        let rows = self.shard(of).remove(&of)?;
         self.held.fetch_sub(TABLE_ENTRY + rows.held(), Ordering::Relaxed);
         Some(rows)
     }
 
-    /// Keeps the row starts of an image, if there is room.
+    /// Keeps the row starts of an image, if there is space.
     pub(crate) fn keep(&self, of: ImageOfSample, rows: RowStarts) {
         let bytes = TABLE_ENTRY + rows.held();
         if self.held.fetch_add(bytes, Ordering::Relaxed) + bytes > self.most {
@@ -49,13 +49,13 @@ impl RowStartCache {
             return;
         }
         // Two threads may decode the same sample at once.
-        if let Some(former) = self.part(of).insert(of, rows) {
+        if let Some(former) = self.shard(of).insert(of, rows) {
             self.held.fetch_sub(TABLE_ENTRY + former.held(), Ordering::Relaxed);
         }
     }
 
-    fn part(&self, of: ImageOfSample) -> MutexGuard<'_, HashMap<ImageOfSample, RowStarts>> {
-        self.parts[of.0 as usize % PARTS].lock().unwrap_or_else(PoisonError::into_inner)
+    fn shard(&self, of: ImageOfSample) -> MutexGuard<'_, HashMap<ImageOfSample, RowStarts>> {
+        self.shards[of.0 as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -90,7 +90,7 @@ impl Pipeline {
             source.cache.get_or_init(|| cache);
         }
         if options.peers.is_some() {
-            let homes = source.cache.get().and_then(|cache| cache.homes());
+            let homes = source.cache.get().and_then(|cache| cache.owners());
             let homes = homes.unwrap_or_else(|| SampleOwners::on_one_node(place.world_size));
             let homes = if config.assignment == Assignment::EvenLocality {
                 let index = context.index.clone();

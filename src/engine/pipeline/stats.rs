@@ -1,4 +1,4 @@
-//! Counts what every stage did and how long it waited while an epoch runs.
+//! Counts the work and the waiting time of every stage while an epoch runs.
 
 use crate::config::LoaderConfig;
 use base::tier_name::TierName;
@@ -18,7 +18,7 @@ pub(crate) struct EpochCounters {
     /// The counters of unpacked blocks when the epoch began.
     pub unpacked: UnpackStats,
     numbers: EpochNumbers,
-    /// The time from submitting a read to its completion, by tier; the source's is the first.
+    /// The time from submitting a read to its completion, by tier; the source comes first.
     latencies: Vec<(TierName, SharedHistogram)>,
     /// How long the consumer waited for each batch.
     pub stalls: SharedHistogram,
@@ -42,11 +42,11 @@ pub(crate) struct EpochNumbers {
     pub augment: AtomicU64,
     pub idle: AtomicU64,
     pub consumer: AtomicU64,
-    /// The time in which any read was in flight, whether the reading thread waited for it or for memory.
+    /// The time in which any read was in flight, even if the reading thread waited for memory.
     pub reading: AtomicU64,
     /// The time in which no read was in flight because too few samples of a stream had arrived.
     pub arrivals: AtomicU64,
-    /// The number of reads in flight when the reading thread last looked.
+    /// The number of reads in flight when the reading thread last counted them.
     pub in_flight: AtomicU64,
     /// The number of samples in batches that were delivered.
     pub delivered: AtomicU64,
@@ -108,7 +108,7 @@ impl EpochCounters {
 
     pub(crate) fn count(&self, decoded: &Decoded) {
         self.decoded[decoded.backend as usize].fetch_add(1, Ordering::Relaxed);
-        self.rows_known.fetch_add(decoded.by_rows.into(), Ordering::Relaxed);
+        self.rows_known.fetch_add(decoded.used_row_starts.into(), Ordering::Relaxed);
     }
 
     /// Returns the latencies of reads from `tier`.
@@ -147,8 +147,8 @@ impl EpochCounters {
         self.gpu.uploaded.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Adds the GPU's work on one chunk. Lanes report in nearly the order in which their work was done. A late report
-    /// counts as work that overlapped another lane's.
+    /// Adds the GPU's work on one chunk. Lanes report in nearly the order in which their work was done. The work of a
+    /// late report counts as work that overlapped the work of another lane.
     pub(crate) fn add_gpu(&self, times: &GpuTimes) {
         let gpu = &self.gpu;
         let add = |counter: &AtomicU64, time: Duration| {
@@ -217,7 +217,7 @@ impl EpochCounters {
 pub struct EpochStats {
     /// How long each stage worked and waited.
     pub stages: StageTimes,
-    /// What was read from the source.
+    /// Reads from the source.
     pub reads: ReadStats,
     /// The number of images that the CPU decoded, by decoder.
     pub decoded: DecodeCounts,
@@ -227,13 +227,13 @@ pub struct EpochStats {
     pub concealed: u64,
     /// The number of files that were rebuilt from packed images, because their bytes were needed.
     pub rebuilt: u64,
-    /// What the GPU did; all zero without a GPU.
+    /// The work of the GPU; all zero without a GPU.
     pub gpu: GpuStats,
-    /// The time from requesting a sample to receiving it, by the tier that delivered it; the source's is the first.
+    /// The time from requesting a sample to receiving it, by the tier that delivered it; the source comes first.
     pub latencies: Vec<(TierName, Histogram)>,
     /// How long the consumer waited for each batch.
     pub stalls: Histogram,
-    /// What each tier delivered, and what was kept; all zero without a cache.
+    /// The samples that each tier delivered and kept; all zero without a cache.
     pub cache: CacheStats,
     /// The compressed blocks that were unpacked, including those unpacked ahead of use.
     pub unpacked: UnpackStats,
@@ -301,8 +301,8 @@ pub struct GpuStats {
     pub decoded_cuda_packed: u64,
     /// The number of indexed images that Foreload's own kernels decoded.
     pub decoded_cuda_indexed: u64,
-    /// The number of images that were decoded again. Either a decoder reported success and did not write the image, or
-    /// perhaps did not, or rows of a packed or an indexed image are damaged.
+    /// The number of images that were decoded again, because a decoder reported success but did not write the image, or
+    /// perhaps did not, or because rows of a packed or an indexed image are damaged.
     pub decoded_again: u64,
     /// The number of bytes of files, planes and rows that the GPU received. Kernels read packed and indexed images from
     /// host memory while they decode them; those bytes are included.
@@ -332,7 +332,7 @@ pub struct StageTimes {
     pub read_waiting: f64,
     /// Time in which the reading thread waited for a free slot or batch buffer, because later stages are slower.
     pub read_blocked: f64,
-    /// Time in which any read was in flight, whatever the reading thread did.
+    /// Time in which any read was in flight, even if the reading thread did not wait for it.
     pub reading: f64,
     /// Time in which no read was in flight, because too few samples of a stream had arrived.
     pub arrivals: f64,

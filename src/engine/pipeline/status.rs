@@ -5,7 +5,7 @@ use crate::config::{Device, LANES};
 use crate::sharing::SharingStats;
 use crate::status::{
     LoaderSnapshot, QueueNumbers, StageNumbers, StallNumbers, StatusRegistration, StatusSource, TierNumbers,
-    show,
+    register,
 };
 use base::notices::Notices;
 use data::dataset::shown_root;
@@ -17,11 +17,11 @@ use std::time::Instant;
 #[derive(Default)]
 pub(crate) struct PipelineStatus {
     latest: Arc<LatestRun>,
-    /// `None` if the status is not to be published, or cannot be.
-    shown: OnceLock<Option<StatusRegistration>>,
+    /// `None` if the status must not or cannot be published.
+    registration: OnceLock<Option<StatusRegistration>>,
 }
 
-/// The latest run of a pipeline. Another thread asks for it, at any time.
+/// The latest run of a pipeline. Another thread may read it at any time.
 #[derive(Default)]
 struct LatestRun(Mutex<Option<RunStatus>>);
 
@@ -58,8 +58,8 @@ impl PipelineStatus {
 
     /// Publishes the status from now on, if that is not done yet. A failure is reported and otherwise ignored.
     pub(crate) fn show(&self, notices: &Notices) {
-        self.shown.get_or_init(|| {
-            show(self.latest.clone()).unwrap_or_else(|error| {
+        self.registration.get_or_init(|| {
+            register(self.latest.clone()).unwrap_or_else(|error| {
                 notices.inform_once("top", || format!("`foreload top` cannot show this loader: {error}"));
                 None
             })
@@ -68,10 +68,10 @@ impl PipelineStatus {
 
     /// Stops publishing. Afterwards no other thread holds anything of the pipeline.
     pub(crate) fn end(&mut self) {
-        if let Some(Some(shown)) = self.shown.take()
-            && shown.is_of_this_process()
+        if let Some(Some(registration)) = self.registration.take()
+            && registration.is_of_this_process()
         {
-            drop(shown);
+            drop(registration);
             drop(self.latest.lock().take());
         }
     }

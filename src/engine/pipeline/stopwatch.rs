@@ -34,7 +34,7 @@ impl Stopwatch {
         self.now = self.now.max(moment);
     }
 
-    /// Ends a lap: adds the time since the last one to `counter`, and returns it.
+    /// Ends a lap: adds the time since the last lap to `counter`, and returns this time.
     pub(crate) fn lap(&mut self, counter: &AtomicU64) -> Duration {
         let before = std::mem::replace(&mut self.now, Instant::now());
         let passed = self.now - before;

@@ -11,7 +11,7 @@ use base::tier_name::TierName;
 const ATTEMPTS: u32 = 32;
 
 /// Records that the `sample` of a place has failed, and returns how to fill its images. With `on_error = zero`, fills
-/// its other fields with zeros.
+/// the other fields of the place with zeros.
 pub(crate) fn note_failure(
     context: &SampleContext,
     sample: u64,
@@ -28,11 +28,11 @@ pub(crate) fn note_failure(
 
 /// Draws another sample of the epoch, with the same weights, for the place at `position`. Returns its id and what
 /// `make` returns for its id and bytes. The draw depends on (dataset, seed, epoch, position) alone, so it is the same
-/// on every rank, in every run and on every machine. The sample is read here, so that nothing flows back to the reading
-/// thread; this is rare.
+/// on every rank, in every run and on every machine. This thread reads the sample itself, so that nothing flows back to
+/// the reading thread; failures are rare.
 ///
 /// # Errors
-/// [`Error::Dataset`] if none of the samples that were tried is good.
+/// [`Error::Dataset`] if none of the samples that were tried can be used.
 pub(crate) fn substitute<T>(
     run: &EpochRun,
     position: u64,

@@ -1,9 +1,9 @@
 //! The thread of a loader that shares its batches. Instead of reading and decoding, it takes batches from the producer,
-//! the process that makes them for all.
+//! the process that makes them for all loaders.
 //!
-//! It puts the batches into the same inbox as the other threads would. So order, states, failures and warnings work as
-//! usual, and nothing after the inbox depends on sharing. A leased batch goes back to the producer when its last tensor
-//! is dropped.
+//! The thread puts the batches into the same inbox as the threads of other loaders do. So order, states, failures and
+//! warnings work as usual, and nothing after the inbox depends on sharing. A leased batch goes back to the producer
+//! when its last tensor is dropped.
 
 use super::{
     context::SampleContext, cuda::storage_for_shared_batches, engine::ThreadContext, notify, run::EpochRun,
@@ -21,8 +21,8 @@ use std::sync::atomic::Ordering;
 use store::io::Waker;
 use store::tier::RankPlace;
 
-/// Floor of the limit on leased batches that this loader holds at once, in its inbox and at the consumer.
-const KEPT: usize = 16;
+/// Smallest limit on the leased batches that this loader holds at the same time, in its inbox and at the consumer.
+const MIN_LEASE_LIMIT: usize = 16;
 
 /// Takes the batches of one run after another.
 struct SharedBatchThread {
@@ -36,7 +36,7 @@ struct SharedBatchThread {
 }
 
 /// Space for one more batch.
-enum Room {
+enum BatchSpace {
     /// The batch stays in the memory that the producer leases.
     Leased,
     /// The batch is copied to a GPU.
@@ -58,8 +58,8 @@ pub(crate) fn start(
     let bell = Arc::new(WakeEvent::new()?);
     let notices = context.index.notices().clone();
     let mut batch_client = BatchClient::new(sharing.clone(), notices, stats.clone(), bell.clone());
-    // One batch waits for the consumer while it uses another.
-    let on_host = Pools { slot_bytes: 0, prefetch: 1, batches: config.pools.batches.max(KEPT) };
+    // One batch waits for the consumer while the consumer uses another one.
+    let on_host = Pools { slot_bytes: 0, prefetch: 1, batches: config.pools.batches.max(MIN_LEASE_LIMIT) };
     let (limits, storage, device) = match (config.device, &config.device_pools) {
         (Device::Cuda { ordinal }, Some(pools)) => {
             let (device, storage) = storage_for_shared_batches(ordinal, config, pools)?;
@@ -77,16 +77,16 @@ pub(crate) fn start(
     let freed = waker.clone();
     let (capacity, layout) = (config.batch_size as usize, config.layout.clone());
     let pool = BatchPool::new(capacity, layout, limits, storage.clone(), move || freed.wake_if_waiting());
-    let mut attending =
+    let mut batch_thread =
         SharedBatchThread { context, batch_client, pool: pool.clone(), bell, waker, uploader };
     let (runs, run_queue) = unbounded();
     let mut spawner = Spawner::new();
     spawner.spawn("foreload-share".into(), move || {
         if let Some(device) = &device {
-            // If this fails, so does the first copy, which reports the error.
+            // If this fails, the first copy also fails, and reports the error.
             let _ = device.attach_thread();
         }
-        attending.run(&run_queue);
+        batch_thread.run(&run_queue);
     })?;
     Ok(spawner.started(of, storage, pool, runs))
 }
@@ -104,13 +104,14 @@ impl SharedBatchThread {
         }
     }
 
-    /// Takes the batches of a run, each when there is space for it. Returns whether it reached the end of the epoch.
+    /// Takes the batches of a run, each as soon as there is space for it. Returns whether the run reached the end of
+    /// the epoch.
     fn take_shared(&mut self, run: &EpochRun) -> Result<bool> {
         let RankPlace { rank, world_size } = run.run_plan.place();
         let stopped = || run.stopped();
         self.batch_client.begin();
         for step in run.first_step..run.run_plan.steps() {
-            let Some(room) = self.wait_for_room(&stopped)? else { return Ok(false) };
+            let Some(space) = self.wait_for_space(&stopped)? else { return Ok(false) };
             let at = BatchPosition { epoch: run.epoch, step };
             let Some(leased) = self.batch_client.take((rank, world_size), at, &stopped)? else {
                 return Ok(false);
@@ -132,8 +133,8 @@ impl SharedBatchThread {
                     "a shared batch has a sample that this dataset does not have".into(),
                 ));
             }
-            run.inbox.put(match (room, &mut self.uploader) {
-                (Room::Cuda(buffer), Some(uploader)) => {
+            run.inbox.put(match (space, &mut self.uploader) {
+                (BatchSpace::Cuda(buffer), Some(uploader)) => {
                     let (_, bytes) = self.pool.limits();
                     let batch = self.pool.upload((step, samples), memory, parcel, *buffer, uploader)?;
                     run.counters.add_uploaded(bytes);
@@ -147,19 +148,19 @@ impl SharedBatchThread {
     }
 
     /// Sleeps until there is space for one more batch. Returns `None` if the run was stopped.
-    fn wait_for_room(&self, stopped: &dyn Fn() -> bool) -> Result<Option<Room>> {
+    fn wait_for_space(&self, stopped: &dyn Fn() -> bool) -> Result<Option<BatchSpace>> {
         loop {
             // Set the flag before asking the pool, so that a buffer that comes free in between rings the bell.
             self.waker.prepare_to_wait();
             if stopped() {
                 return Ok(None);
             }
-            let room = match self.uploader {
-                None => self.pool.has_lease_space().then_some(Room::Leased),
-                Some(_) => self.pool.take_for_upload()?.map(|buffer| Room::Cuda(Box::new(buffer))),
+            let space = match self.uploader {
+                None => self.pool.has_lease_space().then_some(BatchSpace::Leased),
+                Some(_) => self.pool.take_for_upload()?.map(|buffer| BatchSpace::Cuda(Box::new(buffer))),
             };
-            if room.is_some() {
-                return Ok(room);
+            if space.is_some() {
+                return Ok(space);
             }
             wait_for(&[self.bell.as_fd()], None);
             self.bell.heard();

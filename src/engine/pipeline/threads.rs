@@ -21,7 +21,7 @@ pub(crate) struct Threads {
     pub process: u32,
     pub of: ThreadContext,
     storage: BatchStorage,
-    /// The batch buffers of each recipe, those of the primary recipe first.
+    /// The batch buffers of each recipe, beginning with the primary recipe.
     pools: Vec<(Arc<SampleContext>, BatchPool)>,
     runs: Sender<Arc<EpochRun>>,
     current: Option<Arc<EpochRun>>,
@@ -87,7 +87,7 @@ impl Spawner {
         let config = &of.context.config;
         let batches = pool(&of, &of.context, storage.clone());
         let share = config.cpu.map(|share| CpuShareLimiter::new(&of.context, &of.engine.budget, share));
-        // The slots bound both channels: every job and every sample of a sub-batch holds one.
+        // The slots bound both channels: every job and every sample of a sub-batch holds a slot.
         let ((runs, run_queue), (jobs, job_queue)) = (unbounded(), unbounded());
         for i in 0..config.threads {
             let (of, new, jobs) = (of.clone(), new.clone(), job_queue.clone());
@@ -103,7 +103,8 @@ impl Spawner {
 /// Makes a pool of batch buffers for the recipe of `context`.
 fn pool(of: &ThreadContext, context: &SampleContext, storage: BatchStorage) -> BatchPool {
     let (config, waker) = (&context.config, of.waker.clone());
-    // Batches of all recipes are made together, so the primary recipe's limit on batches ahead holds for all.
+    // Batches of all recipes are made together, so the primary recipe's limit on batches ahead is the limit for all
+    // recipes.
     let limits = Pools { prefetch: of.context.config.pools.prefetch, ..config.pools };
     let (capacity, layout) = (config.batch_size as usize, config.layout.clone());
     BatchPool::new(capacity, layout, limits, storage, move || waker.wake_if_waiting())
@@ -130,7 +131,7 @@ impl Threads {
     /// Hands a run to the threads.
     ///
     /// # Errors
-    /// [`Error::Internal`] if they have ended.
+    /// [`Error::Internal`] if the threads have ended.
     pub(crate) fn run(&mut self, run: &Arc<EpochRun>) -> Result<()> {
         self.current = Some(run.clone());
         self.runs.send(run.clone()).map_err(|_| Error::Internal("the reading thread has ended".into()))

@@ -5,14 +5,14 @@ use std::sync::{Mutex, PoisonError};
 use std::thread::Thread;
 use store::io::Waker;
 
-/// Wakes the reading thread when something that it waits for may have come free. While it waits for nothing, it is not
-/// disturbed.
+/// Wakes the reading thread when a slot, a buffer or samples that it waits for may be available. The thread is not
+/// woken while it does not wait.
 #[derive(Default)]
 pub(crate) struct FetchWaker {
     /// Whether the reading thread waits for a slot, a batch buffer or samples of a stream.
-    starving: AtomicBool,
+    waiting: AtomicBool,
     /// Whether the thread waits for a slot or a batch buffer while no read is in flight.
-    pub stuck: AtomicBool,
+    pub idle_and_blocked: AtomicBool,
     thread: Mutex<Option<Thread>>,
     waker: Mutex<Option<Waker>>,
 }
@@ -20,27 +20,27 @@ pub(crate) struct FetchWaker {
 impl FetchWaker {
     /// Wakes the reading thread if it waits for a slot, a batch buffer or samples of a stream.
     pub(crate) fn wake_if_waiting(&self) {
-        if self.starving.swap(false, Ordering::SeqCst) {
+        if self.waiting.swap(false, Ordering::SeqCst) {
             self.wake();
         }
     }
 
     /// Marks that the thread is about to ask for a slot or a buffer and may have to wait.
     pub(crate) fn prepare_to_wait(&self) {
-        self.starving.store(true, Ordering::SeqCst);
+        self.waiting.store(true, Ordering::SeqCst);
     }
 
-    /// Sets whether the thread really waits. A wake-up since [`FetchWaker::prepare_to_wait`] is kept.
-    pub(crate) fn keep_waiting(&self, starves: bool) {
-        self.starving.fetch_and(starves, Ordering::SeqCst);
+    /// Sets whether the thread really waits. A wake-up after [`FetchWaker::prepare_to_wait`] is kept.
+    pub(crate) fn keep_waiting(&self, waits: bool) {
+        self.waiting.fetch_and(waits, Ordering::SeqCst);
     }
 
     /// Returns whether the thread waits, and nothing has woken it since [`FetchWaker::prepare_to_wait`].
     pub(crate) fn is_waiting(&self) -> bool {
-        self.starving.load(Ordering::SeqCst)
+        self.waiting.load(Ordering::SeqCst)
     }
 
-    /// Makes the calling thread the one to wake.
+    /// Makes the calling thread the thread that is woken.
     pub(crate) fn wakes_this_thread(&self) {
         *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(std::thread::current());
     }
@@ -52,7 +52,7 @@ impl FetchWaker {
 
     /// Wakes the reading thread in any case.
     pub(crate) fn wake(&self) {
-        self.starving.store(false, Ordering::SeqCst);
+        self.waiting.store(false, Ordering::SeqCst);
         if let Some(waker) = &*self.waker.lock().unwrap_or_else(PoisonError::into_inner) {
             (waker.0)();
         }

@@ -1,13 +1,13 @@
-//! Chooses which bytes of a sample are read, where that is known in advance: of a packed image the head and the rows of
-//! MCUs that its views touch.
+//! Chooses which bytes of a sample are read, if only some are needed. For a packed image, these are the header and the
+//! rows of MCUs that its views touch.
 //!
-//! The views of an image depend only on the seed, the epoch, the sample and the image's size. The header summaries
-//! (outlines) of packed images are known: the index has those of a packed dataset, and a cache has those of the images
-//! that it packed. The whole sample is read if anything but a decoder of packed images needs its bytes. That is so for
-//! fields other than images, for consumers of files (`decoded=False`, nvJPEG), and for samples that a cache tier is to
-//! keep, because tiers keep whole samples.
+//! The views of an image depend only on the seed, the epoch, the sample and the image's size. The header summaries of
+//! packed images are known before the read: the index has the summaries of a packed dataset, and a cache has the
+//! summaries of the images that it packed. The whole sample is read if anything but a decoder of packed images needs
+//! its bytes. That is so for fields other than images, for consumers of files (`decoded=False`, nvJPEG), and for
+//! samples that a cache tier will keep, because tiers keep whole samples.
 //!
-//! A slot holds the parts at their places in the sample. Code that takes them for the whole sample panics, and the
+//! A slot holds each part at its offset in the sample. Code that uses the slot as the whole sample panics, and the
 //! decoder refuses rows that were not read.
 
 use super::{context::SampleContext, run::EpochRun};
@@ -17,7 +17,8 @@ use data::dataset::{Extent, MemberBytes};
 use data::schedule::Draw;
 use pixels::decode::packed::PackedHeaderSummary;
 
-/// The fewest bytes that are worth leaving out. Drives and the page cache deliver pages of half this size.
+/// The smallest number of bytes that is worth leaving out of a read. Drives and the page cache deliver pages of half
+/// this size.
 const WORTHWHILE: u32 = 8 << 10;
 
 /// Returns the parts of a sample's `extent`, or of its copy in a tier, that all `draws` need together in all recipes of
@@ -47,8 +48,8 @@ pub(crate) fn wanted_parts(
         let config = &run.context.config;
         for (image, ImageField { field, .. }) in config.images.list().iter().enumerate() {
             let member = config.fields.list[*field].member?;
-            // An image that is one of several members has bytes of its own.
-            if !matches!(context.index.member(sample, member), MemberBytes::Whole) {
+            // An image that is one of several members is not the whole sample, and is not read in parts.
+            if !matches!(context.index.member(sample, member), MemberBytes::WholeExtent) {
                 return None;
             }
             // A transform that does not fit the image fails when the image is decoded.
@@ -61,7 +62,7 @@ pub(crate) fn wanted_parts(
     Some((parts, summarized))
 }
 
-/// Returns whether only decoders that need nothing but the wanted rows of packed images see the bytes of samples.
+/// Returns whether the bytes of samples go only to decoders that need only the wanted rows of packed images.
 fn reads_only_wanted_rows(context: &SampleContext) -> bool {
     let config = &context.config;
     let is_image = |content| matches!(content, FieldContent::Images { .. });
@@ -70,7 +71,7 @@ fn reads_only_wanted_rows(context: &SampleContext) -> bool {
     config.decoded
         && match config.device {
             Device::Cpu => are_images(),
-            // If the CPU may not decode what the kernels do not take, nvJPEG gets the file, which is rebuilt from the
+            // If the CPU may not decode images that the kernels refuse, nvJPEG gets the file, which is rebuilt from the
             // whole image.
             Device::Cuda { .. } => config.fields.is_image_alone() && config.cpu_decode != CpuDecode::Never,
         }

@@ -52,7 +52,7 @@ pub(super) fn start(
             confirmed = Instant::now();
             if let Some(cache) = pipeline.cache() {
                 running = RunningEpochs::default();
-                cache.doubt();
+                cache.mark_unverified();
             }
         }
         let made = make(&pipeline, place, &mut running, &wanted)?;

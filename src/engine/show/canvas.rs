@@ -76,7 +76,7 @@ impl Canvas {
     }
 }
 
-/// Wraps a text into lines of at most `room` characters, between words where possible.
+/// Wraps a text into lines of at most `room` characters, between words if possible.
 fn broken(text: &str, room: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {

@@ -12,16 +12,16 @@ use data::schedule::Draw;
 /// Options of a sheet.
 #[derive(Debug, Clone)]
 pub struct SheetRequest {
-    /// The samples, by number; if empty, the first samples that the epoch draws.
+    /// The ids of the samples; if empty, the first samples that the epoch draws.
     pub samples: Vec<u64>,
     /// Number of samples, if they are not listed.
     pub rows: u64,
     pub epoch: u64,
     /// Number of epochs. Each epoch draws new views of a sample.
     pub epochs: u64,
-    /// Number of ranks that share an epoch. With `repeats` it decides which samples are neighbours.
+    /// Number of ranks that share an epoch. With `repeats`, this number decides which samples are neighbours.
     pub world_size: u32,
-    /// The image field; `None` for the first.
+    /// The image field; `None` for the first image field.
     pub field: Option<String>,
 }
 
@@ -32,7 +32,7 @@ impl Default for SheetRequest {
     }
 }
 
-/// Longest side of a picture, in pixels. Larger ones are shown by every second, third ... pixel.
+/// Longest side of a picture, in pixels. Of a larger picture, only every second, third ... pixel is shown.
 const LONGEST: u32 = 256;
 const MAX_PICTURES: u64 = 2000;
 

@@ -7,7 +7,7 @@ use data::schedule::Draw;
 use pixels::augment::{DrawnView, MixRegion};
 use serde_json::{Map, Value};
 
-/// Returns the lines that name a sample: its number, class and file.
+/// Returns the lines that name a sample: its id, class and file.
 pub(super) fn of_sample(index: &DatasetIndex, draw: Draw) -> Vec<String> {
     let mut lines = vec![format!("sample {}", draw.sample)];
     if index.is_labeled() {
@@ -69,7 +69,7 @@ pub(super) fn of_mix(mixed: &PreviewMix, named: impl Fn(Draw) -> Vec<String>) ->
 /// Returns an operation with its numbers, such as `adjust_hue 0.05`; with their names if there are several.
 fn of_op(op: &Value) -> String {
     let Value::Object(parameters) = op else { return op.to_string() };
-    // Erasures after Normalize have no name of their own.
+    // Erasures after Normalize have no operation name.
     let name = parameters.get("op").and_then(Value::as_str).unwrap_or("erase");
     let given = parameters.iter().filter(|(parameter, value)| *parameter != "op" && !value.is_null());
     let given: Vec<(&String, &Value)> = given.collect();

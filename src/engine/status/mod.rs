@@ -1,8 +1,8 @@
 //! The state of this user's running loaders on this node, for `foreload top`.
 //!
 //! Each process with a running loader has one socket in the runtime directory, and one thread that waits for
-//! connections ([`show`]). The thread answers each connection with a [`snapshot::ProcessSnapshot`] as JSON, and ends
-//! with the last loader. It asks the loaders ([`StatusSource`]) only then, so the state costs nearly nothing: a
+//! connections ([`register`]). The thread answers each connection with a [`snapshot::ProcessSnapshot`] as JSON, and
+//! ends with the last loader. It asks the loaders ([`StatusSource`]) only then, so the state costs nearly nothing: a
 //! snapshot has counters that a loader keeps anyway, from its beginning. The reader, [`StatusWatch`], computes the
 //! differences.
 //!
@@ -16,7 +16,7 @@ mod snapshot;
 mod watch;
 
 pub use rates::LoaderRates;
-pub use server::{StatusRegistration, StatusSource, show};
+pub use server::{StatusRegistration, StatusSource, register};
 #[cfg(test)]
 use snapshot::ProcessSnapshot;
 pub use snapshot::{LoaderSnapshot, QueueNumbers, SharingNumbers, StageNumbers, StallNumbers, TierNumbers};
@@ -35,7 +35,7 @@ fn process_of(name: &str) -> Option<u32> {
     pid.parse().ok().filter(|pid| *pid > 0 && fits)
 }
 
-/// Whether a process with this id exists. It may be a different process by now.
+/// Whether a process with this id exists. The id may belong to a different process by now.
 fn exists(pid: u32) -> bool {
     std::path::Path::new("/proc").join(pid.to_string()).exists()
 }

@@ -17,7 +17,7 @@ pub struct LoaderRates {
     /// Name of the limiting stage as in reports, `arrivals` for a stream, or `consumer`; `None` if no epoch is running,
     /// or the limit is unclear.
     pub limit: Option<String>,
-    /// Load of each stage, by its name in reports: the share of the time in which a thread of it worked.
+    /// Load of each stage, by its name in reports: the share of the time in which a thread of the stage worked.
     #[serde(serialize_with = "by_name")]
     pub loads: Vec<(String, f64)>,
     /// Share of the samples that came from each tier, by name.

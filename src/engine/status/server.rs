@@ -15,13 +15,13 @@ use std::time::{Duration, Instant};
 /// Environment variable that hides loaders if it is `0` or `off`.
 const VARIABLE: &str = "FORELOAD_TOP";
 
-/// Longest time that a peer may take to read the answer.
+/// Longest time that a peer may take to read the response.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Pause after a failed accept, for example because the process has too many files open.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Number of attempts, and the pause between them, to take a lock that others hold only for an instant.
+/// Number of attempts, and the pause between them, to take a lock that other threads hold only for an instant.
 const TRIES: (u32, Duration) = (50, Duration::from_micros(100));
 
 /// A source of numbers that another thread may ask for at any time.
@@ -32,7 +32,7 @@ pub trait StatusSource: Send + Sync {
 
 /// The loaders that are shown, and the socket that serves them.
 struct StatusRegistry {
-    /// The process that they belong to.
+    /// The process that these loaders belong to.
     process: u32,
     next: u64,
     sources: Vec<(u64, Arc<dyn StatusSource>)>,
@@ -45,7 +45,7 @@ struct StatusSocket {
     listener: Arc<UserListener>,
 }
 
-static SHOWN: Mutex<StatusRegistry> =
+static REGISTRY: Mutex<StatusRegistry> =
     Mutex::new(StatusRegistry { process: 0, next: 0, sources: Vec::new(), socket: None });
 
 /// A loader that is shown while this value lives.
@@ -57,34 +57,34 @@ pub struct StatusRegistration {
 /// Shows a loader to this user's processes, unless the environment forbids it.
 ///
 /// # Errors
-/// [`Error::Unavailable`] if the loader cannot be shown. The process that looks reports what to do.
-pub fn show(source: Arc<dyn StatusSource>) -> Result<Option<StatusRegistration>> {
+/// [`Error::Unavailable`] if the loader cannot be shown.
+pub fn register(source: Arc<dyn StatusSource>) -> Result<Option<StatusRegistration>> {
     if std::env::var_os(VARIABLE).is_some_and(|value| value == "0" || value == "off") {
         return Ok(None);
     }
     let process = std::process::id();
-    let Some(mut shown) = shown() else {
+    let Some(mut registry) = registry() else {
         return Err(Error::Unavailable(
             "this process was forked while the status of its parent was read".into(),
         ));
     };
-    if shown.process != process {
+    if registry.process != process {
         // A child must not release what belongs to its parent.
-        std::mem::forget(std::mem::take(&mut shown.sources));
-        std::mem::forget(shown.socket.take());
-        shown.process = process;
+        std::mem::forget(std::mem::take(&mut registry.sources));
+        std::mem::forget(registry.socket.take());
+        registry.process = process;
     }
-    if shown.socket.is_none() {
-        shown.socket = Some(StatusSocket::open()?);
+    if registry.socket.is_none() {
+        registry.socket = Some(StatusSocket::open()?);
     }
-    let number = shown.next;
-    shown.next += 1;
-    shown.sources.push((number, source));
+    let number = registry.next;
+    registry.next += 1;
+    registry.sources.push((number, source));
     Ok(Some(StatusRegistration { process, number }))
 }
 
 impl StatusRegistration {
-    /// Whether this process shows it, and not a parent that forked this one.
+    /// Whether this process registered the loader, and not a parent that forked this process.
     pub fn is_of_this_process(&self) -> bool {
         self.process == std::process::id()
     }
@@ -95,19 +95,19 @@ impl Drop for StatusRegistration {
         if !self.is_of_this_process() {
             return;
         }
-        let Some(mut shown) = shown() else { return };
-        shown.sources.retain(|(number, _)| *number != self.number);
-        if shown.sources.is_empty() {
-            shown.socket = None;
+        let Some(mut registry) = registry() else { return };
+        registry.sources.retain(|(number, _)| *number != self.number);
+        if registry.sources.is_empty() {
+            registry.socket = None;
         }
     }
 }
 
 /// Returns the shown loaders; `None` if the lock was held when this process was forked.
-fn shown() -> Option<MutexGuard<'static, StatusRegistry>> {
+fn registry() -> Option<MutexGuard<'static, StatusRegistry>> {
     for _ in 0..TRIES.0 {
-        match SHOWN.try_lock() {
-            Ok(shown) => return Some(shown),
+        match REGISTRY.try_lock() {
+            Ok(registry) => return Some(registry),
             Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => std::thread::sleep(TRIES.1),
         }
@@ -165,10 +165,10 @@ fn serve(listener: &UserListener) {
     }
 }
 
-/// Sends a snapshot of all loaders. A peer that does not read it in time does not get it.
+/// Sends a snapshot of all loaders. A peer that does not read the snapshot in time does not get it.
 fn answer(stream: &UnixStream) {
     // The lock is released before loaders are asked, so that other loaders can begin and end during that time.
-    let Some(sources) = shown().map(|shown| shown.sources.clone()) else { return };
+    let Some(sources) = registry().map(|registry| registry.sources.clone()) else { return };
     let snapshot = |(number, source): &(u64, Arc<dyn StatusSource>)| {
         source.snapshot().map(|snapshot| LoaderSnapshot { number: *number, ..snapshot })
     };
@@ -259,7 +259,7 @@ mod tests {
         remove_former(&directory);
         let mut names = directory.names();
         names.sort();
-        // The third socket belongs to a process in another container, the fourth to a process of this one.
+        // The third socket belongs to a process in another container, the fourth to a process in this container.
         let mut expected = [left[2].clone(), left[3].clone(), "lock".to_owned()];
         expected.sort();
         assert_eq!(names, expected);

@@ -21,7 +21,7 @@ pub(crate) struct ProcessSnapshot {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LoaderSnapshot {
-    /// Number of the loader in its process.
+    /// Identifier of the loader in its process.
     pub number: u64,
     /// `images`, `files` or `stream`.
     pub kind: String,
@@ -97,11 +97,11 @@ pub struct StallNumbers {
 #[serde(default)]
 pub struct TierNumbers {
     pub name: String,
-    /// Samples that came from it.
+    /// Samples that came from the tier.
     pub samples: u64,
     /// Sum over these samples of the seconds from request to arrival.
     pub latency: f64,
-    /// Bytes of the dataset that it holds, and the most that it may hold; 0 for the source.
+    /// Bytes of the dataset that the tier holds, and the largest number that it may hold; 0 for the source.
     pub held_bytes: u64,
     pub quota_bytes: u64,
 }
@@ -110,10 +110,10 @@ pub struct TierNumbers {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct QueueNumbers {
-    /// Reads in flight, and the most that may be in flight.
+    /// Reads in flight, and the largest number that may be in flight.
     pub in_flight: u64,
     pub depth: u64,
-    /// Batches that are ready for the consumer, and the most that the pipeline has at a time.
+    /// Batches that are ready for the consumer, and the largest number that the pipeline has at a time.
     pub ready: u64,
     pub prefetch: u64,
 }
@@ -131,7 +131,7 @@ pub struct SharingNumbers {
     pub producers: u64,
     /// Producers that were lost.
     pub lost: u64,
-    /// How often this loader fell behind the others.
+    /// The number of times that this loader fell behind the other consumers.
     pub left_behind: u64,
 }
 

@@ -55,7 +55,7 @@ fn all_are_asked_at_once_and_nobody_is_believed_or_waited_for() {
         br#"{"version":1,"loaders":[{"samples":-1}]}"#.to_vec(),
     ];
     let listeners: Vec<_> = (0..answers.len() as u32).map(bind).collect();
-    // These four listen and never answer, as if they were stopped. Socket 30 is abandoned.
+    // These four sockets listen and never respond, as if their processes were stopped. Socket 30 is abandoned.
     let silent: Vec<_> = (20..24).map(bind).collect();
     drop(bind(30));
     std::fs::write(directory.place_of(&format!("{pid}-31")), "no socket").unwrap();
@@ -64,7 +64,7 @@ fn all_are_asked_at_once_and_nobody_is_believed_or_waited_for() {
         for (listener, bytes) in listeners.iter().zip(&answers) {
             answer(scope, listener, bytes);
         }
-        let looked = [watch.look(PATIENCE), watch.look(PATIENCE)];
+        let looked = [watch.ask_all(PATIENCE), watch.ask_all(PATIENCE)];
         for seen in &looked {
             assert!(seen.iter().all(|process| process.pid == pid));
             let silent = seen.iter().filter(|process| matches!(process.state, ProcessState::Silent(_)));
@@ -90,7 +90,7 @@ fn all_are_asked_at_once_and_nobody_is_believed_or_waited_for() {
         listeners.iter().for_each(UserListener::stop);
     });
     drop((listeners, silent));
-    assert!(watch.look(PATIENCE).is_empty());
+    assert!(watch.ask_all(PATIENCE).is_empty());
     assert!(directory.names().is_empty());
 }
 
@@ -102,7 +102,7 @@ fn who_is_silent_is_asked_once_and_seen_when_it_goes_on() {
     let listener = UserListener::bind(&directory, &format!("{pid}-1")).unwrap();
     let mut watch = StatusWatch::within(RuntimeDirectory::within(place.path()).unwrap());
     for _ in 0..5 {
-        let seen = watch.look(Duration::from_millis(5));
+        let seen = watch.ask_all(Duration::from_millis(5));
         assert!(matches!(seen[0].state, ProcessState::Silent(_)), "{seen:?}");
     }
     let (bytes, answered) = (text(vec![LoaderSnapshot::default()]), AtomicBool::new(false));
@@ -115,7 +115,7 @@ fn who_is_silent_is_asked_once_and_seen_when_it_goes_on() {
             std::thread::yield_now();
         }
     });
-    let seen = watch.look(PATIENCE);
+    let seen = watch.ask_all(PATIENCE);
     assert!(matches!(&seen[0].state, ProcessState::Answered(loaders) if loaders.len() == 1), "{seen:?}");
 }
 
@@ -123,10 +123,10 @@ fn who_is_silent_is_asked_once_and_seen_when_it_goes_on() {
 fn the_kernel_says_who_listens() {
     let place = tempfile::tempdir().unwrap();
     let directory = RuntimeDirectory::within(place.path()).unwrap();
-    // The process id of the kernel takes precedence over the one in the name.
+    // The process id that the kernel reports takes precedence over the process id in the name.
     let listener = UserListener::bind(&directory, "4194311-1").unwrap();
     let mut watch = StatusWatch::within(RuntimeDirectory::within(place.path()).unwrap());
-    let seen = watch.look(Duration::from_millis(5));
+    let seen = watch.ask_all(Duration::from_millis(5));
     assert_eq!(seen[0].pid, std::process::id());
     drop(listener);
 }

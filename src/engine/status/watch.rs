@@ -1,4 +1,4 @@
-//! The reader of loader states: asks all processes at once, waits for none of them for long, and trusts no answer.
+//! The reader of loader states: asks all processes at once, waits only briefly for each, and checks every response.
 
 use super::server::name_of;
 use super::snapshot::{LoaderSnapshot, ProcessSnapshot};
@@ -13,18 +13,18 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Most bytes of an answer, and of one read, so that the other answers are read in turn.
+/// Largest number of bytes of a response, and of one read. Short reads let all responses be read in turn.
 const LONGEST: usize = 4 << 20;
-const PIECE: usize = 64 << 10;
+const READ_BYTES: usize = 64 << 10;
 
-/// Most processes that are asked, and most loaders and tiers of each.
+/// Largest number of processes that are asked, of loaders per process, and of tiers per loader.
 const MAX_PROCESSES: usize = 1000;
 const MAX_LOADERS: usize = 1000;
 const MAX_TIERS: usize = 16;
 
 const LONGEST_TEXT: usize = 1000;
 
-/// A process with loaders, or with a socket that looks like one of a loader.
+/// A process with loaders, or with a socket that looks like a loader's socket.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProcessStatus {
     pub pid: u32,
@@ -35,24 +35,24 @@ pub struct ProcessStatus {
 /// Result of asking a process.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ProcessState {
-    /// It answered: its loaders, and the rates of each since the previous answer.
+    /// The process responded: its loaders, and the rates of each loader since the previous response.
     Answered(Vec<(LoaderSnapshot, LoaderRates)>),
-    /// It has not answered for this long.
+    /// The process has not responded for this long.
     Silent(Duration),
-    /// Its answer is unusable, for this reason.
+    /// The response is unusable, for this reason.
     Unreadable(String),
 }
 
 /// Asks all processes of this user repeatedly.
 pub struct StatusWatch {
     directory: RuntimeDirectory,
-    /// Processes that have not answered yet, by the names of their sockets.
+    /// Processes that have not responded yet, by the names of their sockets.
     asked: BTreeMap<String, PendingRequest>,
-    /// Latest answers, by the names of the sockets.
+    /// Latest responses, by the names of the sockets.
     answers: BTreeMap<String, Vec<LoaderSnapshot>>,
 }
 
-/// A pending question. A process is asked again only after it has answered.
+/// A pending request. A process is asked again only after it has responded.
 struct PendingRequest {
     stream: UnixStream,
     peer: PeerProcess,
@@ -60,7 +60,7 @@ struct PendingRequest {
     answer: Vec<u8>,
 }
 
-/// State of an answer.
+/// State of a response.
 enum AnswerProgress {
     Incomplete,
     Complete,
@@ -72,7 +72,7 @@ impl StatusWatch {
     /// Makes a watch.
     ///
     /// # Errors
-    /// [`base::error::Error::Unavailable`] if no process can be found; it says what to do.
+    /// [`base::error::Error::Unavailable`] if no process can be found; the message says what to do.
     pub fn new() -> Result<Self> {
         Ok(Self::within(RuntimeDirectory::open(PURPOSE)?))
     }
@@ -86,9 +86,9 @@ impl StatusWatch {
         self.directory.path()
     }
 
-    /// Asks all processes, and waits for answers for `patience`. Does not wait again for processes that were silent
+    /// Asks all processes, and waits for responses for `patience`. Does not wait again for processes that were silent
     /// before. Returns the processes in the order of their ids.
-    pub fn look(&mut self, patience: Duration) -> Vec<ProcessStatus> {
+    pub fn ask_all(&mut self, patience: Duration) -> Vec<ProcessStatus> {
         let now = Instant::now();
         let mut names: Vec<(u32, String)> =
             self.directory.names().into_iter().filter_map(|name| Some((process_of(&name)?, name))).collect();
@@ -121,9 +121,9 @@ impl StatusWatch {
                 Err(error) => drop(is(*pid, ProcessState::Unreadable(format!("cannot be queried: {error}")))),
             }
         }
-        let heard = self.listen(now, patience);
+        let responses = self.read_responses(now, patience);
         for (pid, name) in names {
-            if let Some(process) = self.judge(pid, &name, &heard) {
+            if let Some(process) = self.evaluate(pid, &name, &responses) {
                 seen.insert(name, process);
             }
         }
@@ -132,12 +132,14 @@ impl StatusWatch {
         seen
     }
 
-    /// Reads the answers of the processes that were asked, until all that are worth waiting for have answered.
-    fn listen(&mut self, asked: Instant, patience: Duration) -> BTreeMap<String, AnswerProgress> {
+    /// Reads the responses of the processes that were asked. Waits until all processes that are asked for the first
+    /// time have responded, but not longer than `patience`.
+    fn read_responses(&mut self, asked: Instant, patience: Duration) -> BTreeMap<String, AnswerProgress> {
         let deadline = asked + patience;
-        let mut heard = BTreeMap::new();
+        let mut responses = BTreeMap::new();
         loop {
-            let open: Vec<&String> = self.asked.keys().filter(|name| !heard.contains_key(*name)).collect();
+            let open: Vec<&String> =
+                self.asked.keys().filter(|name| !responses.contains_key(*name)).collect();
             let is_new = |name: &&String| self.asked[*name].since == asked;
             let left = if open.iter().any(is_new) {
                 deadline.saturating_duration_since(Instant::now())
@@ -158,29 +160,29 @@ impl StatusWatch {
             for name in ready {
                 match self.asked.get_mut(&name).map_or(AnswerProgress::Complete, PendingRequest::read) {
                     AnswerProgress::Incomplete => {}
-                    known => drop(heard.insert(name, known)),
+                    known => drop(responses.insert(name, known)),
                 }
             }
             let is_over = left.is_zero() && (answering == 0 || Instant::now() >= deadline);
-            if is_over || heard.len() == self.asked.len() {
-                return heard;
+            if is_over || responses.len() == self.asked.len() {
+                return responses;
             }
         }
     }
 
-    /// Returns the state of the process that was asked at `name`; `None` if it was not asked or has exited.
-    fn judge(
+    /// Returns the state of the process with the socket `name`; `None` if it was not asked or has exited.
+    fn evaluate(
         &mut self,
         pid: u32,
         name: &str,
-        heard: &BTreeMap<String, AnswerProgress>,
+        responses: &BTreeMap<String, AnswerProgress>,
     ) -> Option<ProcessStatus> {
-        let question = self.asked.get(name)?;
+        let request = self.asked.get(name)?;
         // The kernel's process id is more reliable than the name, but it is 0 for processes in other containers.
-        let pid = if question.peer.pid == 0 { pid } else { question.peer.pid };
-        let state = match heard.get(name) {
-            None if question.peer.pid != 0 && !exists(pid) => {
-                // A child of the process holds the socket and will never answer.
+        let pid = if request.peer.pid == 0 { pid } else { request.peer.pid };
+        let state = match responses.get(name) {
+            None if request.peer.pid != 0 && !exists(pid) => {
+                // The process has exited. A child of the process holds the socket and will never respond.
                 self.asked.remove(name);
                 self.directory.remove(name);
                 return None;
@@ -189,17 +191,17 @@ impl StatusWatch {
                 return Some(ProcessStatus {
                     pid,
                     program: program(pid),
-                    state: ProcessState::Silent(question.since.elapsed()),
+                    state: ProcessState::Silent(request.since.elapsed()),
                 });
             }
             Some(AnswerProgress::BrokenOff(why)) => Err(format!("broke off its answer: {why}")),
             Some(AnswerProgress::TooLong) => {
                 Err(format!("sent an answer of more than {} MiB", LONGEST >> 20))
             }
-            Some(AnswerProgress::Complete) => parse(&question.answer),
+            Some(AnswerProgress::Complete) => parse(&request.answer),
         };
         let broke_off =
-            matches!(heard.get(name), Some(AnswerProgress::BrokenOff(_))) || question.answer.is_empty();
+            matches!(responses.get(name), Some(AnswerProgress::BrokenOff(_))) || request.answer.is_empty();
         self.asked.remove(name);
         match state {
             Ok(answer) => {
@@ -213,15 +215,15 @@ impl StatusWatch {
                 Some(ProcessStatus { pid, program: answer.program, state: ProcessState::Answered(loaders) })
             }
             // The process exited just now, or closed its socket.
-            Err(_) if broke_off && self.is_gone(name) => None,
+            Err(_) if broke_off && self.is_abandoned(name) => None,
             Err(why) => {
                 Some(ProcessStatus { pid, program: program(pid), state: ProcessState::Unreadable(why) })
             }
         }
     }
 
-    /// Whether no process listens at `name`. Removes the socket then.
-    fn is_gone(&self, name: &str) -> bool {
+    /// Returns whether no process listens at `name`. If so, removes the socket.
+    fn is_abandoned(&self, name: &str) -> bool {
         match connect(&self.directory, name, SocketType::STREAM) {
             Ok(SocketContact::Nobody) => self.directory.remove(name),
             Ok(SocketContact::Missing) => {}
@@ -234,12 +236,12 @@ impl StatusWatch {
 impl PendingRequest {
     /// Reads some of the available bytes.
     fn read(&mut self) -> AnswerProgress {
-        let mut piece = [0; PIECE];
-        match self.stream.read(&mut piece) {
+        let mut buffer = [0; READ_BYTES];
+        match self.stream.read(&mut buffer) {
             Ok(0) => AnswerProgress::Complete,
             Ok(length) if self.answer.len() + length > LONGEST => AnswerProgress::TooLong,
             Ok(length) => {
-                self.answer.extend_from_slice(&piece[..length]);
+                self.answer.extend_from_slice(&buffer[..length]);
                 AnswerProgress::Incomplete
             }
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
@@ -250,7 +252,7 @@ impl PendingRequest {
     }
 }
 
-/// Parses an answer, and truncates it to the bounds.
+/// Parses a response, and truncates it to the limits.
 fn parse(bytes: &[u8]) -> std::result::Result<ProcessSnapshot, String> {
     let parsed: serde_json::Result<ProcessSnapshot> = serde_json::from_slice(bytes);
     let mut answer = parsed.map_err(|error| format!("sent an invalid answer: {}", error_words(&error)))?;
@@ -283,7 +285,7 @@ fn shorten(text: &mut String) {
     }
 }
 
-/// Returns the program name of a process that does not answer.
+/// Returns the program name of a process that does not respond.
 fn program(pid: u32) -> String {
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let words: Vec<String> = line

@@ -1,6 +1,6 @@
 //! Canvases, for images that are padded before they are resized: where the image is on its canvas, and how the canvas
-//! is painted. Only the part that the views need is painted. A painted canvas is an ordinary image, so that the resize
-//! has no special case for it.
+//! is painted. Only the part that the views need is painted. A painted canvas is an ordinary image, so the resize needs
+//! no special case.
 
 use super::kernels;
 use super::upsample::{PADDING, Upsampler};
@@ -13,9 +13,9 @@ use std::ops::Range;
 /// The position of an image on the canvas that a view resizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PaddedCanvas {
-    /// The columns.
+    /// The horizontal axis.
     pub x: CanvasAxis,
-    /// The rows.
+    /// The vertical axis.
     pub y: CanvasAxis,
     /// How the canvas continues the image.
     pub padding: Padding,
@@ -23,15 +23,16 @@ pub struct PaddedCanvas {
     pub fill: [u8; 3],
 }
 
-/// One axis of a canvas. Its pixels are counted from the first one that the view resizes.
+/// One axis of a canvas. Canvas pixel 0 is the first pixel that the view resizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CanvasAxis {
-    /// The first pixel of the image that is on the canvas.
+    /// The index of the first image pixel that is on the canvas.
     pub first: u32,
-    /// The number of pixels of the image that are on it.
+    /// The number of image pixels that are on the canvas.
     pub length: u32,
-    /// The canvas pixel that shows image pixel `first`. It is negative if the canvas begins inside of the image and the
-    /// padding is not constant: mirrored padding at the other end may show the pixels that were cut off.
+    /// The index of the canvas pixel that shows image pixel `first`. It is negative if the canvas begins inside of the
+    /// image and the padding is not constant: then mirrored padding at the other end can show the pixels that were cut
+    /// off.
     pub at: i32,
 }
 
@@ -47,8 +48,8 @@ impl PaddedCanvas {
 }
 
 impl CanvasAxis {
-    /// Returns the axis without the image pixels that are outside of a canvas of `length` pixels. Returns the same axis
-    /// if they all are.
+    /// Removes image pixels outside of a canvas of `length` pixels from the axis. If all image pixels are outside, the
+    /// axis is returned unchanged.
     pub(super) fn trimmed(self, length: u32) -> Self {
         let Range { start, end } = self.inside(&(0..length));
         if start == end {
@@ -64,31 +65,31 @@ impl CanvasAxis {
         padding.source(pixel, self.length).map(|pixel| self.first + pixel)
     }
 
-    /// Returns the range of image pixels that these canvas pixels show, or `None` if all of them show the fill.
+    /// Returns the range of image pixels that the canvas pixels `pixels` show, or `None` if all of them show the fill.
     pub(super) fn sources(&self, padding: Padding, pixels: &Range<u32>) -> Option<Range<u32>> {
         let shown = || pixels.clone().filter_map(|pixel| self.source(padding, pixel));
         Some(shown().min()?..shown().max()? + 1)
     }
 
-    /// Returns those of these canvas pixels that show the image itself, not its padding.
+    /// Returns the part of `pixels`, a range of canvas pixels, that shows the image itself and not its padding.
     pub(super) fn inside(&self, pixels: &Range<u32>) -> Range<u32> {
         let clip = |edge: i64| edge.clamp(i64::from(pixels.start), i64::from(pixels.end)) as u32;
         clip(self.at.into())..clip(i64::from(self.at) + i64::from(self.length))
     }
 
-    /// Returns how many pixels at the beginning and at the end of `axis`, which resizes the canvas by `filter`, show
-    /// nothing of the image.
+    /// `axis` resizes the canvas by `filter`. Returns how many of its resized pixels, at the beginning and at the end,
+    /// show nothing of the image.
     pub(super) fn filled(&self, filter: Filter, axis: &Axis) -> [u32; 2] {
         let resize = Resize::new(filter, axis.length, axis.resized);
         let (first, end) = (i64::from(self.at), i64::from(self.at) + i64::from(self.length));
         let before = first_where(axis.resized, |pixel| i64::from(resize.bounds(pixel).end) > first);
-        let behind = first_where(axis.resized, |pixel| i64::from(resize.bounds(pixel).start) >= end);
-        [before, axis.resized - behind]
+        let after = first_where(axis.resized, |pixel| i64::from(resize.bounds(pixel).start) >= end);
+        [before, axis.resized - after]
     }
 }
 
-/// Returns the first number below `n` for which `holds` is true, or `n` if there is none. `holds` must be true for all
-/// numbers after it, too.
+/// Returns the smallest integer below `n` for which `holds` is true, or `n` if there is none. `holds` must be true for
+/// all larger integers, too.
 fn first_where(n: u32, holds: impl Fn(u32) -> bool) -> u32 {
     let (mut low, mut high) = (0, n);
     while low < high {
@@ -98,7 +99,7 @@ fn first_where(n: u32, holds: impl Fn(u32) -> bool) -> u32 {
     low
 }
 
-/// Paints canvases. It owns scratch memory; each thread has one.
+/// Paints canvases. A painter owns scratch memory, so each thread has its own painter.
 #[derive(Debug)]
 pub struct CanvasPainter {
     rows: ColourRows,
@@ -120,9 +121,9 @@ impl CanvasPainter {
         Self { rows: ColourRows { level: level.lowered(), upsamplers, converted }, canvas: Planes::default() }
     }
 
-    /// Replaces `planes`, which hold [`DrawnViews::region`] of an image, by the canvas of the views, if they have one.
-    /// The canvas is R, G and B at the image's own resolution, so that the fill colour and the image do not run into
-    /// each other before the resize.
+    /// Replaces `planes`, which hold [`DrawnViews::region`] of an image, by the canvas of the views, if the views have
+    /// a canvas. The canvas is R, G and B at the image's own resolution, so that upsampling does not mix the fill
+    /// colour with the image before the resize.
     pub fn paint(&mut self, planes: &mut Planes, drawn: &DrawnViews) {
         let Some((region, parts)) = drawn.canvas() else { return };
         self.canvas.shape_rgb(region);
@@ -135,7 +136,8 @@ impl CanvasPainter {
         std::mem::swap(planes, &mut self.canvas);
     }
 
-    /// Paints the `part` of the canvas that a view needs. It begins at pixel `corner` of the view's own canvas.
+    /// Paints the `part` of the canvas that a view needs. On the view's own canvas, `part` begins at pixel (`left`,
+    /// `top`).
     fn paint_part(&mut self, planes: &Planes, canvas: &PaddedCanvas, [left, top]: [u32; 2], part: &Region) {
         let PaddedCanvas { x, y, padding, fill } = canvas;
         let columns = left..left + part.width;
@@ -194,7 +196,7 @@ impl ColourRows {
 mod tests {
     use super::*;
 
-    /// The image is where the padding puts it, and `Padding` continues it.
+    /// A canvas pixel shows an image pixel or, outside of the image, the padding.
     #[test]
     fn a_pixel_of_the_canvas_shows_the_image_or_what_pads_it() {
         let axis = CanvasAxis { first: 10, length: 4, at: 2 };

@@ -1,4 +1,4 @@
-//! Plain loops, each written once and compiled for every level of vector instructions.
+//! A macro for plain loops that are written once and compiled for every SIMD level.
 
 /// Defines a function that takes the [`Level`](base::simd::Level) as its first argument, and runs its body in the build
 /// for that level. Functions that the body calls in loops must be `#[inline(always)]`, so that they are compiled for
@@ -27,11 +27,11 @@ macro_rules! vectorised {
             }
 
             match level {
-                // SAFETY: `Augmenter::new`, `PixelPass::new` and `erase` lower the level to one that this processor
+                // SAFETY: `Augmenter::new`, `PixelPass::new` and `erase` lower the level to a level that this processor
                 // supports.
                 #[cfg(target_arch = "x86_64")]
                 base::simd::Level::Avx512 => unsafe { avx512($($argument),*) },
-                // SAFETY: as above.
+                // SAFETY: the level was lowered, as for `Avx512`.
                 #[cfg(target_arch = "x86_64")]
                 base::simd::Level::Avx2 => unsafe { avx2($($argument),*) },
                 _ => portable($($argument),*),

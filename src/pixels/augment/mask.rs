@@ -5,7 +5,7 @@ use super::weights::Resize;
 use super::{Axis, CanvasAxis, DrawnView, Filter, View};
 
 /// For each output pixel of an axis, returns the source pixel that it shows, or `None` if it shows the fill. `image` is
-/// the position of the image if the axis is one of a canvas.
+/// the position of the image on its canvas, or `None` if there is no canvas.
 fn sources(
     (axis, image): (&Axis, Option<&CanvasAxis>),
     view: &View,
@@ -18,7 +18,7 @@ fn sources(
     let source = |o: u32| {
         let o = if mirror { n - 1 - o } else { o };
         let pixel = view.padding.source(i64::from(o) + i64::from(axis.offset), axis.resized)?;
-        // Without a resize torch copies pixels; the filter would give the same.
+        // Without a resize, torch copies pixels. The nearest filter would choose the same pixels.
         let first = match is_resized_mirrored {
             _ if axis.length == axis.resized => pixel,
             false => resize.bounds(pixel).start,
@@ -32,9 +32,10 @@ fn sources(
     (0..n).map(source).collect()
 }
 
-/// Calls `put` with the place and the value of each output pixel. `values` is a whole mask of `width` values a row. It
-/// is shown as the image that was `drawn` is, but by [`Filter::Nearest`] or [`Filter::NearestExact`], and moves with
-/// the image's pixels. Where the image shows constant padding, or nothing of itself, the value is `fill`.
+/// Calls `put` with the index and the value of each output pixel. `values` is a whole mask with `width` values in each
+/// row. The mask gets the same view and the same moves of pixels as its image, `drawn`, but is resized by
+/// [`Filter::Nearest`] or [`Filter::NearestExact`]. The value is `fill` where the image shows constant padding, or
+/// where an operation moved in pixels from outside of the image.
 pub fn render_mask(
     values: &[u16],
     width: u32,
@@ -44,19 +45,19 @@ pub fn render_mask(
     mut put: impl FnMut(usize, u16),
 ) {
     if !drawn.ops.iter().any(PixelOp::moves_pixels) {
-        return show(values, width, drawn, nearest, fill, put);
+        return render_view(values, width, drawn, nearest, fill, put);
     }
     let size = (drawn.width, drawn.height);
     let mut shown = vec![fill; drawn.width as usize * drawn.height as usize];
-    show(values, width, drawn, nearest, fill, |at, value| shown[at] = value);
+    render_view(values, width, drawn, nearest, fill, |at, value| shown[at] = value);
     for op in &drawn.ops {
         op.move_mask(&mut shown, size, fill);
     }
     shown.into_iter().enumerate().for_each(|(at, value)| put(at, value));
 }
 
-/// Calls `put` with what the view shows, as [`render_mask`] does.
-fn show(
+/// Does the work of [`render_mask`] except for operations that move pixels.
+fn render_view(
     values: &[u16],
     width: u32,
     drawn: &DrawnView,
@@ -125,8 +126,8 @@ mod tests {
                 render_mask(&values, mask_width, &drawn, Filter::Nearest, 0, |at, value| line[at] = value);
                 line
             };
-            // The first samples every second value of 1 to 10, then mirrors. The second samples every second value of
-            // 10 to 1.
+            // The first mask samples every second value of 1 to 10, then mirrors them. The second mask samples every
+            // second value of 10 to 1.
             assert_eq!(seen([false; 2]), [9, 7, 5, 3, 1]);
             assert_eq!(seen([true; 2]), [10, 8, 6, 4, 2]);
         }
@@ -141,11 +142,12 @@ mod tests {
             offset: window,
             filled: [0; 2],
         };
-        // Columns 1 and 2 of rows 0 and 1, as they are, and mirrored.
+        // Columns 1 and 2 of rows 0 and 1: first unchanged, then mirrored.
         let crop = [axis(1, 2, 2, 0), axis(0, 2, 2, 0)];
         assert_eq!(render(crop, false, Padding::Constant, Filter::Nearest, (2, 2)), [1, 2, 5, 6]);
         assert_eq!(render(crop, true, Padding::Constant, Filter::Nearest, (2, 2)), [2, 1, 6, 5]);
-        // Three columns are resized from four: pixels 0, 1.33, 2.67, or with halves 0.67, 2, 3.33.
+        // Four columns are resized to three. `Nearest` takes the pixels at 0, 1.33 and 2.67; `NearestExact` the pixels
+        // at 0.67, 2 and 3.33.
         let resized = [axis(0, 4, 3, 0), axis(2, 1, 1, 0)];
         assert_eq!(render(resized, false, Padding::Constant, Filter::Nearest, (3, 1)), [8, 9, 10]);
         assert_eq!(render(resized, false, Padding::Constant, Filter::NearestExact, (3, 1)), [8, 10, 11]);

@@ -27,9 +27,9 @@ pub use canvas::CanvasPainter;
 pub use canvas::{CanvasAxis, PaddedCanvas};
 pub use mask::render_mask;
 pub use mix::Mixing;
-pub use mix::{DrawnMix, MixKeys, MixRegion, MixWeights, RING, mix_images, partner};
+pub use mix::{DrawnMix, MIX_GROUP_SIZE, MixKeys, MixRegion, MixWeights, mix_images, partner};
 pub use ops::replay as replay_operations;
-pub use recipe::{BadParameter, CROP_RATIO, CROP_SCALE, Sides};
+pub use recipe::{BadParameter, CROP_RATIO, CROP_SCALE, SizeParameter};
 pub use recipe::{CenterCrop, Normalize, RandomHorizontalFlip, RandomResizedCrop, ToDtype, WholeResize};
 pub use recipe::{DrawnView, DrawnViews, MAX_SIDE, RecipeKeys, RecipeView};
 pub use recipe::{ImageTransforms, Recipe, Renderer, Transform, Transforms};
@@ -93,17 +93,17 @@ pub enum MemoryFormat {
 
 named!(MemoryFormat: "nchw" => Nchw, "nhwc" => Nhwc);
 
-/// How faithful the arithmetic is (the setting `decode`).
+/// How closely the arithmetic follows PIL and torchvision (the setting `decode`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Fidelity {
     /// The planes are resized, and colours are converted at output size.
     #[default]
     Fast,
     /// The arithmetic of PIL and torchvision. Chroma is upsampled, and colours are converted and clamped at source
-    /// resolution. Then columns are resized before rows, with whole grey levels in between. (Pillow 13 resizes rows
-    /// first where the height shrinks by more than twice as many pixels as the width. There a fifth of the values
-    /// differ by one level. Wider filters differ by more where black and white meet, because overshoots are clamped
-    /// between the passes.)
+    /// resolution. Then columns are resized before rows, and values are rounded to integer grey levels in between.
+    /// (Pillow 13 resizes rows first if the height shrinks by more than twice as many pixels as the width. For such
+    /// images, a fifth of the values differ by one level. With bicubic and Lanczos filters, they differ by more where
+    /// black and white meet, because overshoots are clamped between the passes.)
     Exact,
 }
 
@@ -126,7 +126,7 @@ pub struct Output {
     pub std: [f64; 3],
     /// The grey levels of R, G and B, before normalisation, where a view shows no image and [`Padding::Constant`] pads.
     pub fill: [u8; 3],
-    /// The arithmetic.
+    /// How closely the arithmetic follows PIL and torchvision.
     pub fidelity: Fidelity,
 }
 
@@ -155,7 +155,7 @@ impl Output {
                     half::bf16::from_ne_bytes(value.try_into().expect("two bytes")).to_f32()
                 }
             };
-            // The cast saturates: values may be outside of 0..=255, for example noise.
+            // The cast saturates, because values may be outside of 0..=255, for example after noise was added.
             ((f64::from(value) * self.std[channel] + self.mean[channel]) * 255.0).round() as u8
         };
         (0..3 * pixels).map(level).collect()

@@ -1,9 +1,9 @@
 //! The pass over one image: resizes planes, converts colours, normalises, casts and stores.
 //!
-//! Columns are resized before rows. Source rows go through the horizontal resize into a ring buffer, and each output
-//! row is finished as soon as the resized rows under it are there. So only a few rows are in memory at a time. An
-//! output row is summed, converted and normalised in registers, block by block. Types other than float32 and the order
-//! NHWC are cast from a row of floats.
+//! Columns are resized before rows. Source rows go through the horizontal resize into a ring buffer. An output row is
+//! finished as soon as the ring buffer has the resized rows that it needs, so only a few rows are in memory at a time.
+//! An output row is summed, converted and normalised in registers, block by block. For element types other than float32
+//! and for NHWC, the result is cast from a row of floats.
 //!
 //! One family of integer kernels (`kernels/`) serves all filters. The weights (`taps.rs`) are those of PIL's
 //! antialiased bilinear, bicubic and Lanczos filters, or a single weight for the nearest pixel, as torch chooses it.
@@ -13,10 +13,11 @@
 //! - `fast` resizes the decoded planes at their own resolution with a finer intermediate, and converts colours at
 //!   output size.
 //!
-//! Filters with negative weights overshoot. Their results are clamped between the two passes, as PIL does, by kernels
-//! that are compiled separately, so that other filters do not pay for it. Images of 256 KiB and more are written past
-//! the caches, which a batch of them would leave anyway: then no cache line is read from memory only to be overwritten.
-//! Images that are mixed in the batch stay in the caches. All SIMD levels give the same bits; the tests compare them.
+//! Filters with negative weights overshoot. Their results are clamped between the two passes, as in PIL. Separately
+//! compiled kernels do the clamping, so other filters are not slower. Images of 256 KiB and more are written past the
+//! caches, because a batch of such images does not fit the caches. Then no cache line is read from memory only to be
+//! overwritten. Images that are mixed in the batch stay in the caches. All SIMD levels give the same bits; the tests
+//! compare them.
 
 use super::kernels::{self, Colour, ColumnTaps, Finish, ResizedRows, RowTaps};
 use super::upsample::{PADDING, Upsampler};
@@ -29,13 +30,13 @@ const COLUMN_BITS: u32 = 20;
 /// The most bits after the binary point of a row's weight: rows of the `fast` pass have 15 bits themselves.
 const ROW_BITS: u32 = 15;
 
-/// Runs the pass. It owns the weights' tables and scratch memory; each thread has one.
+/// Runs the pass. An augmenter owns tables of weights and scratch memory, so each thread has its own augmenter.
 #[derive(Debug)]
 pub struct Augmenter {
     output: Output,
     level: Level,
     finish: Finish,
-    /// The filters of each component. Components with the same upsampling share those of the first of them.
+    /// The filters of each component. Components with the same upsampling use the filters of the first such component.
     filters: [Filters; 3],
     rings: [RowBuffer; 3],
     /// The values of an output row before they are cast.
@@ -50,11 +51,11 @@ pub struct Augmenter {
 struct Filters {
     columns: ColumnTaps,
     rows: RowTaps,
-    /// The upsampling that the filters were built for in this image.
+    /// The upsampling (across, down) that the filters were built for in this image.
     sampling: Option<(Upsampling, Upsampling)>,
 }
 
-/// A ring buffer of horizontally resized rows, two rows to a word.
+/// A ring buffer of horizontally resized rows. Each word holds one column of two rows.
 #[derive(Debug, Default)]
 struct RowBuffer {
     words: Vec<i32>,
@@ -111,7 +112,7 @@ impl Augmenter {
         assert_eq!(levels.len(), 3 * pixels, "three planes of one level for each pixel");
         let planes = [0, 1, 2].map(|c| &levels[c * pixels..][..pixels]);
         kernels::store(self.level, planes, &self.finish, out);
-        self.settle(out);
+        self.fence_if_streamed(out);
     }
 
     /// Writes the view of `planes` to `out` (exactly [`Output::bytes`] bytes, of any alignment). Every byte is
@@ -139,17 +140,17 @@ impl Augmenter {
         if view.vertical_flip {
             rows = height - rows.end..height - rows.start;
         }
-        // Padding is rare and small, so it overwrites what the kernels wrote there.
+        // Padding is rare and small, so the kernels write to these pixels, too, and the fill overwrites them.
         let finish = &self.finish;
         kernels::fill(finish, 0..rows.start, 0..width, out);
         kernels::fill(finish, rows.end..height, 0..width, out);
         kernels::fill(finish, rows.clone(), 0..columns.start, out);
         kernels::fill(finish, rows, columns.end..width, out);
-        self.settle(out);
+        self.fence_if_streamed(out);
     }
 
     /// Makes stores past the caches visible to the thread that receives the image.
-    fn settle(&self, out: &[u8]) {
+    fn fence_if_streamed(&self, out: &[u8]) {
         if self.finish.streams(out) {
             kernels::fence(self.level);
         }
@@ -178,8 +179,8 @@ impl Augmenter {
             let filters = &self.filters[of[c]];
             assert_holds(
                 &planes.planes[c],
-                filters.columns.taps.reach.clone(),
-                filters.rows.taps.reach.clone(),
+                filters.columns.taps.sample_range.clone(),
+                filters.rows.taps.sample_range.clone(),
             );
             self.rings[c].start(filters.rows.depth, filters.columns.width());
         }
@@ -188,10 +189,10 @@ impl Augmenter {
                 let filters = &self.filters[of[c]];
                 let taps = (&filters.columns.taps, &filters.rows.taps);
                 let shift = taps.0.bits - fraction;
-                let skip = taps.0.reach.start - plane.x0;
-                let last = taps.1.reach.end - 1;
+                let skip = taps.0.sample_range.start - plane.x0;
+                let last = taps.1.sample_range.end - 1;
                 while self.rings[c].made < filters.rows.needed(row) {
-                    let first = taps.1.reach.start + 2 * self.rings[c].made as u32;
+                    let first = taps.1.sample_range.start + 2 * self.rings[c].made as u32;
                     let sources = [first, (first + 1).min(last)]
                         .map(|y| &plane.data[(y - plane.y0) as usize * plane.stride + skip as usize..]);
                     let to = self.rings[c].next();
@@ -219,7 +220,8 @@ impl Augmenter {
         let sampling = (Upsampling::None, Upsampling::None);
         self.filters[0].build(self.level, &self.output, view, sampling);
         let filters = &self.filters[0];
-        let (across, down) = (filters.columns.taps.reach.clone(), filters.rows.taps.reach.clone());
+        let (across, down) =
+            (filters.columns.taps.sample_range.clone(), filters.rows.taps.sample_range.clone());
         let region =
             Region { x: across.start, y: down.start, width: across.len() as u32, height: down.len() as u32 };
         for plane in &planes.planes {

@@ -11,7 +11,8 @@ use super::weights::{Resize, cubic, lanczos, triangle, truncated};
 use crate::decode::Upsampling;
 use base::simd::Level;
 
-/// The fewest bits after the binary point of weights. With 14, weights below 2 fit 16 signed bits, and all weights are.
+/// The fewest bits after the binary point of weights. All weights are below 2, so weights with 14 bits fit 16 signed
+/// bits.
 pub(super) const MIN_BITS: u32 = 14;
 
 /// For every output pixel of an axis, the samples that it is computed from and their weights, in fixed point.
@@ -25,7 +26,7 @@ pub(super) struct Taps {
     pub start: Vec<u32>,
     /// The number of samples of each output pixel; 0 in padding.
     pub count: Vec<u32>,
-    /// The weights: `stride` for each output pixel, zero after the last one used.
+    /// The weights: `stride` values for each output pixel, with zeros after the last used weight.
     pub weights: Vec<i16>,
     /// The number of weights kept for each pixel, a multiple of 16.
     pub stride: usize,
@@ -34,12 +35,11 @@ pub(super) struct Taps {
     /// The bits after the binary point.
     pub bits: u32,
     /// The range of all samples that are read.
-    pub reach: Range<u32>,
-    /// The weights of samples before rounding. Each group of [`LANES`] output pixels has one row for each sample under
-    /// its filters.
+    pub sample_range: Range<u32>,
+    /// The weights of samples before rounding. Each group of [`LANES`] output pixels has one row of `exact` for each
+    /// sample under its filters.
     exact: Vec<Lanes<f64>>,
-    /// The weights of the pixels that samples are upsampled to, for one group. Row 0 precedes the first pixel and stays
-    /// 0.
+    /// The weights of the upsampled pixels, for one group of output pixels. Row 0 precedes the first pixel and stays 0.
     pixels: Vec<Lanes<f64>>,
     rounded: Vec<Lanes<i32>>,
     spans: Vec<WeightSpans>,
@@ -55,7 +55,7 @@ const MAX_KEPT: usize = 1 << 15;
 /// One value for each output pixel of a group.
 type Lanes<T> = [T; LANES];
 
-/// The unrounded weights of a group: the samples that they belong to, and the factor that makes their sum 1.
+/// The unrounded weights of a group: the samples under each filter, and the factor that makes the sum of its weights 1.
 #[derive(Debug, Clone, Copy)]
 struct WeightSpans {
     first: Lanes<u32>,
@@ -65,25 +65,26 @@ struct WeightSpans {
 
 impl Taps {
     /// Computes the taps of the pixels of `line` over the samples that `upsampling` turns into pixels. Samples are
-    /// numbered from the image's first. Weights have at most `max_bits` bits after the binary point. All SIMD levels
-    /// give the same taps.
+    /// counted from the first sample of the image. Weights have at most `max_bits` bits after the binary point. All
+    /// SIMD levels give the same taps.
     pub(super) fn build(&mut self, level: Level, line: &ViewAxis, upsampling: Upsampling, max_bits: u32) {
-        let (n, room) = (line.pixels as usize, line.resize().widest() + 2);
-        self.exact.resize(n.div_ceil(LANES) * room, [0.0; LANES]);
-        self.pixels.resize(2 * room + 2, [0.0; LANES]);
+        let (n, rows_per_group) = (line.pixels as usize, line.resize().widest() + 2);
+        self.exact.resize(n.div_ceil(LANES) * rows_per_group, [0.0; LANES]);
+        self.pixels.resize(2 * rows_per_group + 2, [0.0; LANES]);
         self.spans.clear();
-        let largest = weigh(level, line, upsampling, &mut self.exact, &mut self.pixels, &mut self.spans);
+        let largest =
+            compute_weights(level, line, upsampling, &mut self.exact, &mut self.pixels, &mut self.spans);
         self.bits = (MIN_BITS..=max_bits)
             .rev()
             .find(|&bits| largest * f64::from(1u32 << bits) < 32_766.0)
             .unwrap_or(MIN_BITS);
-        let widest = self.spans.iter().map(|spans| most(&spans.count)).max().unwrap_or(0);
+        let widest = self.spans.iter().map(|spans| max_count(&spans.count)).max().unwrap_or(0);
         self.stride = widest.max(1).next_multiple_of(16);
         self.start.clear();
         self.count.clear();
         self.weights.clear();
         self.weights.resize(self.stride * n, 0);
-        round(level, self, n, room, line.filter.overshoots());
+        round(level, self, n, rows_per_group, line.filter.overshoots());
         self.measure();
         // Only extreme reductions need so much scratch memory, so it is not kept for the next image.
         for rows in [&mut self.exact, &mut self.pixels] {
@@ -96,7 +97,7 @@ impl Taps {
         }
     }
 
-    /// Sets `longest` and `reach`.
+    /// Sets `longest` and `sample_range`.
     fn measure(&mut self) {
         self.longest = 1;
         let (mut lowest, mut end) = (u32::MAX, 0);
@@ -107,11 +108,11 @@ impl Taps {
                 end = end.max(start + count);
             }
         }
-        self.reach = lowest.min(end)..end;
-        // Padding pixels have no weights, but their start must be within the reach, too.
+        self.sample_range = lowest.min(end)..end;
+        // Padding pixels have no weights, but `start` must be within `sample_range` for them, too.
         for (start, &count) in self.start.iter_mut().zip(&self.count) {
             if count == 0 {
-                *start = self.reach.start;
+                *start = self.sample_range.start;
             }
         }
     }
@@ -132,7 +133,7 @@ vectorised! {
     /// Computes the weights of the samples under all filters of `line`, not yet normalised. Each group of [`LANES`]
     /// filters fills some rows of `exact`. `pixels` is scratch; its row 0 must be 0. Returns the largest normalised
     /// weight.
-    fn weigh(
+    fn compute_weights(
         line: &ViewAxis,
         upsampling: Upsampling,
         exact: &mut [Lanes<f64>],
@@ -141,18 +142,18 @@ vectorised! {
     ) -> f64 {
         match line.filter {
             Filter::Nearest | Filter::NearestExact => {
-                weigh_with(|_| 1.0, line, upsampling, exact, pixels, spans)
+                compute_weights_with(|_| 1.0, line, upsampling, exact, pixels, spans)
             }
-            Filter::Bilinear => weigh_with(triangle, line, upsampling, exact, pixels, spans),
-            Filter::Bicubic => weigh_with(cubic, line, upsampling, exact, pixels, spans),
-            Filter::Lanczos => weigh_with(lanczos, line, upsampling, exact, pixels, spans),
+            Filter::Bilinear => compute_weights_with(triangle, line, upsampling, exact, pixels, spans),
+            Filter::Bicubic => compute_weights_with(cubic, line, upsampling, exact, pixels, spans),
+            Filter::Lanczos => compute_weights_with(lanczos, line, upsampling, exact, pixels, spans),
         }
     }
 }
 
-/// Does the work of [`weigh`]. `weight` is the filter's weight at a distance from its centre.
+/// Does the work of [`compute_weights`]. `weight` is the filter's weight at a distance from its centre.
 #[inline(always)]
-fn weigh_with(
+fn compute_weights_with(
     weight: impl Fn(f64) -> f64 + Copy,
     line: &ViewAxis,
     upsampling: Upsampling,
@@ -165,13 +166,14 @@ fn weigh_with(
     for (vector, exact) in exact.chunks_exact_mut(resize.widest() + 2).enumerate() {
         let filters = PixelFilters::new(&resize, line, vector * LANES);
         let (first, count) = filters.samples(upsampling);
-        let exact = &mut exact[..most(&count)];
+        let exact = &mut exact[..max_count(&count)];
         let sums = match upsampling {
-            Upsampling::None => filters.weigh(weight, &[0; LANES], exact),
+            Upsampling::None => filters.compute_weights(weight, &[0; LANES], exact),
             Upsampling::Linear { samples } => {
                 // The filter begins this many pixels after the first pixel of the first sample.
-                let behind = from_fn(|lane| filters.first[lane] - 2 * first[lane]);
-                let sums = filters.weigh(weight, &behind, &mut pixels[1..][..2 * exact.len() + 1]);
+                let first_row = from_fn(|lane| filters.first[lane] - 2 * first[lane]);
+                let rows = &mut pixels[1..][..2 * exact.len() + 1];
+                let sums = filters.compute_weights(weight, &first_row, rows);
                 gather_linear(pixels, &count, exact);
                 // The first and the last pixel of the image have one neighbour; libjpeg counts their own sample twice.
                 for lane in 0..LANES {
@@ -180,15 +182,15 @@ fn weigh_with(
                         exact[0][lane] += 0.25 * pixels[1][lane];
                     }
                     if count[lane] > 0 && end == 2 * samples {
-                        let last = (behind[lane] + filters.count[lane]) as usize;
+                        let last = (first_row[lane] + filters.count[lane]) as usize;
                         exact[count[lane] as usize - 1][lane] += 0.25 * pixels[last][lane];
                     }
                 }
                 sums
             }
             Upsampling::Repeat(step) => {
-                let pixels = &mut pixels[1..][..most(&filters.count)];
-                let sums = filters.weigh(weight, &[0; LANES], pixels);
+                let pixels = &mut pixels[1..][..max_count(&filters.count)];
+                let sums = filters.compute_weights(weight, &[0; LANES], pixels);
                 exact.fill([0.0; LANES]);
                 for lane in 0..LANES {
                     for i in 0..filters.count[lane] {
@@ -216,14 +218,14 @@ fn weigh_with(
     largest.into_iter().fold(0.0, f64::max)
 }
 
-/// Turns the weights of pixels into those of samples: sample i gives ¾ to pixels 2i and 2i + 1, and ¼ to the pixels
-/// before and after these. Row 0 of `pixels` precedes the first pixel.
+/// Turns the weights of pixels into weights of samples. Sample i contributes ¾ to pixels 2i and 2i + 1, and ¼ to the
+/// pixel before and the pixel after this pair. Row 0 of `pixels` precedes the first pixel.
 #[inline(always)]
 fn gather_linear(pixels: &[Lanes<f64>], count: &Lanes<u32>, samples: &mut [Lanes<f64>]) {
     for (i, sample) in samples.iter_mut().enumerate() {
-        let [before, first, second, behind] = [0, 1, 2, 3].map(|row| &pixels[2 * i + row]);
+        let [before, first, second, after] = [0, 1, 2, 3].map(|row| &pixels[2 * i + row]);
         for lane in 0..LANES {
-            let weight = 0.75 * (first[lane] + second[lane]) + 0.25 * (before[lane] + behind[lane]);
+            let weight = 0.75 * (first[lane] + second[lane]) + 0.25 * (before[lane] + after[lane]);
             sample[lane] = if (i as u32) < count[lane] { weight } else { 0.0 };
         }
     }
@@ -233,7 +235,7 @@ fn gather_linear(pixels: &[Lanes<f64>], count: &Lanes<u32>, samples: &mut [Lanes
 struct PixelFilters {
     /// The first pixel under each filter.
     first: Lanes<u32>,
-    /// The number of pixels under it; 0 if the output pixel shows no pixel of the image.
+    /// The number of pixels under each filter; 0 if the output pixel shows no pixel of the image.
     count: Lanes<u32>,
     /// The distance of the first pixel from the filter's centre.
     offset: Lanes<f64>,
@@ -290,14 +292,19 @@ impl PixelFilters {
         (first, count)
     }
 
-    /// Writes the weights of the pixels. Each filter's first weight goes into row `behind`; rows outside of the filter
-    /// become 0. Returns the sum of each filter.
+    /// Writes the weights of the pixels. Each filter's first weight goes into row `first_row`; rows outside of the
+    /// filter become 0. Returns the sum of the weights of each filter.
     #[inline(always)]
-    fn weigh(&self, weight: impl Fn(f64) -> f64, behind: &Lanes<u32>, rows: &mut [Lanes<f64>]) -> Lanes<f64> {
+    fn compute_weights(
+        &self,
+        weight: impl Fn(f64) -> f64,
+        first_row: &Lanes<u32>,
+        rows: &mut [Lanes<f64>],
+    ) -> Lanes<f64> {
         let mut sums = [0.0; LANES];
         for (row, weights) in rows.iter_mut().enumerate() {
             for lane in 0..LANES {
-                let i = row as i32 - behind[lane] as i32;
+                let i = row as i32 - first_row[lane] as i32;
                 let weight = weight(((self.offset[lane] + f64::from(i)) * self.inverse).abs());
                 weights[lane] = if (i as u32) < self.count[lane] { weight } else { 0.0 };
                 sums[lane] += weights[lane];
@@ -309,34 +316,34 @@ impl PixelFilters {
 
 /// Returns the largest number.
 #[inline(always)]
-fn most(counts: &Lanes<u32>) -> usize {
+fn max_count(counts: &Lanes<u32>) -> usize {
     counts.iter().fold(0, |most, &count| if count > most { count } else { most }) as usize
 }
 
 vectorised! {
     /// Rounds the weights to fixed point.
-    fn round(taps: &mut Taps, pixels: usize, room: usize, is_signed: bool) {
+    fn round(taps: &mut Taps, pixels: usize, rows_per_group: usize, is_signed: bool) {
         if is_signed {
-            round_all::<true>(taps, pixels, room);
+            round_all::<true>(taps, pixels, rows_per_group);
         } else {
-            round_all::<false>(taps, pixels, room);
+            round_all::<false>(taps, pixels, rows_per_group);
         }
     }
 }
 
 /// Rounds the weights of `pixels` output pixels to fixed point; `SIGNED` if some may be negative.
 #[inline(always)]
-fn round_all<const SIGNED: bool>(taps: &mut Taps, pixels: usize, room: usize) {
+fn round_all<const SIGNED: bool>(taps: &mut Taps, pixels: usize, rows_per_group: usize) {
     let one = f64::from(1u32 << taps.bits);
-    let vectors = taps.spans.iter().zip(taps.exact.chunks_exact(room));
+    let vectors = taps.spans.iter().zip(taps.exact.chunks_exact(rows_per_group));
     let lines = taps.weights.chunks_mut(LANES * taps.stride);
-    taps.rounded.resize(room, [0; LANES]);
+    taps.rounded.resize(rows_per_group, [0; LANES]);
     for ((vector, (spans, exact)), lines) in vectors.enumerate().zip(lines) {
         let unit = spans.normalise.map(|normalise| normalise * one);
         let (mut running, mut before, mut now) = ([0.0; LANES], [0; LANES], [0; LANES]);
         // Leading zero weights move the start; trailing ones are not counted.
         let (mut skipped, mut end) = ([0u32; LANES], [0u32; LANES]);
-        let exact = &exact[..most(&spans.count)];
+        let exact = &exact[..max_count(&spans.count)];
         for ((i, weights), rounded) in (1..).zip(exact).zip(&mut taps.rounded) {
             for lane in 0..LANES {
                 running[lane] += weights[lane] * unit[lane];
@@ -408,13 +415,13 @@ mod tests {
                     Upsampling::Linear { .. } => 6..(13 + length) / 2 + 1,
                     Upsampling::Repeat(_) => 3..(13 + length).div_ceil(4),
                 };
-                let context = format!("{length} → {full}, {filter:?}, {upsampling:?}: {:?}", t.reach);
-                assert!(most.start <= t.reach.start && t.reach.end <= most.end, "{context}");
+                let context = format!("{length} → {full}, {filter:?}, {upsampling:?}: {:?}", t.sample_range);
+                assert!(most.start <= t.sample_range.start && t.sample_range.end <= most.end, "{context}");
                 for o in 0..full as usize {
                     let weights = || t.of(o).iter().map(|&w| i32::from(w));
                     assert_eq!(weights().sum::<i32>(), 1 << t.bits, "{context}");
                     assert!(filter.overshoots() || weights().all(|w| w >= 0), "{context}");
-                    // The sums must fit 32 bits, also those of the centred chroma.
+                    // The sums must fit 32 bits, even the sums of the centred chroma.
                     assert!(weights().map(i32::abs).sum::<i32>() * 5 < 8 << t.bits, "{context}");
                 }
             }
@@ -459,8 +466,8 @@ mod tests {
         }
     }
 
-    /// Expected values are those of Pillow's `precompute_coeffs` for a cubic enlargement by two. At the border the
-    /// weights outside of the image are missing, and the others are normalised.
+    /// Expected values are those of Pillow's `precompute_coeffs` for a cubic enlargement by two. At the border, weights
+    /// outside of the image are missing, and the remaining weights are normalised.
     #[test]
     fn cubic_weights_are_keys() {
         let t = taps(

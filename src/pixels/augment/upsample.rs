@@ -59,9 +59,9 @@ impl Upsampler {
                 let skip = (from - plane.x0) as usize;
                 let near_row = &stored(near)[skip..];
                 let next_row = next.map(|next| &stored(next)[skip..]);
-                let (stored_sums, room) = ((to - from + 1) as usize, count.next_multiple_of(PADDING));
-                self.sums.resize(self.sums.len().max(room + 2 * PADDING), 0);
-                self.row.resize(self.row.len().max(2 * room + PADDING), 0);
+                let (stored_sums, padded_count) = ((to - from + 1) as usize, count.next_multiple_of(PADDING));
+                self.sums.resize(self.sums.len().max(padded_count + 2 * PADDING), 0);
+                self.row.resize(self.row.len().max(2 * padded_count + PADDING), 0);
                 // sums[1 + i] is the sum of sample first + i.
                 let at = 1 - (first - from) as usize;
                 kernels::sum_rows(level, near_row, next_row, stored_sums, &mut self.sums[at..]);
@@ -72,7 +72,7 @@ impl Upsampler {
                     self.sums[count + 1] = self.sums[count];
                 }
                 let blend = if next.is_some() { Blend::TwoRows } else { Blend::OneRow };
-                kernels::blend_columns(level, &self.sums, blend, &mut self.row[..2 * room]);
+                kernels::blend_columns(level, &self.sums, blend, &mut self.row[..2 * padded_count]);
                 &self.row[(region.x % 2) as usize..]
             }
         }

@@ -7,9 +7,9 @@ use super::weights::Resize;
 use crate::decode::Region;
 use base::names::named;
 
-/// One axis of a view. The source pixels `start..start+length` are resized to `resized` pixels. The output shows pixels
-/// `offset..offset+n` of these, where n is the output's size. A random crop has `resized = n, offset = 0`; a centre
-/// crop shows the middle of a resized whole. Output pixels outside of `0..resized` show [`View::padding`].
+/// One axis of a view. The source pixels `start..start+length` are resized to `resized` pixels. The output shows the
+/// resized pixels `offset..offset+n`, where n is the output's size. A random crop has `resized = n, offset = 0`; a
+/// centre crop shows the middle of the resized image. Output pixels outside of `0..resized` show [`View::padding`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Axis {
     /// The first source pixel.
@@ -20,8 +20,8 @@ pub struct Axis {
     pub resized: u32,
     /// The first resized pixel that the output shows.
     pub offset: i32,
-    /// The number of resized pixels at the beginning and at the end whose filter covers nothing of the image, but only
-    /// constant padding: the image was padded before the resize. They are filled instead of computed.
+    /// The number of resized pixels at the beginning and at the end that are filled instead of computed. The filters of
+    /// these pixels cover only constant padding: the image was padded before the resize.
     pub filled: [u32; 2],
 }
 
@@ -106,9 +106,9 @@ impl Padding {
 /// A view: which part of an image becomes the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct View {
-    /// The columns.
+    /// The horizontal axis.
     pub x: Axis,
-    /// The rows.
+    /// The vertical axis.
     pub y: Axis,
     /// Whether left and right are mirrored, after padding.
     pub flip: bool,
@@ -129,8 +129,8 @@ impl Axis {
 }
 
 impl View {
-    /// Returns the source pixels that the output depends on: the region to decode. For a random crop it is the crop's
-    /// box. For a centre crop it exceeds the shown part by the reach of the resize's filter.
+    /// Returns the source pixels that the output depends on: the region to decode. For a random crop, the region is the
+    /// crop's box. For a centre crop, the region exceeds the shown part by the reach of the resize's filter.
     pub fn region(&self, output: &Output) -> Region {
         let (x, width) = self.columns(output).support();
         let (y, height) = self.rows(output).support();
@@ -156,7 +156,7 @@ impl View {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ViewAxis {
     pub axis: Axis,
-    /// The number of the output's pixels.
+    /// The number of output pixels.
     pub pixels: u32,
     /// Whether the output's pixels are in reverse order.
     pub mirror: bool,
@@ -189,7 +189,8 @@ impl ViewAxis {
         pixel.filter(|pixel| self.axis.image().contains(pixel))
     }
 
-    /// Returns the first source pixel that the output depends on, and the number of pixels from there; at least one.
+    /// Returns the first source pixel that the output depends on, and the number of source pixels from there (at least
+    /// 1).
     fn support(&self) -> (u32, u32) {
         let shown = self.shown();
         let pixels = || shown.clone().filter_map(|o| self.pixel(o));
@@ -221,7 +222,8 @@ mod tests {
         let crop = Axis { start: 7, length: 400, resized: 224, offset: 0, filled: [0; 2] };
         assert_eq!(support(crop, Filter::Bilinear), (7, 400));
         assert_eq!(support(Axis { length: 10, ..crop }, Filter::Bilinear), (7, 10));
-        // The size is halved: output pixel j covers source pixels 2j-1 to 2j+2, or 2j-3 to 2j+4 by the wider filter.
+        // The size is halved. Output pixel j covers source pixels 2j-1 to 2j+2 with the bilinear filter, and 2j-3 to
+        // 2j+4 with the bicubic filter.
         let half = Axis { start: 0, length: 512, resized: 256, offset: 16, filled: [0; 2] };
         assert_eq!(support(half, Filter::Bilinear), (31, 450));
         assert_eq!(support(half, Filter::Bicubic), (29, 454));
@@ -243,7 +245,7 @@ mod tests {
         assert_eq!(line(axis, 16, Padding::Edge).shown(), 0..16);
     }
 
-    /// Expected values are those of `numpy.pad(numpy.arange(n), …)`, also for an image of a single pixel.
+    /// Expected values are the results of `numpy.pad(numpy.arange(n), …)`, including an image of a single pixel.
     #[test]
     fn paddings_continue_the_image_as_numpy_does() {
         let shown = |resized, offset, n, padding| {

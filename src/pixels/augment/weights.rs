@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use super::Filter;
 
-/// The filter of a resize from `length` to `full` pixels. The antialiased filters are those of PIL's
-/// `precompute_coeffs`: scaled to the larger of a source and an output pixel, centred on the output pixel, and
+/// The filter of a resize from `length` to `full` pixels. The antialiased filters are the filters of PIL's
+/// `precompute_coeffs`: scaled to the larger of a source pixel and an output pixel, centred on the output pixel, and
 /// normalised to sum 1.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Resize {
@@ -69,8 +69,8 @@ impl Resize {
     }
 }
 
-/// Returns the number of source pixels that an output pixel spans. For the nearest filters torch computes it in
-/// float32.
+/// Returns the number of source pixels that an output pixel spans. For the nearest filters, torch computes this number
+/// in float32.
 pub(super) fn scale(filter: Filter, length: u32, full: u32) -> f64 {
     match filter {
         Filter::Nearest | Filter::NearestExact => f64::from(length as f32 / full as f32),
@@ -81,10 +81,10 @@ pub(super) fn scale(filter: Filter, length: u32, full: u32) -> f64 {
 /// Truncates a value towards zero and saturates it at ±(2^31 - 1).
 #[inline(always)]
 pub(super) fn truncated(value: f64) -> i32 {
-    const MOST: f64 = i32::MAX as f64;
+    const LIMIT: f64 = i32::MAX as f64;
     // NaN fails the comparison and becomes the lower bound.
-    let value = if value > -MOST { value } else { -MOST };
-    let value = if value < MOST { value } else { MOST };
+    let value = if value > -LIMIT { value } else { -LIMIT };
+    let value = if value < LIMIT { value } else { LIMIT };
     // SAFETY: the value fits an `i32`. The checks of `as` would keep compilers from vectorising loops.
     unsafe { value.to_int_unchecked() }
 }
@@ -109,8 +109,9 @@ pub(super) fn cubic(distance: f64) -> f64 {
     }
 }
 
-/// The polynomial in x² whose value is sinc(x / 3) = sin(πx/3) / (πx/3) for x from 0 to 3, from the highest power. It
-/// is a Chebyshev approximation with an error below 7·10⁻¹². Weights have at most 20 bits after the binary point.
+/// The coefficients, in descending powers, of the polynomial in x² whose value is sinc(x / 3) = sin(πx/3) / (πx/3) for
+/// x from 0 to 3. It is a Chebyshev approximation with an error below 7·10⁻¹². Weights have at most 20 bits after the
+/// binary point.
 const SINC: [f64; 8] = [
     -1.260695612291763e-12,
     2.764675948253526e-10,
@@ -122,7 +123,7 @@ const SINC: [f64; 8] = [
     0.999999999993119,
 ];
 
-/// 4π²/27.
+/// The factor 4π²/27 of [`lanczos`].
 const LOBES: f64 = 1.4621636149762012;
 
 /// The sinc function windowed by its own middle lobe, sinc(x) · sinc(x / 3). A polynomial replaces the sine, so that a

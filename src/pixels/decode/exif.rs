@@ -1,4 +1,4 @@
-//! The orientation in an image file's metadata, by which viewers rotate the image. No pixels are decoded to read it.
+//! The orientation in an image file's metadata, by which viewers rotate the image. Reading it decodes no pixels.
 
 use super::Format;
 use base::names::named;
@@ -6,10 +6,10 @@ use base::names::named;
 /// Policy for images that are stored rotated or mirrored, according to their metadata.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Orientation {
-    /// Decode them as they are stored.
+    /// Decode the images as they are stored.
     #[default]
     Ignore,
-    /// Decode them as they are stored, and warn about the first one.
+    /// Decode the images as they are stored, and warn about the first rotated or mirrored image.
     Warn,
 }
 
@@ -20,7 +20,7 @@ named!(Orientation: "ignore" => Ignore, "warn" => Warn);
 pub(super) struct Metadata<'a> {
     /// A TIFF structure without an image, with or without the prefix `Exif`.
     pub exif: Option<&'a [u8]>,
-    /// XMP, an XML text.
+    /// XMP, an XML document.
     pub xmp: Option<&'a [u8]>,
 }
 

@@ -1,5 +1,5 @@
-//! The storage formats of an image file: as it is, indexed or packed. This module recognises them, converts a file to
-//! them, and restores the file, verified by its checksum.
+//! The storage formats of an image file: as it is, indexed or packed. This module recognises the formats, and converts
+//! files to and from them. Restoring an indexed or packed file verifies the checksum of the original file.
 //!
 //! Only decoders interpret the bytes of a storage format. All other code uses this module.
 
@@ -12,7 +12,7 @@ use base::error::DecodeError;
 use base::names::named;
 use std::ops::Range;
 
-/// Scratch memory beyond this many bytes is freed before a file that needs less.
+/// Before a file smaller than this is restored, scratch memory beyond this many bytes is freed.
 const LARGE: usize = 4 << 20;
 
 /// A storage format of an image file.
@@ -38,7 +38,7 @@ pub enum ConvertedFormat {
 }
 
 impl StorageFormat {
-    /// How to convert a file to this format; `None` if the file itself is in it.
+    /// The conversion that makes this format; `None` for the original file.
     pub const fn made(self) -> Option<ConvertedFormat> {
         match self {
             Self::AsIs => None,
@@ -60,13 +60,13 @@ impl From<ConvertedFormat> for StorageFormat {
 /// Why a file is kept as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum KeepReason {
-    /// It is not a JPEG.
+    /// The file is not a JPEG.
     NotJpeg,
-    /// It is damaged or truncated.
+    /// The file is damaged or truncated.
     Damaged,
-    /// It is a JPEG of a kind that is not converted: CMYK, uneven sampling, arithmetic coding, 12 bits and so on.
+    /// The file is a JPEG of a kind that is not converted: CMYK, uneven sampling, arithmetic coding, 12 bits and so on.
     Kind,
-    /// Its bytes cannot be reproduced from its coefficients.
+    /// The file's bytes cannot be reproduced from its coefficients.
     NotRestorable,
     /// Converting the image would take more memory than allowed, or the result would be far larger than the file.
     Large,
@@ -80,7 +80,7 @@ named!(KeepReason:
     "large" => Large,
 );
 
-/// The storage format of `bytes`, by their signature alone. Any file may begin with such a signature: call this only
+/// The storage format of `bytes`, by their signature alone. Any file can begin with such a signature: call this only
 /// for bytes that are known to be an image or a converted file.
 pub fn storage_format_of(bytes: &[u8]) -> StorageFormat {
     if packed::is_packed(bytes) {
@@ -95,12 +95,13 @@ pub fn storage_format_of(bytes: &[u8]) -> StorageFormat {
 /// The number of bytes at the start of a file, in any storage format, that identify it.
 pub const SIGNATURE: usize = 8;
 
-/// Whether a file that begins with `start` is a JPEG in any storage format, so that it may have another one.
+/// Whether a file that begins with `start` is a JPEG in any storage format, and so might be converted to another
+/// format.
 pub fn is_convertible(start: &[u8]) -> bool {
     jpeg::is(start) || storage_format_of(start) != StorageFormat::AsIs
 }
 
-/// The length in bytes of the original file of `bytes`, which may be in any storage format.
+/// The length in bytes of the original file of `bytes`, which can be in any storage format.
 ///
 /// # Errors
 /// [`DecodeError::Corrupt`] for a damaged head; [`DecodeError::Unsupported`] for a file of 4 GiB or more.
@@ -113,8 +114,8 @@ pub fn original_length(bytes: &[u8]) -> Result<u32, DecodeError> {
     }
 }
 
-/// The range of `bytes`, in any storage format, that is the original file, unverified. `None` if the file has to be
-/// rebuilt.
+/// The range of `bytes` that is the original file; its checksum is not verified. `bytes` can be in any storage format.
+/// Returns `None` if the file has to be rebuilt.
 ///
 /// # Errors
 /// [`DecodeError::Corrupt`] for a damaged head.
@@ -126,7 +127,7 @@ pub fn original_range(bytes: &[u8]) -> Result<Option<Range<usize>>, DecodeError>
     }
 }
 
-/// Converts one file after another to a storage format. It owns the scratch memory; each thread has its own.
+/// Converts one file after another to a storage format. Owns scratch memory, so each thread has its own converter.
 #[derive(Debug, Default)]
 pub struct FormatConverter {
     indexer: Indexer,
@@ -155,13 +156,13 @@ impl FormatConverter {
 /// The location of a restored file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RestoredFile<'a> {
-    /// This range of the input bytes.
-    Within(Range<usize>),
-    /// A separate buffer, in which the file was rebuilt.
-    Apart(&'a [u8]),
+    /// The file is this range of the input bytes.
+    InPlace(Range<usize>),
+    /// The file was rebuilt in this separate buffer.
+    Rebuilt(&'a [u8]),
 }
 
-/// Restores the original files of bytes in any storage format. It owns the scratch memory; each thread has its own.
+/// Restores original files from bytes in any storage format. Owns scratch memory, so each thread has its own restorer.
 #[derive(Debug, Default)]
 pub struct FileRestorer {
     restorer: Restorer,
@@ -176,27 +177,27 @@ impl FileRestorer {
     /// [`DecodeError::Corrupt`] for damaged bytes, and for bytes in another format.
     pub fn find(&mut self, form: StorageFormat, bytes: &[u8]) -> Result<RestoredFile<'_>, DecodeError> {
         Ok(match form {
-            StorageFormat::AsIs => RestoredFile::Within(0..bytes.len()),
-            StorageFormat::Indexed => RestoredFile::Within(indexed::checked_file(bytes)?),
+            StorageFormat::AsIs => RestoredFile::InPlace(0..bytes.len()),
+            StorageFormat::Indexed => RestoredFile::InPlace(indexed::checked_file(bytes)?),
             StorageFormat::Packed => {
                 if bytes.len() < LARGE {
                     self.file.clear();
                     self.file.shrink_to(LARGE);
                 }
                 self.restorer.restore(bytes, &mut self.file)?;
-                RestoredFile::Apart(&self.file)
+                RestoredFile::Rebuilt(&self.file)
             }
         })
     }
 
-    /// The original file of `bytes`, as by [`FileRestorer::find`].
+    /// Finds or rebuilds the original file of `bytes` with [`FileRestorer::find`], and returns its bytes.
     ///
     /// # Errors
     /// [`DecodeError::Corrupt`] for damaged bytes, and for bytes in another format.
     pub fn restore<'a>(&'a mut self, form: StorageFormat, bytes: &'a [u8]) -> Result<&'a [u8], DecodeError> {
         Ok(match self.find(form, bytes)? {
-            RestoredFile::Within(range) => &bytes[range],
-            RestoredFile::Apart(file) => file,
+            RestoredFile::InPlace(range) => &bytes[range],
+            RestoredFile::Rebuilt(file) => file,
         })
     }
 }
@@ -225,7 +226,7 @@ mod tests {
             assert_eq!(storage_format_of(&bytes), *form, "{name}");
             assert_eq!(original_length(&bytes).unwrap() as usize, file.len(), "{name}");
             assert!(restorer.restore(*form, &bytes).unwrap() == file, "{name}");
-            let is_within = matches!(restorer.find(*form, &bytes), Ok(RestoredFile::Within(_)));
+            let is_within = matches!(restorer.find(*form, &bytes), Ok(RestoredFile::InPlace(_)));
             assert_eq!(is_within, *form != StorageFormat::Packed, "{name}");
         }
     }

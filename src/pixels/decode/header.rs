@@ -48,9 +48,9 @@ pub struct JpegHeader {
     pub color_space: JpegColorSpace,
     /// The number of components.
     pub components: u8,
-    /// The sampling factors (horizontal, vertical; 1..=4) of the first four components; (0, 0) for missing ones.
+    /// The sampling factors (horizontal, vertical; 1..=4) of the first four components; (0, 0) for missing components.
     pub factors: [(u8, u8); 4],
-    /// The MCUs between restart markers; 0 if there are none.
+    /// The number of MCUs between restart markers; 0 if there are no restart markers.
     pub restart_interval: u32,
     /// Whether the first scan holds all components, as the only scan of nearly every baseline file does.
     pub interleaved: bool,
@@ -98,7 +98,7 @@ impl JpegHeader {
 /// # Errors
 /// [`DecodeError::NotAnImage`] if `bytes` are not a JPEG, even if they are a PNG. [`DecodeError::Corrupt`] if the
 /// headers are contradictory or truncated, or state more pixels than the file can contain. An unsupported kind of JPEG
-/// is no error here, nor are more pixels than `max_pixels`.
+/// and more pixels than `max_pixels` are no errors here.
 pub fn parse_header(bytes: &[u8]) -> Result<JpegHeader, DecodeError> {
     if !jpeg::is(bytes) {
         return Err(not_an_image(bytes));

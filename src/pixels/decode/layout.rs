@@ -82,8 +82,8 @@ pub struct PlanesLayout {
 
 impl PlanesLayout {
     /// Lays out an image of which at least `region` is decoded, with the margin that chroma upsampling needs. The
-    /// decoded rectangle begins at an MCU, and ends at one or at the image's edge. Returns `None` if the coded
-    /// components cannot be used as planes.
+    /// decoded rectangle begins at an MCU boundary, and ends at an MCU boundary or at the image's edge. Returns `None`
+    /// if the coded components cannot be used as planes.
     ///
     /// # Panics
     /// Panics if the region is empty or exceeds the image.
@@ -140,7 +140,7 @@ impl PlanesLayout {
         layout
     }
 
-    /// The layout of planes that the CPU decoded, if their bytes are copied unchanged: `stride * height` of each plane.
+    /// The layout of planes that the CPU decoded and that are copied unchanged, `stride * height` bytes of each plane.
     pub fn staged(planes: &Planes) -> Self {
         let count = if planes.color == ColorModel::Gray { 1 } else { 3 };
         let mut layout = [PlaneLayout::default(); 3];

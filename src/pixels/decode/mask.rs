@@ -1,7 +1,7 @@
-//! Masks: PNG files whose values are class numbers. Palette indices and 16-bit values stay unchanged, while an image
-//! decoder would turn them into colours and 8-bit shades.
+//! Masks: PNG files whose values are class indices. Palette indices and 16-bit values stay unchanged. An image decoder
+//! would turn them into colours and 8-bit shades.
 
-use super::codecs::beginning;
+use super::codecs::describe_first_bytes;
 use super::codecs::png::{decode_with_end_added, decoder, is as is_png};
 use base::error::DecodeError;
 use png::{BitDepth, ColorType, DecodingError, Transformations};
@@ -25,7 +25,7 @@ impl Mask {
     /// more than `max_pixels`, [`DecodeError::Corrupt`] for a damaged file.
     pub fn decode(bytes: &[u8], max_pixels: u64) -> Result<Self, DecodeError> {
         if !is_png(bytes) {
-            let message = format!("a mask must be a PNG, but this file {}", beginning(bytes));
+            let message = format!("a mask must be a PNG, but this file {}", describe_first_bytes(bytes));
             return Err(DecodeError::Unsupported(message));
         }
         decode_with_end_added(bytes, |bytes| decode(bytes, max_pixels))

@@ -2,11 +2,12 @@
 //! and WebP.
 //!
 //! - One table (`codecs/mod.rs`) lists the file formats and their decoders.
-//! - `jpeg/` decodes only the wanted region of baseline and progressive files. Two storage formats of a JPEG make that
-//!   cheaper: `jpeg/packed/` stores it without its entropy coder, `jpeg/indexed/` puts an index of its rows in front of
-//!   the file.
-//! - `forms.rs` is the only module that distinguishes storage formats, converts a file to them, and restores it.
-//! - On a GPU, `cuda/` launches Foreload's own kernels for packed and indexed images, and `nvjpeg/` decodes others.
+//! - `jpeg/` decodes only the wanted region of baseline and progressive files. Two storage formats of a JPEG make
+//!   decoding cheaper: `jpeg/packed/` stores a JPEG without its entropy coder, `jpeg/indexed/` stores an index of its
+//!   rows before the file.
+//! - `forms.rs` is the only module that distinguishes storage formats, and converts files to and from them.
+//! - On a GPU, `cuda/` launches Foreload's own kernels for packed and indexed images, and `nvjpeg/` decodes other
+//!   JPEGs.
 
 mod codecs;
 pub mod cuda;
@@ -89,7 +90,7 @@ pub enum ColorModel {
 /// The 8-bit samples of one component, which cover at least the requested region.
 ///
 /// Sample (x, y) of the whole component is at `data[(y - y0) * stride + (x - x0)]` for x in x0..x0+width and y in
-/// y0..y0+height. At least 64 bytes after the last sample may be read.
+/// y0..y0+height. At least 64 bytes after the last sample are readable.
 #[derive(Debug, Clone, Default)]
 pub struct Plane {
     /// The samples, row by row.
@@ -135,8 +136,8 @@ pub struct Planes {
 pub enum Damaged {
     /// Refuse the file.
     Refuse,
-    /// Decode the samples that libjpeg-turbo gives when Pillow and torchvision call it. Files that they refuse are
-    /// refused, above all truncated ones; so are files with damaged headers.
+    /// Decode the samples that libjpeg-turbo gives when Pillow and torchvision call it. Files that Pillow and
+    /// torchvision refuse are refused, above all truncated files; so are files with damaged headers.
     #[default]
     Conceal,
 }
@@ -152,26 +153,32 @@ pub struct Decoded {
     pub backend: Backend,
     /// A description of the damage that was concealed, in the region or in the data that had to be read before it.
     pub concealed: Option<String>,
-    /// Whether the file has 16-bit grey values, of which the upper 8 bits were kept. Such values are rarely shades, so
-    /// loaders warn.
-    pub narrowed: bool,
+    /// Whether the file has 16-bit grey values, whose upper 8 bits were kept. Such values are rarely shades, so loaders
+    /// warn.
+    pub reduced_to_8_bits: bool,
     /// Whether decoding started at a position from [`RowStarts`].
-    pub by_rows: bool,
+    pub used_row_starts: bool,
 }
 
 impl Decoded {
     /// The result for `region` of an image without damage, decoded by `backend`.
     fn by(backend: Backend) -> impl Fn(Region) -> Self {
-        move |region| Self { region, backend, concealed: None, narrowed: false, by_rows: false }
+        move |region| Self {
+            region,
+            backend,
+            concealed: None,
+            reduced_to_8_bits: false,
+            used_row_starts: false,
+        }
     }
 }
 
 /// A decoder with its tables and scratch memory, for one image after another. Each thread has its own.
 ///
-/// Its scratch memory and that of [`Planes`] grow with the images, outside the pools that the setting `memory` bounds.
-/// They take a few MB, or up to about twice the size of a huge image; the next image of normal size frees the excess.
-/// The working memory of third-party decoders, and the coefficients of a damaged image with several scans, are
-/// additional.
+/// The scratch memory of a decoder and the memory of [`Planes`] grow with the images, and the setting `memory` does not
+/// limit them. They take a few MB, or up to about twice the size of a huge image; the next image of normal size frees
+/// the excess. The working memory of third-party decoders, and the coefficients of a damaged image with several scans,
+/// are additional.
 ///
 /// EXIF orientation is ignored, as Pillow and torchvision do by default; [`Orientation`] says what loaders report.
 #[derive(Debug)]
@@ -203,11 +210,11 @@ impl Decoder {
         Self { damaged, ..self }
     }
 
-    /// Decodes the region that `choose` picks from the image's (width, height) into `out`.
+    /// Decodes into `out` the region that `choose` picks from the image's (width, height).
     ///
-    /// `choose` is called once, after the header was parsed. Its region must lie inside the image. The result depends
+    /// `choose` is called once, after the header was parsed. Its region must be inside the image. The result depends
     /// only on `bytes` and the region. A file must be complete, up to its end marker, whatever the region. Damage in
-    /// its entropy-coded data is detected only in the region, or in the data that must be read before it.
+    /// the entropy-coded data is detected only in the region, or in the data that must be read before the region.
     ///
     /// # Errors
     /// [`DecodeError`]; `out` then holds no meaningful pixels.
@@ -223,8 +230,8 @@ impl Decoder {
         self.decode_parts(bytes, None, choose, out)
     }
 
-    /// Decodes like [`Decoder::decode`], but if `parts` are given, only these bytes of the image were read. The other
-    /// bytes may have any value and are not used.
+    /// Decodes like [`Decoder::decode`], but if `parts` is given, uses only these bytes of the image. The other bytes
+    /// need not have been read and can have any value.
     ///
     /// # Errors
     /// The errors of [`Decoder::decode`]; [`DecodeError::Corrupt`] if more bytes are needed than were read. Only packed
@@ -254,8 +261,8 @@ impl Decoder {
     }
 
     /// Decodes like [`Decoder::decode`], starting at the first wanted row if `rows` has its position. Afterwards `rows`
-    /// has the positions that decoding found; `None` if the file is damaged, or is no JPEG whose rows can be found.
-    /// `rows` may be of another file: a checksum detects that.
+    /// has the positions that decoding found, or `None` if the file is damaged or is no JPEG whose rows can be found.
+    /// If `rows` belongs to another file, a checksum detects that.
     ///
     /// # Errors
     /// The errors of [`Decoder::decode`].

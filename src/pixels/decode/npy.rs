@@ -22,7 +22,7 @@ pub enum Number {
 }
 
 impl Number {
-    /// The bytes of an element.
+    /// The number of bytes of an element.
     pub fn size(self) -> usize {
         match self {
             Self::Bool => 1,
@@ -50,7 +50,7 @@ impl NpyArray {
     /// anything but numbers.
     pub fn decode(file: &[u8]) -> Result<Self, DecodeError> {
         let (header, data) =
-            parted(file).ok_or_else(|| corrupt("its signature is wrong, or it is truncated"))?;
+            split_header(file).ok_or_else(|| corrupt("its signature is wrong, or it is truncated"))?;
         let header = std::str::from_utf8(header).map_err(|_| corrupt("its header is not valid UTF-8"))?;
         let value = |key| value(header, key).ok_or_else(|| corrupt(&format!("its header has no {key}")));
         let (number, swapped) = number(value("descr")?)?;
@@ -110,7 +110,7 @@ fn corrupt(message: &str) -> DecodeError {
 }
 
 /// Splits a file into its header and the data after it.
-fn parted(file: &[u8]) -> Option<(&[u8], &[u8])> {
+fn split_header(file: &[u8]) -> Option<(&[u8], &[u8])> {
     let rest = file.strip_prefix(MAGIC)?;
     let (&[major, _], rest) = rest.split_first_chunk()?;
     let (length, rest) = match major {

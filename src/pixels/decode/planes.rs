@@ -12,7 +12,7 @@ const SLACK: usize = 64;
 const KEPT: usize = 16 << 20;
 
 /// Makes `buffer` hold at least `bytes` bytes of arbitrary content.
-pub(super) fn provide(buffer: &mut Vec<u8>, bytes: usize) {
+pub(super) fn ensure_length(buffer: &mut Vec<u8>, bytes: usize) {
     if bytes <= KEPT && buffer.capacity() > KEPT {
         *buffer = Vec::new();
     }
@@ -31,8 +31,8 @@ pub(super) struct Sampling {
 }
 
 impl Sampling {
-    /// The columns and rows of samples that `region` needs, with one more on each side where chroma upsampling reads
-    /// it.
+    /// The columns and rows of samples that `region` needs, with one more sample on each side where chroma upsampling
+    /// reads it.
     pub(super) fn wanted(&self, region: Region) -> (Range<u32>, Range<u32>) {
         (
             along(region.x..region.x + region.width, self.step_x, self.image_width),
@@ -49,8 +49,8 @@ fn along(pixels: Range<u32>, step: u32, full: u32) -> Range<u32> {
 }
 
 impl Plane {
-    /// Shapes this plane to store `columns` and `rows`. They may exceed the component: samples beyond it are stored,
-    /// but not counted in the width and height. Does not clear the samples.
+    /// Shapes this plane to store `columns` and `rows`, which can exceed the component. Samples beyond the component
+    /// are stored, but not counted in the width and height. Does not clear the samples.
     pub(super) fn shape(&mut self, sampling: &Sampling, columns: Range<u32>, rows: Range<u32>) {
         self.full_width = sampling.image_width.div_ceil(sampling.step_x);
         self.full_height = sampling.image_height.div_ceil(sampling.step_y);
@@ -61,7 +61,7 @@ impl Plane {
         self.width = columns.end.min(self.full_width) - columns.start;
         self.height = rows.end.min(self.full_height) - rows.start;
         self.stride = columns.len();
-        provide(&mut self.data, self.stride * rows.len() + SLACK);
+        ensure_length(&mut self.data, self.stride * rows.len() + SLACK);
     }
 }
 
@@ -78,14 +78,14 @@ impl Planes {
             })
     }
 
-    /// Shapes these as the planes R, G and B of an image that ends at the right and lower edges of `region`, its only
-    /// stored part. Does not clear the samples.
+    /// Shapes the planes as R, G and B of an image that ends at the right and lower edges of `region`. Only the region
+    /// is stored. Does not clear the samples.
     pub fn shape_rgb(&mut self, region: Region) {
         self.shape_full((region.x + region.width, region.y + region.height), region, ColorModel::Rgb);
     }
 
-    /// Shapes these as the planes of an image of `size` (width, height), of which `region` is stored, with one sample
-    /// per pixel. Does not clear the samples.
+    /// Shapes the planes for an image of `size` (width, height) with one sample per pixel. Only `region` is stored.
+    /// Does not clear the samples.
     pub(super) fn shape_full(&mut self, size: (u32, u32), region: Region, color: ColorModel) {
         let (image_width, image_height) = size;
         (self.image_width, self.image_height, self.color) = (image_width, image_height, color);
@@ -128,13 +128,13 @@ mod tests {
     #[test]
     fn what_a_huge_image_took_is_given_back() {
         let mut buffer = Vec::new();
-        provide(&mut buffer, 1000);
-        provide(&mut buffer, 10);
+        ensure_length(&mut buffer, 1000);
+        ensure_length(&mut buffer, 10);
         assert_eq!(buffer.len(), 1000, "normal images keep what they have");
-        provide(&mut buffer, KEPT + 1);
-        provide(&mut buffer, KEPT + 1);
+        ensure_length(&mut buffer, KEPT + 1);
+        ensure_length(&mut buffer, KEPT + 1);
         assert_eq!(buffer.len(), KEPT + 1);
-        provide(&mut buffer, 1000);
+        ensure_length(&mut buffer, 1000);
         assert_eq!(buffer.len(), 1000);
         assert!(buffer.capacity() <= KEPT);
     }

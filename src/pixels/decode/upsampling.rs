@@ -8,9 +8,10 @@ use super::{ColorModel, Plane, Planes, Region};
 pub enum Upsampling {
     /// One sample per pixel.
     None,
-    /// Two pixels per sample. A pixel is ¾ of the nearer sample and ¼ of the next one (libjpeg's "fancy" upsampling).
+    /// Two pixels per sample. A pixel is ¾ of the nearer sample and ¼ of the next nearest sample (libjpeg's "fancy"
+    /// upsampling).
     Linear {
-        /// The samples of the whole component along this axis.
+        /// The number of samples of the whole component along this axis.
         samples: u32,
     },
     /// Each sample is repeated this many times.
@@ -18,8 +19,9 @@ pub enum Upsampling {
 }
 
 impl Upsampling {
-    /// The methods by which libjpeg upsamples a component along x and y (`jinit_upsampler` in its jdsample.c). `full`
-    /// is the number of the component's samples and `step` the pixels that a sample spans, along each axis.
+    /// The methods by which libjpeg upsamples a component along x and y (`jinit_upsampler` in libjpeg's jdsample.c).
+    /// Along each axis, `full` is the number of the component's samples, and `step` is the number of pixels that a
+    /// sample spans.
     ///
     /// Factors of 2 are linear. But with a horizontal factor of 2, samples are repeated if the component has at most
     /// two columns. If either factor is neither 1 nor 2, samples are repeated.
@@ -37,8 +39,8 @@ impl Upsampling {
         (method(linear_x, step[0], full[0]), method(linear_y, step[1], full[1]))
     }
 
-    /// The samples that pixel `at` is computed from: the nearest one and, with linear upsampling, its neighbour on the
-    /// pixel's side. At the image's edges the neighbour is the sample itself.
+    /// The samples from which pixel `at` is computed: the nearest sample and, with linear upsampling, the neighbour of
+    /// that sample on the pixel's side. At the image's edges the neighbour is the sample itself.
     pub fn samples_of(self, at: u32) -> (u32, Option<u32>) {
         match self {
             Self::None => (at, None),
@@ -83,7 +85,7 @@ impl Plane {
 }
 
 impl Planes {
-    /// The interleaved RGB pixels of the image, all of which must be stored.
+    /// The interleaved RGB pixels of the image, whose planes must store the whole image.
     pub fn rgb(&self) -> Vec<u8> {
         let (width, height) = (self.image_width, self.image_height);
         let whole = Region { x: 0, y: 0, width, height };

@@ -26,10 +26,10 @@ impl fmt::Display for Capability {
     }
 }
 
-/// Properties of a device, which need not be opened.
+/// Properties of a device. They can be read without opening the device.
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct DeviceInfo {
-    /// The device's number among those that `CUDA_VISIBLE_DEVICES` selects.
+    /// The device's index among the devices that `CUDA_VISIBLE_DEVICES` selects.
     pub ordinal: u32,
     /// The driver's name for the device: "NVIDIA H200".
     pub name: String,
@@ -82,8 +82,8 @@ impl DeviceInfo {
     }
 }
 
-/// An opened device. Clones share it. Its primary context is retained until the last clone and the last object on the
-/// device are dropped.
+/// An opened device. Clones share the device. Its primary context is retained until the last clone and the last object
+/// on the device are dropped.
 #[derive(Clone)]
 pub struct GpuDevice {
     inner: Arc<DeviceInner>,
@@ -98,11 +98,11 @@ struct DeviceInner {
 
 // SAFETY: the context is a handle that the driver lets any thread use.
 unsafe impl Send for DeviceInner {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for DeviceInner {}
 
 impl GpuDevice {
-    /// Opens device number `ordinal`, counted among those that `CUDA_VISIBLE_DEVICES` selects.
+    /// Opens the device with index `ordinal` among the devices that `CUDA_VISIBLE_DEVICES` selects.
     ///
     /// The first use in a process takes some hundred milliseconds and some hundred megabytes of device memory, unless
     /// torch has already opened the device.
@@ -131,7 +131,7 @@ impl GpuDevice {
         Ok(Self { inner: Arc::new(DeviceInner { driver, device, context, info }) })
     }
 
-    /// The device's number.
+    /// Returns the device's index among the devices that `CUDA_VISIBLE_DEVICES` selects.
     pub fn ordinal(&self) -> u32 {
         self.inner.info.ordinal
     }
@@ -141,7 +141,7 @@ impl GpuDevice {
         &self.inner.info
     }
 
-    /// The device's free memory and its total memory, in bytes.
+    /// Returns the device's free memory and its total memory, in bytes.
     pub fn memory(&self) -> Result<(u64, u64)> {
         let bound = self.bind()?;
         let (mut free, mut total) = (0, 0);
@@ -150,24 +150,24 @@ impl GpuDevice {
         Ok((free as u64, total as u64))
     }
 
-    /// Waits until all work on the device is done, including work of other libraries. This invalidates every CUDA graph
-    /// capture.
+    /// Waits until all work on the device is done, including the work of other libraries. The wait invalidates every
+    /// CUDA graph capture.
     pub fn synchronize(&self) -> Result<()> {
         let bound = self.bind()?;
         // SAFETY: the context is current.
         unsafe { call!(bound.driver(), cuCtxSynchronize()) }
     }
 
-    /// Makes the device's context current on this thread until the result is dropped, which restores the previous
-    /// context.
+    /// Makes the device's context current on this thread until the returned value is dropped. Dropping it restores the
+    /// previous context.
     ///
-    /// Every function of this module binds the device itself. Calls of other libraries that need a context, for example
-    /// nvJPEG's, need a `bind` around them.
+    /// Every function of this module binds the device itself. Calls of other libraries that need a current context, for
+    /// example nvJPEG's, must be made while a `Bound` exists.
     pub fn bind(&self) -> Result<Bound<'_>> {
-        // Also fails in a forked child, before any call of the driver.
+        // This call also fails in a forked child, before the driver is called.
         let driver = driver()?;
         if thread::is_attached(self.inner.context) {
-            return Ok(Bound { device: self, lent: None });
+            return Ok(Bound { device: self, previous: None });
         }
         let relaxed = Relaxed::new(driver);
         let mut former = std::ptr::null_mut();
@@ -177,14 +177,14 @@ impl GpuDevice {
             // SAFETY: `self` holds the context.
             unsafe { call!(driver, cuCtxSetCurrent(self.inner.context)) }?;
         }
-        Ok(Bound { device: self, lent: Some((former, relaxed)) })
+        Ok(Bound { device: self, previous: Some((former, relaxed)) })
     }
 
-    /// Makes the device's context current on this thread for the thread's whole life, so that [`GpuDevice::bind`] has
-    /// nothing to do. For threads that work only for this device and end before it is dropped.
+    /// Makes the device's context current on this thread for the thread's whole life. Then [`GpuDevice::bind`] has
+    /// nothing to do. Only for threads that work for this device alone and end before the device is dropped.
     pub fn attach_thread(&self) -> Result<()> {
         let driver = driver()?;
-        // SAFETY: `self` and the objects that the thread works with hold the context.
+        // SAFETY: `self` and the objects that the thread uses hold the context.
         unsafe { call!(driver, cuCtxSetCurrent(self.inner.context)) }?;
         thread::attach(driver, self.inner.context);
         Ok(())
@@ -209,8 +209,8 @@ impl Drop for DeviceInner {
     fn drop(&mut self) {
         // A forked child has no context to release.
         if let Ok(driver) = driver() {
-            // SAFETY: this releases the context that `open` retained; no object in the context is left, because it
-            // would hold the device.
+            // SAFETY: this releases the context that `open` retained. No object in the context exists any more, because
+            // an object holds its device.
             let _ = unsafe { call!(driver, cuDevicePrimaryCtxRelease_v2(self.device)) };
         }
     }
@@ -219,9 +219,9 @@ impl Drop for DeviceInner {
 /// A device whose context is current on this thread.
 pub struct Bound<'a> {
     device: &'a GpuDevice,
-    /// The context and the capture mode to restore, on a thread that is not one of Foreload's own. Only that thread can
-    /// restore them.
-    lent: Option<(sys::CUcontext, Relaxed)>,
+    /// The context and the capture mode to restore. `None` on Foreload's own threads, which keep both. Only this thread
+    /// can restore them.
+    previous: Option<(sys::CUcontext, Relaxed)>,
 }
 
 impl Bound<'_> {
@@ -232,11 +232,11 @@ impl Bound<'_> {
 
 impl Drop for Bound<'_> {
     fn drop(&mut self) {
-        if let Some((former, _)) = self.lent
+        if let Some((former, _)) = self.previous
             && former != self.device.inner.context
         {
-            // SAFETY: the context was current before. If its owner has destroyed it since, the driver refuses, and this
-            // device's context stays current.
+            // SAFETY: the context was current before. If its owner has destroyed it in the meantime, the driver refuses
+            // the call, and this device's context stays current.
             let _ = unsafe { call!(self.driver(), cuCtxSetCurrent(former)) };
         }
     }

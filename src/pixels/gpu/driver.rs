@@ -1,7 +1,7 @@
 //! NVIDIA's driver: its functions, looked up at run time, and its status codes as errors.
 //!
-//! The signatures are compared with cudarc's bindings at compile time. cudarc's own functions are not called: they
-//! panic if a symbol is missing, and hold the status in an enum that lacks the codes of newer drivers.
+//! The signatures are compared with cudarc's bindings at compile time. cudarc's own functions are not called, because
+//! they panic if a symbol is missing, and return the status as an enum that lacks the codes of newer drivers.
 
 use base::error::{Error, Result};
 use cudarc::driver::sys;
@@ -10,13 +10,14 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// The name of the library in every driver package; `libcuda.so` may be the toolkit's stub.
+/// The name of the library in every driver package. `libcuda.so` is not used, because it may be the toolkit's stub.
 const LIBRARY: &str = "libcuda.so.1";
 
 /// The oldest supported version, encoded like [`Driver::version`]: CUDA 12.2, driver 535.
 pub(super) const OLDEST: i32 = 12020;
 
-/// Result of a driver function: a `CUresult` as a number, because newer drivers have more values than any list here.
+/// The result of a driver function: a `CUresult` as a number, because newer drivers return values that no list here
+/// has.
 pub(super) type Status = c_uint;
 
 pub(super) const OUT_OF_MEMORY: Status = 2;
@@ -32,11 +33,11 @@ pub(super) type FuncGetParamInfo =
 
 macro_rules! functions {
     ($($name:ident($($type:ty),*);)*) => {
-        /// Addresses of the driver's functions, under their names in `cuda.h`.
+        /// Addresses of the driver's functions. Each field has the function's name in `cuda.h`.
         #[allow(non_snake_case)]
         pub(super) struct Functions {
             $(pub(super) $name: unsafe extern "C" fn($($type),*) -> Status,)*
-            /// Only in drivers for CUDA 12.4 and later.
+            /// `None` in drivers for CUDA versions before 12.4.
             pub(super) cuFuncGetParamInfo: Option<FuncGetParamInfo>,
         }
 
@@ -44,10 +45,11 @@ macro_rules! functions {
             fn find(library: &Library) -> Result<Self, String> {
                 Ok(Self {
                     $(
-                        // SAFETY: the driver's function of this name has this type: see the comparison below.
+                        // SAFETY: the driver's function of this name has this type, as the comparison with cudarc below
+                        // checks.
                         $name: unsafe { find(library, stringify!($name)) }?,
                     )*
-                    // SAFETY: as above, from the header of CUDA 12.4.
+                    // SAFETY: the driver's function has this type in the header of CUDA 12.4.
                     cuFuncGetParamInfo: unsafe { find(library, "cuFuncGetParamInfo") }.ok(),
                 })
             }
@@ -114,7 +116,8 @@ functions! {
     );
 }
 
-// Called before the other functions are looked up, because an old driver lacks some of them.
+// This function is called before other functions are looked up, because an old driver lacks some of the other
+// functions.
 const _: unsafe fn(*mut c_int) -> sys::CUresult = sys::cuDriverGetVersion;
 
 /// Finds the symbol `name` in the library; the error is a sentence that names the symbol.
@@ -130,12 +133,12 @@ unsafe fn find<F: Copy>(library: &Library, name: &str) -> Result<F, String> {
         .map_err(|_| format!("{LIBRARY} has no function {name}: install a driver for CUDA 12.2 or newer"))
 }
 
-/// The initialised driver. A process has one and keeps it until it exits.
+/// The initialised driver. A process has one driver and keeps it until it exits.
 pub(super) struct Driver {
     pub(super) functions: Functions,
     /// The newest CUDA version that the driver supports: 1000 · major + 10 · minor.
     pub(super) version: i32,
-    /// Never closed, because the driver runs threads of its own.
+    /// The library is never closed, because the driver runs threads of its own.
     _library: Library,
 }
 
@@ -148,16 +151,16 @@ extern "C" fn mark_forked() {
     FORKED.store(true, Ordering::Relaxed);
 }
 
-/// Why no driver can be used.
+/// The reason why no driver can be used.
 pub(super) struct NoDriver {
     /// The reason, as a sentence.
     pub why: String,
-    /// True if the machine has no driver or no device, so that there is no problem to report.
+    /// Whether the machine has no driver or no device. Then there is no problem to report.
     pub absent: bool,
 }
 
-/// Returns the driver. The first successful call loads and initialises it; [`Error::Unavailable`] gives the reason as a
-/// sentence if there is none.
+/// Returns the driver. The first successful call loads and initialises it. If the driver cannot be used, the error is
+/// [`Error::Unavailable`] with the reason as a sentence.
 pub(super) fn driver() -> Result<&'static Driver> {
     started().map_err(|none| Error::Unavailable(none.why))
 }
@@ -181,7 +184,8 @@ pub(super) fn started() -> Result<&'static Driver, NoDriver> {
     Ok(DRIVER.get_or_init(|| driver))
 }
 
-/// Whether the driver is initialised and this process can use it. A child that was forked after the start cannot.
+/// Returns whether the driver is initialised and this process can use it. A child that was forked after the
+/// initialisation cannot use the driver.
 pub fn is_usable() -> bool {
     DRIVER.get().is_some() && !FORKED.load(Ordering::Relaxed)
 }
@@ -226,19 +230,19 @@ impl Driver {
         }
     }
 
-    /// Names and describes a status: `CUDA_ERROR_OUT_OF_MEMORY: out of memory`, or a number if the driver has no name
-    /// for it.
+    /// Returns the name and description of a status: `CUDA_ERROR_OUT_OF_MEMORY: out of memory`, or a number if the
+    /// driver has no name for the status.
     pub(super) fn describe(&self, status: Status) -> String {
         let text = |function: unsafe extern "C" fn(sys::CUresult, *mut *const c_char) -> Status| {
-            // SAFETY: both types are one C `unsigned int` in the calling convention. The driver accepts any number;
-            // only cudarc's enum is limited.
+            // SAFETY: `CUresult` and `Status` are both a C `unsigned int` in the calling convention. The driver accepts
+            // any number; only cudarc's enum is limited.
             let function: unsafe extern "C" fn(Status, *mut *const c_char) -> Status =
                 unsafe { std::mem::transmute(function) };
             let mut text = std::ptr::null();
             // SAFETY: the pointer is valid for the call; it receives a static string or null.
             let answer = unsafe { function(status, &mut text) };
             (answer == 0 && !text.is_null())
-                // SAFETY: by the function's documentation, a string that ends in NUL and is never freed.
+                // SAFETY: the function's documentation says that the string ends in NUL and is never freed.
                 .then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
         };
         let name = text(self.functions.cuGetErrorName).unwrap_or_else(|| format!("CUDA error {status}"));
@@ -282,10 +286,10 @@ macro_rules! call {
 pub(super) use call;
 
 fn read_version(library: &Library) -> Result<i32, String> {
-    // SAFETY: the type is that of `cuda.h`.
+    // SAFETY: the type is the function's type in `cuda.h`.
     let get: unsafe extern "C" fn(*mut c_int) -> Status = unsafe { find(library, "cuDriverGetVersion") }?;
     let mut version = 0;
-    // SAFETY: the pointer is valid for the call, which needs no initialised driver.
+    // SAFETY: the pointer is valid for the call. This function needs no initialised driver.
     match unsafe { get(&mut version) } {
         0 => Ok(version),
         STUB_LIBRARY => Ok(OLDEST),

@@ -7,7 +7,7 @@ use base::error::Result;
 use cudarc::driver::sys;
 use std::time::Duration;
 
-/// A mark in a stream. It can be recorded repeatedly; a wait is for the latest record.
+/// A mark in a stream. It can be recorded repeatedly; a wait is a wait for the latest record.
 ///
 /// An event that was never recorded counts as passed.
 pub struct Event {
@@ -17,7 +17,7 @@ pub struct Event {
 
 // SAFETY: an event is a handle that the driver lets any thread use.
 unsafe impl Send for Event {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Event {}
 
 impl Event {
@@ -52,10 +52,10 @@ impl Event {
         unsafe { call!(bound.driver(), cuEventRecord(self.event, stream.into().raw())) }
     }
 
-    /// Whether the stream has passed the mark.
+    /// Returns whether the stream has passed the mark.
     pub fn is_done(&self) -> Result<bool> {
         let bound = self.device.bind()?;
-        // SAFETY: the event exists as long as `self`.
+        // SAFETY: the event exists while `self` exists.
         let status = unsafe { (bound.driver().functions.cuEventQuery)(self.event) };
         match status {
             NOT_READY => Ok(false),
@@ -66,12 +66,12 @@ impl Event {
     /// Sleeps until the stream has passed the mark.
     pub fn synchronize(&self) -> Result<()> {
         let bound = self.device.bind()?;
-        // SAFETY: the event exists as long as `self`.
+        // SAFETY: the event exists while `self` exists.
         unsafe { call!(bound.driver(), cuEventSynchronize(self.event)) }
     }
 
-    /// The time between `earlier` and this event, to half a microsecond. Both must be [timed](Event::timed), recorded
-    /// and passed.
+    /// Returns the time between `earlier` and this event, with a resolution of half a microsecond. Both events must be
+    /// [timed](Event::timed), recorded and passed.
     pub fn since(&self, earlier: &Event) -> Result<Duration> {
         let bound = self.device.bind()?;
         let mut milliseconds = 0.0;

@@ -1,5 +1,5 @@
-//! Work in flight on a stream. [`InFlight`] owns the memory that the device reads until the stream has passed that
-//! work.
+//! Work in flight on a stream. [`InFlight`] owns the memory that the work reads and writes until the stream has passed
+//! the work.
 
 use super::driver::call;
 use super::event::Event;
@@ -8,10 +8,11 @@ use super::pinned::{PinnedBuffer, PinnedSlice};
 use super::stream::Stream;
 use base::error::{Error, Result};
 
-/// Work that was queued on a stream, usually of one batch, with all host memory that it reads.
+/// Work that was queued on a stream, usually the work of one batch, with all host memory that the device reads.
 ///
-/// Queue work, call [`InFlight::submit`], then [`InFlight::wait`] or poll [`InFlight::is_done`]. After that the value
-/// can be reused. Dropping it waits, so that no memory is freed before the device has read it.
+/// Queue work, call [`InFlight::submit`], then [`InFlight::wait`] or poll [`InFlight::is_done`]. When the work is done,
+/// the value can be reused. Dropping the value waits for the work, so that no memory is freed before the device has
+/// read it.
 pub struct InFlight {
     stream: Stream,
     event: Event,
@@ -25,7 +26,7 @@ pub struct InFlight {
 enum InFlightState {
     /// Nothing is queued.
     Empty,
-    /// Work may be queued that the event does not cover.
+    /// Work may be queued, and the event does not cover it yet.
     Queueing,
     /// The event covers all queued work.
     Submitted,
@@ -44,7 +45,7 @@ impl InFlight {
         })
     }
 
-    /// The stream, to queue more work on. First call [`InFlight::keep`] with the memory that the work reads.
+    /// The stream, for queueing more work. First call [`InFlight::keep`] with the memory that the work reads.
     pub fn stream(&self) -> &Stream {
         &self.stream
     }
@@ -120,11 +121,11 @@ impl InFlight {
         self.arriving.push(to);
         let bound = self.stream.device().bind()?;
         let (bytes, stream) = (from.bytes(), self.stream.raw());
-        // SAFETY: the target is page-locked, and only this work accesses it until it is done.
+        // SAFETY: the target is page-locked, and nothing else accesses it until this copy is done.
         unsafe { call!(bound.driver(), cuMemcpyDtoHAsync_v2(target, from.ptr(), bytes, stream)) }
     }
 
-    /// Takes the next buffer that a copy has filled. Returns `None` before the work is known to be done.
+    /// Takes the next buffer that a copy has filled. Returns `None` while the work is not known to be done.
     pub fn arrived(&mut self) -> Option<PinnedBuffer> {
         (self.state == InFlightState::Empty && !self.arriving.is_empty()).then(|| self.arriving.remove(0))
     }
@@ -141,7 +142,7 @@ impl InFlight {
         &self.event
     }
 
-    /// Whether the device has done all work. If so, drops the memory that was kept.
+    /// Returns whether the device has done all work. If it has, drops the memory that was kept.
     pub fn is_done(&mut self) -> Result<bool> {
         let done = match self.state {
             InFlightState::Empty => true,

@@ -1,4 +1,4 @@
-//! Device memory from a pool with its own cap, allocated and freed in stream order.
+//! Device memory from a pool with its own limit, allocated and freed in stream order.
 
 use super::device::GpuDevice;
 use super::driver::{OUT_OF_MEMORY, call};
@@ -9,11 +9,12 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Alignment of device pointers; buffers count towards the cap in multiples of it.
+/// The alignment of device pointers. Buffers count towards the cap in multiples of this number of bytes.
 const ALIGNMENT: usize = 512;
 
-/// Device memory that this process keeps: freed buffers stay in the pool, so that after the first batches no allocation
-/// asks the system. Clones share the pool; the memory is returned when the last clone and the last buffer are dropped.
+/// Device memory that this process keeps. Freed buffers stay in the pool, so after the first batches no allocation asks
+/// the driver for more memory. Clones share the pool. The memory is returned when the last clone and the last buffer
+/// are dropped.
 #[derive(Clone)]
 pub struct MemoryPool {
     inner: Arc<MemoryPoolInner>,
@@ -32,9 +33,9 @@ struct Used {
     peak: usize,
 }
 
-// SAFETY: a pool is a handle that the driver lets any thread use; the rest is behind a mutex.
+// SAFETY: a pool is a handle that the driver lets any thread use; the other fields are behind a mutex.
 unsafe impl Send for MemoryPoolInner {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for MemoryPoolInner {}
 
 /// Gauges of a [`MemoryPool`], in bytes.
@@ -59,7 +60,7 @@ impl MemoryPool {
             return Err(Error::config("device_memory", "is 0, must be large enough for a batch"));
         }
         let bound = device.bind()?;
-        // SAFETY: plain numbers and pointers, for which zero is "none".
+        // SAFETY: the structure has only numbers and pointers, for which zero means "none".
         let mut properties: sys::CUmemPoolProps = unsafe { std::mem::zeroed() };
         properties.allocType = sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
         properties.location = sys::CUmemLocation {
@@ -73,7 +74,7 @@ impl MemoryPool {
         unsafe { call!(bound.driver(), cuMemPoolCreate(&mut pool, &properties)) }?;
         // From here on, `Drop` destroys the pool.
         let inner = MemoryPoolInner { device: device.clone(), pool, cap, used: Mutex::default() };
-        // With a lower threshold each synchronisation would return free memory to the system.
+        // With a lower threshold, each synchronisation would return free memory to the system.
         let mut threshold = u64::MAX;
         let attribute = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
         let value = (&raw mut threshold).cast();
@@ -87,13 +88,13 @@ impl MemoryPool {
         &self.inner.device
     }
 
-    /// Allocates a buffer of `bytes` with arbitrary contents, aligned to 512, for work that is queued on `stream` from
-    /// now on. The buffer is freed in the order of that stream. Another stream must wait for an event after the
-    /// allocation before it uses the buffer. Before the buffer is dropped, `stream` must wait for the other stream's
-    /// last use.
+    /// Allocates a buffer of `bytes` with arbitrary contents, aligned to 512 bytes, for work that is queued on `stream`
+    /// from now on. The buffer is freed in the order of `stream`. Another stream must wait for an event that `stream`
+    /// records after the allocation before it uses the buffer. Before the buffer is dropped, `stream` must wait for the
+    /// other stream's last use.
     ///
     /// # Errors
-    /// Fails with an error that names `device_memory` if the cap leaves no room.
+    /// An error that names `device_memory` if the buffer would exceed the cap.
     pub fn allocate(&self, stream: &Stream, bytes: usize) -> Result<DeviceBuffer> {
         let counted = bytes.max(1).checked_next_multiple_of(ALIGNMENT).unwrap_or(usize::MAX);
         {
@@ -138,7 +139,7 @@ impl MemoryPool {
         }
     }
 
-    /// The bytes in use, the bytes that the driver holds, and the highest values of both.
+    /// Returns the bytes in use, the bytes that the driver holds, and the peaks of both.
     pub fn usage(&self) -> Result<PoolUsage> {
         let bound = self.device().bind()?;
         let attribute = |attribute| {
@@ -165,14 +166,14 @@ impl MemoryPoolInner {
 impl Drop for MemoryPoolInner {
     fn drop(&mut self) {
         if let Ok(bound) = self.device.bind() {
-            // SAFETY: `self` owns the pool, and no buffer exists, because each holds its pool; frees under way complete
-            // in the driver.
+            // SAFETY: `self` owns the pool. No buffer exists, because each buffer holds its pool. The driver completes
+            // frees that are still queued.
             let _ = unsafe { call!(bound.driver(), cuMemPoolDestroy(self.pool)) };
         }
     }
 }
 
-/// A buffer in device memory. Dropping it frees it after the work that its stream has queued by then.
+/// A buffer in device memory. Dropping it frees the memory after all work that is queued on its stream at that time.
 pub struct DeviceBuffer {
     ptr: u64,
     bytes: usize,
@@ -202,7 +203,7 @@ impl DeviceBuffer {
         DeviceRange { ptr: self.ptr, bytes: self.bytes, _buffer: PhantomData }
     }
 
-    /// The range of `bytes` bytes at `offset`. Fails if it exceeds the buffer.
+    /// The range of `bytes` bytes at `offset`. Fails if the range exceeds the buffer.
     pub fn range(&self, offset: usize, bytes: usize) -> Result<DeviceRange<'_>> {
         self.whole().part(offset, bytes)
     }
@@ -243,7 +244,7 @@ impl DeviceRange<'_> {
         self.bytes
     }
 
-    /// The range of `bytes` bytes at `offset`. Fails if it exceeds this range.
+    /// The range of `bytes` bytes at `offset`. Fails if the new range exceeds this range.
     pub fn part(&self, offset: usize, bytes: usize) -> Result<Self> {
         match offset.checked_add(bytes) {
             Some(end) if end <= self.bytes => Ok(Self { ptr: self.ptr + offset as u64, bytes, ..*self }),

@@ -8,12 +8,12 @@ use cudarc::driver::sys;
 use std::ffi::{CString, c_void};
 use std::sync::Arc;
 
-/// Kernels compiled for one family of devices.
+/// A compiled image of the kernels for one family of devices.
 #[derive(Debug, Clone, Copy)]
 pub enum KernelImage {
-    /// Machine code: runs on devices of the same major capability and an equal or higher minor one.
+    /// Machine code. It runs on devices with the same major capability and an equal or higher minor capability.
     Cubin(Capability, &'static [u8]),
-    /// PTX, which the driver compiles for devices of this capability or any higher one.
+    /// PTX. The driver compiles it for devices of this capability or any higher capability.
     Ptx(Capability, &'static str),
 }
 
@@ -54,7 +54,7 @@ struct ModuleInner {
 
 // SAFETY: a module is a handle that the driver lets any thread use.
 unsafe impl Send for ModuleInner {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for ModuleInner {}
 
 /// Errors after which another image may still work: CUDA_ERROR_INVALID_IMAGE, _NO_BINARY_FOR_GPU, _INVALID_PTX,
@@ -62,7 +62,7 @@ unsafe impl Sync for ModuleInner {}
 const TRY_NEXT: [u32; 8] = [200, 209, 218, 221, 222, 223, 300, 801];
 
 impl Module {
-    /// Loads the image that fits `device` best among those that the driver accepts.
+    /// Loads the image that fits `device` best, of the images that the driver accepts.
     pub fn load(device: &GpuDevice, images: &[KernelImage]) -> Result<Self> {
         let capability = device.info().capability;
         let mut suiting: Vec<_> =
@@ -82,7 +82,8 @@ impl Module {
                 KernelImage::Cubin(_, bytes) => bytes.as_ptr().cast(),
             };
             let mut module = std::ptr::null_mut();
-            // SAFETY: an ELF image that states its own length, or text that ends in NUL; both outlive the call.
+            // SAFETY: the data is an ELF image that states its own length, or text that ends in NUL. Both outlive the
+            // call.
             let status = unsafe { (driver.functions.cuModuleLoadData)(&mut module, data) };
             match driver.check("cuModuleLoadData", status) {
                 Ok(()) => {
@@ -108,7 +109,7 @@ impl Module {
     }
 
     /// Finds the kernel `name`, whose parameters have these sizes in bytes. A driver for CUDA 12.4 or newer reports the
-    /// sizes in the image; a difference is an [`Error::Internal`].
+    /// sizes that the image has; if they differ, the call fails with [`Error::Internal`].
     pub fn function(&self, name: &'static str, parameters: &[usize]) -> Result<Function> {
         let bound = self.inner.device.bind()?;
         let driver = bound.driver();
@@ -120,12 +121,12 @@ impl Module {
         if let Some(info) = driver.functions.cuFuncGetParamInfo {
             let size = |index| {
                 let (mut offset, mut size) = (0, 0);
-                // SAFETY: the pointers are valid for the call; an index that is too high is an error, which ends the
+                // SAFETY: the pointers are valid for the call. An index that is too high gives an error, which ends the
                 // list.
                 (unsafe { info(function, index, &mut offset, &mut size) } == 0).then_some(size)
             };
             let seen: Vec<usize> = (0..).map_while(size).collect();
-            // No sizes were reported.
+            // If `seen` is empty, the driver reported no sizes.
             if !seen.is_empty() && seen != parameters {
                 return Err(Error::Internal(format!(
                     "kernel {name} has parameters of {seen:?} bytes, expected {parameters:?}"
@@ -142,7 +143,8 @@ impl Drop for ModuleInner {
             // CUDA does not document that unloading waits for launches that are queued.
             // SAFETY: the call has no arguments, and the context is current through `bound`.
             let _ = unsafe { call!(bound.driver(), cuCtxSynchronize()) };
-            // SAFETY: `self` owns the module, and no function of it and no launch of one is left.
+            // SAFETY: `self` owns the module. No function of the module and no launch of such a function exists any
+            // more.
             let _ = unsafe { call!(bound.driver(), cuModuleUnload(self.module)) };
         }
     }
@@ -186,7 +188,7 @@ pub struct Function {
 
 // SAFETY: a function is a handle that the driver lets any thread use.
 unsafe impl Send for Function {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Function {}
 
 /// Resources that a compiled kernel uses.
@@ -257,8 +259,8 @@ impl Function {
         let mut pointers: Vec<*mut c_void> =
             arguments.iter().map(|argument| argument.raw().0.cast_mut()).collect();
         let ([gx, gy, gz], [bx, by, bz]) = (grid, block);
-        // SAFETY: number and sizes of the arguments are the kernel's, and the driver copies them before it returns; the
-        // caller guarantees the memory that they point to.
+        // SAFETY: the number and sizes of the arguments match the kernel, and the driver copies the arguments before it
+        // returns. The caller guarantees the memory that they point to.
         unsafe {
             call!(
                 bound.driver(),

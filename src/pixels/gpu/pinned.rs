@@ -1,4 +1,4 @@
-//! Page-locked memory, which a device can copy from and to: the readers' slots, and buffers with their own memory.
+//! Page-locked host memory that a device can copy from and to: the readers' slots, and buffers with their own memory.
 
 use super::device::GpuDevice;
 use super::driver::call;
@@ -23,13 +23,13 @@ struct Locked {
     /// Address of the first byte, and the length in bytes.
     range: (usize, usize),
     /// Address of the first byte on the device; 0 if kernels must not read the range.
-    seen_at: u64,
+    device_address: u64,
     /// Keeps the memory mapped while it is registered with the driver.
     owner: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Locked {
-    /// Page-locks a range. `owner` must keep it mapped as long as it lives.
+    /// Page-locks a range. `owner` must keep the range mapped while `owner` exists.
     fn new(
         device: &GpuDevice,
         (base, bytes): (*const u8, usize),
@@ -47,7 +47,12 @@ impl Locked {
             }
             other => other,
         })?;
-        Ok(Self { device: device.clone(), range: (base as usize, bytes), seen_at: 0, owner: Some(owner) })
+        Ok(Self {
+            device: device.clone(),
+            range: (base as usize, bytes),
+            device_address: 0,
+            owner: Some(owner),
+        })
     }
 }
 
@@ -61,7 +66,9 @@ impl Registration {
         let mut locked = Locked::new(device, (base, bytes), Arc::new(slots.clone()), flags)?;
         let bound = device.bind()?;
         // SAFETY: the range was just registered, and the pointer is valid for the call.
-        unsafe { call!(bound.driver(), cuMemHostGetDevicePointer_v2(&mut locked.seen_at, base.cast(), 0)) }?;
+        unsafe {
+            call!(bound.driver(), cuMemHostGetDevicePointer_v2(&mut locked.device_address, base.cast(), 0))
+        }?;
         Ok(Self { inner: Arc::new(locked), slots: slots.clone() })
     }
 
@@ -70,8 +77,8 @@ impl Registration {
         &self.slots
     }
 
-    /// Returns the bytes of `owner`, usually a [`Slot`], as memory to copy from. `owner` is dropped after the last
-    /// copy.
+    /// Returns the bytes of `owner`, usually a [`Slot`], as memory to copy from. `owner` is dropped when the last copy
+    /// is done.
     ///
     /// # Errors
     /// Fails if the bytes are not in the arena.
@@ -90,7 +97,7 @@ impl Registration {
 }
 
 impl Registration {
-    /// Takes a buffer of `bytes` with arbitrary contents from the arena. Returns `None` if there is no room.
+    /// Takes a buffer of `bytes` with arbitrary contents from the arena. Returns `None` if the arena has no free space.
     pub fn buffer(&self, bytes: usize) -> Option<PinnedBuffer> {
         let slot = self.slots().try_take(bytes)?;
         Some(PinnedBuffer { slot, bytes, registration: self.clone() })
@@ -109,39 +116,40 @@ impl Drop for Locked {
     fn drop(&mut self) {
         let unregister = || {
             let bound = self.device.bind()?;
-            // SAFETY: the range was registered, and no copy is under way, because a copy holds this value.
+            // SAFETY: the range was registered. No copy is under way, because a copy holds this value.
             unsafe { call!(bound.driver(), cuMemHostUnregister(self.range.0 as *mut _)) }
         };
         if unregister().is_err() {
-            // Leave it mapped: if the address were reused while the driver still has it registered, the new memory
-            // could not be page-locked.
+            // Leaves the memory mapped. If the address were reused while the driver still has it registered, the new
+            // memory could not be page-locked.
             std::mem::forget(self.owner.take());
         }
     }
 }
 
-/// Page-locked bytes. Nothing writes them while a copy is under way or while they are borrowed. Each clone keeps their
-/// owner alive.
+/// Page-locked bytes. Nothing writes to the bytes while a copy is under way or while they are borrowed. Each clone
+/// keeps the owner of the bytes alive.
 #[derive(Clone)]
 pub struct PinnedSlice {
     ptr: *const u8,
     bytes: usize,
-    /// Owner of the bytes, which must be dropped before the registration.
+    /// The owner of the bytes, which must be dropped before the registration.
     _owner: Arc<dyn Any + Send + Sync>,
     locked: Arc<Locked>,
 }
 
 // SAFETY: the bytes belong to the owner, which is Send and Sync, and are only read.
 unsafe impl Send for PinnedSlice {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for PinnedSlice {}
 
 impl PinnedSlice {
-    /// Page-locks memory that this process may only read, for example memory that another process shares, to copy from.
-    /// `owner` keeps it mapped and is dropped after the last copy. Not all devices support this.
+    /// Page-locks memory that this process can only read, for example memory that another process shares, so that
+    /// devices can copy from it. `owner` keeps the memory mapped and is dropped when the last copy is done. Not all
+    /// devices support this.
     ///
     /// # Errors
-    /// [`Error::Gpu`] if the driver refuses it.
+    /// [`Error::Gpu`] if the driver refuses to page-lock the memory.
     pub fn read_only<O>(device: &GpuDevice, owner: O) -> Result<Self>
     where
         O: AsRef<[u8]> + Send + Sync + 'static,
@@ -153,17 +161,17 @@ impl PinnedSlice {
         Ok(Self { ptr, bytes, _owner: owner, locked: Arc::new(locked) })
     }
 
-    /// The address at which kernels of the device read the bytes. Kernels may also read the arena around them, from the
-    /// start of the first page to the end of the last.
+    /// The address at which kernels of the device read the bytes. Kernels may also read the arena around the bytes,
+    /// from the start of the first page to the end of the last page.
     ///
     /// # Panics
     /// Panics for memory that can only be copied from.
-    pub fn seen_at(&self) -> u64 {
-        assert_ne!(self.locked.seen_at, 0, "kernels cannot read memory of another process");
-        self.locked.seen_at + (self.ptr as u64 - self.locked.range.0 as u64)
+    pub fn device_address(&self) -> u64 {
+        assert_ne!(self.locked.device_address, 0, "kernels cannot read memory of another process");
+        self.locked.device_address + (self.ptr as u64 - self.locked.range.0 as u64)
     }
 
-    /// A part of the bytes. Fails if the range exceeds them.
+    /// A part of the bytes. Fails if the range exceeds the bytes.
     pub fn part(&self, range: Range<usize>) -> Result<Self> {
         if range.start > range.end || range.end > self.bytes {
             return Err(Error::Internal(format!("bytes {range:?} exceed {} page-locked bytes", self.bytes)));
@@ -176,12 +184,13 @@ impl Deref for PinnedSlice {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: inside the owner's bytes, which exist as long as `self`; nothing writes them while they are borrowed.
+        // SAFETY: the range is inside the owner's bytes, which exist while `self` exists. Nothing writes to them while
+        // they are borrowed.
         unsafe { std::slice::from_raw_parts(self.ptr, self.bytes) }
     }
 }
 
-/// Writable page-locked memory: a part of a [`Registration`]'s arena, or an arena of its own.
+/// Writable page-locked memory: a part of a [`Registration`]'s arena, or memory of its own.
 pub struct PinnedBuffer {
     slot: Slot,
     bytes: usize,
@@ -189,10 +198,10 @@ pub struct PinnedBuffer {
 }
 
 impl PinnedBuffer {
-    /// Makes a buffer of `bytes` zeros in its own memory, for data that has no slot. The memory uses huge pages and is
-    /// rounded up to 2 MiB.
+    /// Makes a buffer of `bytes` zeros in its own memory, for data that is in no slot. The memory uses huge pages and
+    /// is rounded up to 2 MiB.
     pub fn new(device: &GpuDevice, bytes: usize) -> Result<Self> {
-        let slots = bytes.checked_add(base::slot::PAGE).and_then(|room| SlotPool::new(room).ok());
+        let slots = bytes.checked_add(base::slot::PAGE).and_then(|size| SlotPool::new(size).ok());
         let slot = slots.and_then(|slots| Some((slots.try_take(bytes)?, slots)));
         let Some((slot, slots)) = slot else {
             let message = format!("cannot map {bytes} bytes of page-locked memory: lower it");

@@ -8,9 +8,9 @@ use std::fmt;
 /// A version of CUDA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 pub struct CudaVersion {
-    /// The major version: 12 of 12.2.
+    /// The major version: 12 for CUDA 12.2.
     pub major: u32,
-    /// The minor version: 2 of 12.2.
+    /// The minor version: 2 for CUDA 12.2.
     pub minor: u32,
 }
 
@@ -27,9 +27,9 @@ pub struct Probe {
     pub driver: Option<CudaVersion>,
     /// All devices that the driver reports, including those that Foreload cannot use.
     pub devices: Vec<DeviceInfo>,
-    /// Why no device can be used, as a sentence; `None` if one can.
+    /// The reason why no device can be used, as a sentence; `None` if a device can be used.
     pub problem: Option<String>,
-    /// True if the machine has no driver or no device, so that there is no problem to report.
+    /// Whether the machine has no driver or no device. Then there is no problem to report.
     #[serde(skip)]
     pub absent: bool,
 }
@@ -41,8 +41,8 @@ impl Probe {
     }
 }
 
-/// Looks for a driver and its devices. Never fails, opens no device, and takes milliseconds. It starts the driver, so
-/// children that are forked later cannot use CUDA.
+/// Looks for a driver and its devices. Never fails, opens no device, and takes milliseconds. The call initialises the
+/// driver, so children that are forked later cannot use CUDA.
 pub fn probe() -> Probe {
     let mut found = Probe { driver: None, devices: Vec::new(), problem: None, absent: false };
     let driver = match started() {

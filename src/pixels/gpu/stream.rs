@@ -1,4 +1,5 @@
-//! Streams: queues of work that a device does in order. They are Foreload's own, or those of other libraries by handle.
+//! Streams: queues of work that a device does in order. A stream is Foreload's own, or belongs to another library and
+//! is used by its handle.
 
 use super::device::GpuDevice;
 use super::driver::{NOT_READY, STREAM_CAPTURE_IMPLICIT, call};
@@ -8,7 +9,7 @@ use cudarc::driver::sys;
 use std::fmt;
 use std::sync::Arc;
 
-/// A stream of Foreload's own that does not wait for the legacy default stream. Clones share the stream.
+/// A stream of Foreload's own, which does not wait for the legacy default stream. Clones share the stream.
 #[derive(Clone)]
 pub struct Stream {
     inner: Arc<StreamInner>,
@@ -21,7 +22,7 @@ struct StreamInner {
 
 // SAFETY: a stream is a handle that the driver lets any thread use.
 unsafe impl Send for StreamInner {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for StreamInner {}
 
 impl Stream {
@@ -40,7 +41,7 @@ impl Stream {
         &self.inner.device
     }
 
-    /// The driver's handle for other libraries, valid while a clone of this stream lives.
+    /// The driver's handle, for other libraries. The handle is valid while a clone of this stream exists.
     pub fn handle(&self) -> u64 {
         self.inner.stream as u64
     }
@@ -51,17 +52,17 @@ impl Stream {
     }
 
     /// Waits until all queued work is done. The driver may spin during the wait, so call this only at the end of a
-    /// stream's life. Otherwise use [`Event::synchronize`], which sleeps.
+    /// stream's life. At other times use [`Event::synchronize`], which sleeps.
     pub fn synchronize(&self) -> Result<()> {
         let bound = self.device().bind()?;
-        // SAFETY: the stream exists as long as `self`.
+        // SAFETY: the stream exists while `self` exists.
         unsafe { call!(bound.driver(), cuStreamSynchronize(self.inner.stream)) }
     }
 
-    /// Whether all queued work is done.
+    /// Returns whether all queued work is done.
     pub fn is_done(&self) -> Result<bool> {
         let bound = self.device().bind()?;
-        // SAFETY: the stream exists as long as `self`.
+        // SAFETY: the stream exists while `self` exists.
         let status = unsafe { (bound.driver().functions.cuStreamQuery)(self.inner.stream) };
         match status {
             NOT_READY => Ok(false),
@@ -91,7 +92,7 @@ impl Drop for StreamInner {
     }
 }
 
-/// A stream by its handle, which does not keep the stream alive: a borrowed [`Stream`], or a consumer's stream.
+/// The handle of a stream: a borrowed [`Stream`], or a consumer's stream. It does not keep the stream alive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct StreamRef(u64);
 
@@ -102,9 +103,9 @@ impl StreamRef {
     /// The default stream of the calling thread.
     pub const PER_THREAD: Self = Self(2);
 
-    /// The stream of a number as DLPack and the CUDA array interface define it. 1 is the legacy default stream, 2 the
-    /// thread's default stream, and a larger number a handle. 0 could mean either default stream and is refused, as are
-    /// negative numbers.
+    /// Makes a reference from a stream number as DLPack and the CUDA array interface define it. 1 is the legacy default
+    /// stream, 2 the calling thread's default stream, and a larger number a handle. 0 could mean either default stream,
+    /// so 0 and negative numbers are refused.
     ///
     /// # Safety
     ///
@@ -123,8 +124,8 @@ impl StreamRef {
         }
     }
 
-    /// Whether recording an event on this stream would invalidate a capture: the stream captures a CUDA graph, or it is
-    /// the legacy default stream, which would have to wait for a capturing stream.
+    /// Returns whether recording an event on this stream would invalidate a capture. This is the case if the stream
+    /// captures a CUDA graph, or if it is the legacy default stream, which would have to wait for a capturing stream.
     pub fn captures(self, device: &GpuDevice) -> Result<bool> {
         let bound = device.bind()?;
         let none = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
@@ -137,7 +138,7 @@ impl StreamRef {
         }
     }
 
-    /// The handle; 1 and 2 are the driver's own numbers of the default streams.
+    /// The handle. 1 and 2 are the driver's own numbers for the default streams.
     pub fn handle(self) -> u64 {
         self.0
     }

@@ -6,14 +6,14 @@ use engine::config::LoaderConfig;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-/// Returns the fields of the batches by name, in the order in which they were asked for, with the kind of each.
+/// Returns the fields of the batches by name, in the order of the user's request, with the kind of each field.
 pub(super) fn kinds<'py>(py: Python<'py>, config: &LoaderConfig) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     config.field_names().into_iter().try_for_each(|(name, kind)| dict.set_item(name, kind.name()))?;
     Ok(dict)
 }
 
-/// Returns the names of the optional fields, in the order in which they were asked for.
+/// Returns the names of the optional fields, in the order of the user's request.
 pub(super) fn optional(config: &LoaderConfig) -> Vec<String> {
     let fields = config.fields.list.iter();
     fields.filter(|field| field.optional.is_some()).map(|field| field.name.clone()).collect()

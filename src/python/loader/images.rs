@@ -68,7 +68,7 @@ impl ImageLoader {
         this.as_super().pipeline.config().device_reason.clone()
     }
 
-    /// The name of the images' element type; with several image fields or views, that of the first.
+    /// The name of the images' element type; with several image fields or views, the element type of the first.
     #[getter]
     fn dtype(this: PyRef<'_, Self>) -> &'static str {
         this.as_super().pipeline.config().output().dtype.name()

@@ -43,13 +43,13 @@ pub(super) struct Loader {
     /// The meeting of the ranks, if nodes share their caches.
     meeting: Option<Arc<PythonMeeting>>,
     cursor: Mutex<Cursor>,
-    /// The log of the latest iteration.
+    /// The failures of the latest iteration.
     failures: Mutex<FailureLog>,
-    /// The log of the latest iteration.
+    /// The concealed damage of the latest iteration.
     concealed: Mutex<ConcealedLog>,
 }
 
-/// A pipeline that a loader and its iterations share. The last owner waits for the threads without the GIL.
+/// A pipeline that a loader and its iterations share. The drop by the last owner waits for the threads without the GIL.
 #[derive(Clone)]
 pub(super) struct SharedPipeline(Option<Arc<Pipeline>>);
 
@@ -76,7 +76,7 @@ impl Loader {
         Ok(())
     }
 
-    /// The current epoch, or between epochs the one that the next iteration runs.
+    /// The current epoch, or between epochs the epoch that the next iteration runs.
     #[getter]
     fn epoch(&self) -> u64 {
         lock(&self.cursor).epoch()
@@ -89,12 +89,12 @@ impl Loader {
             Start::State(state) => self.pipeline.resume(state, rank, world_size),
             Start::Epoch(number) => self.pipeline.epoch(*number, rank, world_size, 0),
         });
-        let epoch = self.begun(py, epoch)?;
+        let epoch = self.started_or_raise(py, epoch)?;
         lock(&self.cursor).begin(epoch.progress().clone());
         self.iterate(py, epoch)
     }
 
-    /// Iterates over one epoch (None: the epoch given by `epoch`) from `first_step` on.
+    /// Iterates over one epoch (None: the attribute `epoch`) from `first_step` on.
     #[pyo3(signature = (epoch=None, first_step=None), text_signature = "($self, epoch=None, first_step=0)")]
     fn batches(
         &self,
@@ -106,11 +106,11 @@ impl Loader {
         let first_step = first_step.map_or(Ok(0), |step| whole_number("first_step", &step, u64::MAX))?;
         let (rank, world_size) = self.place_in_world(py)?;
         let epoch = py.detach(|| self.pipeline.epoch(number, rank, world_size, first_step));
-        let epoch = self.begun(py, epoch)?;
+        let epoch = self.started_or_raise(py, epoch)?;
         self.iterate(py, epoch)
     }
 
-    /// Returns the state for a checkpoint: a dict of numbers and texts.
+    /// Returns the state for a checkpoint: a dict of numbers and strings.
     #[pyo3(signature = (*, at_step=None))]
     fn state_dict<'py>(&self, py: Python<'py>, at_step: Option<u64>) -> PyResult<Bound<'py, PyAny>> {
         let (epoch, reached) = {
@@ -159,7 +159,7 @@ impl Loader {
         self.pipeline.config().batch_size
     }
 
-    /// The policy for the samples that do not fill the last batch, by name. Never None, because an open choice has been
+    /// The policy for the samples that do not fill the last batch, by name. Never None, because the default has been
     /// resolved.
     #[getter]
     fn last_batch(&self) -> &'static str {
@@ -172,7 +172,8 @@ impl Loader {
         self.pipeline.index().is_labeled()
     }
 
-    /// Raises unless samples have labels, which `with_labels` needs. For functions that return images with labels.
+    /// Raises an error if samples have no labels, which `with_labels` needs. For functions that return images with
+    /// labels.
     fn _check_labeled(&self, py: Python<'_>) -> PyResult<()> {
         if self.pipeline.config().fields.gives_label() {
             return Ok(());
@@ -188,7 +189,8 @@ impl Loader {
         raise(py, needs.map_err(alone))
     }
 
-    /// The (rank, world size). Looked up at every iteration, because a process group may have been made since.
+    /// The (rank, world size). Determined at every iteration, because a process group may have been made in the
+    /// meantime.
     #[pyo3(name = "_place_in_world")]
     fn place_in_world(&self, py: Python<'_>) -> PyResult<(u32, u32)> {
         let ranks = py.import("foreload._ranks")?;
@@ -244,16 +246,16 @@ impl Loader {
         failures.iter().map(of_failure).collect()
     }
 
-    /// The damaged images of the latest iteration that were decoded nevertheless (the first 1000), each a dict of
-    /// sample_id, path, offset, message.
+    /// The damaged images of the latest iteration that were decoded anyway (the first 1000), each a dict of sample_id,
+    /// path, offset, message.
     #[getter]
     fn concealed<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
         let samples = lock(&self.concealed).samples();
         samples.iter().map(|of| named(py, of.sample, &of.path, of.offset, &of.message)).collect()
     }
 
-    /// Returns the file of a sample: its path (for shards, the shard's), the offset of the sample's bytes, and their
-    /// number. For a sample in a compressed block, these are of the block.
+    /// Returns the file of a sample: its path (in shards, the path of the shard), the offset of the sample's bytes, and
+    /// their number. For a sample in a compressed block, offset and number are those of the block.
     fn locate(&self, py: Python<'_>, sample_id: &Bound<'_, PyAny>) -> PyResult<(PathBuf, u64, u32)> {
         let sample_id = whole_number("sample_id", sample_id, u64::MAX)?;
         let index = self.pipeline.index();
@@ -309,8 +311,9 @@ impl Loader {
         argument.map_or_else(|| Ok(self.epoch()), |epoch| whole_number("epoch", epoch, u64::MAX))
     }
 
-    /// Returns an epoch that has begun, or raises its error. An exception of the ranks' meeting is raised unchanged.
-    fn begun(&self, py: Python<'_>, epoch: crate::Result<Epoch>) -> PyResult<Epoch> {
+    /// Returns an epoch that has begun, or raises its error. An exception that ended the ranks' meeting is raised
+    /// unchanged.
+    fn started_or_raise(&self, py: Python<'_>, epoch: crate::Result<Epoch>) -> PyResult<Epoch> {
         let raised = self.meeting.as_ref().and_then(|meeting| meeting.take_raised());
         if let (Err(_), Some(exception)) = (&epoch, raised) {
             return Err(exception);
@@ -320,7 +323,7 @@ impl Loader {
         Ok(epoch)
     }
 
-    /// Opens a loader. `settings` are the keywords that its `arguments` were read from.
+    /// Opens a loader. `settings` are the keywords from which `arguments` were read.
     fn open(
         py: Python<'_>,
         arguments: LoaderArguments,
@@ -392,7 +395,7 @@ fn named<'py>(
     Ok(dict)
 }
 
-/// Opens or builds the index on another thread, so that this one can check for Ctrl-C.
+/// Opens or builds the index on another thread, so that this thread can check for Ctrl-C.
 fn open_index(py: Python<'_>, roots: Vec<PathBuf>, options: IndexOptions) -> PyResult<DatasetIndex> {
     let (cancel, notices) = (Arc::new(AtomicBool::new(false)), options.notices.clone());
     let started = {
@@ -420,7 +423,7 @@ fn open_index(py: Python<'_>, roots: Vec<PathBuf>, options: IndexOptions) -> PyR
     raise(py, opened)
 }
 
-/// Converts a state to Python numbers and texts.
+/// Converts a state to Python numbers and strings.
 pub(super) fn as_dict<'py>(py: Python<'py>, state: &State) -> PyResult<Bound<'py, PyAny>> {
     py.import("json")?.call_method1("loads", (state.to_json(),))
 }

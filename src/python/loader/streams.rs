@@ -22,8 +22,8 @@ use stream::{RankShare, SampleStream, SavedStates, SourceSpec, StreamSpec, sampl
 #[pyclass(frozen, subclass, module = "foreload")]
 pub(in crate::python) struct StreamEngine {
     stream: Arc<SampleStream>,
-    /// Declared after `stream`, so that the pipeline is dropped last, as the stream's last owner, without the GIL. The
-    /// threads of Python's sources need the GIL to end.
+    /// Declared after `stream`, so that the pipeline is dropped last. As the stream's last owner, it drops the stream
+    /// without the GIL, because the threads of Python's sources need the GIL to end.
     pipeline: SharedPipeline,
     place: RankPlace,
     failures: Mutex<FailureLog>,
@@ -122,7 +122,7 @@ impl StreamEngine {
         raise(py, text)
     }
 
-    /// Resumes from a saved state, or from those of all ranks, given as JSON.
+    /// Resumes from a saved state, or from the saved states of all ranks, given as JSON.
     fn load(&self, py: Python<'_>, states: &str) -> PyResult<()> {
         raise(py, SavedStates::from_json(states).and_then(|states| self.stream.load(states)))
     }

@@ -10,7 +10,7 @@ pub(super) use objects::add as add_objects;
 pub(super) use read::{LoaderArguments, read, read_named};
 
 use super::error::ConfigError;
-use engine::config::{Given, Setting};
+use engine::config::{UserValue, Setting};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
@@ -19,20 +19,20 @@ pub(super) fn wrong(name: &str, message: impl std::fmt::Display) -> PyErr {
     ConfigError::new_err(format!("config: {name}: {message}"))
 }
 
-/// Reads a method's argument as a whole number up to `largest`.
+/// Reads a method's argument as an integer up to `largest`.
 ///
 /// # Errors
 /// `ConfigError` that names the argument, for anything else.
 pub(super) fn whole_number(name: &str, argument: &Bound<'_, PyAny>, largest: u64) -> PyResult<u64> {
-    let value = given::given(argument, false);
-    let number = if let Given::Whole(number) = value { u64::try_from(number).ok() } else { None };
+    let value = given::from_object(argument, false);
+    let number = if let UserValue::Whole(number) = value { u64::try_from(number).ok() } else { None };
     number
         .filter(|&number| number <= largest)
         .ok_or_else(|| wrong(name, format!("is {value}, must be a whole number from 0 to {largest}")))
 }
 
-/// A setting, and the value given for it.
-pub(super) type GivenSetting = (&'static Setting, Given);
+/// A setting, and the user's value for it.
+pub(super) type UserSetting = (&'static Setting, UserValue);
 
 /// Refuses more than `most` positional arguments.
 fn check_count(class: &str, positional: &Bound<'_, PyTuple>, most: usize, how: &str) -> PyResult<()> {

@@ -1,21 +1,21 @@
 //! The classes that group settings, such as `foreload.Directory`.
 
-use super::given::{given, object};
-use super::{GivenSetting, check_count, keywords, wrong};
+use super::given::{from_object, object};
+use super::{UserSetting, check_count, keywords, wrong};
 use crate::python::error::raise;
-use engine::config::{Given, LoaderOptions, RESOURCES_MAY_BE, Setting, SettingsObject};
+use engine::config::{UserValue, LoaderOptions, RESOURCES_MAY_BE, Setting, SettingsObject};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-/// The content of these classes: the given members, checked, in the order of the table.
+/// The content of these classes: the checked values of the members that the user set, in the order of the table.
 #[derive(Debug, Clone, PartialEq)]
-struct GivenMembers {
+struct UserMembers {
     object: SettingsObject,
-    given: Vec<(&'static str, Given)>,
+    given: Vec<(&'static str, UserValue)>,
 }
 
-impl GivenMembers {
+impl UserMembers {
     fn new(
         object: SettingsObject,
         positional: &Bound<'_, PyTuple>,
@@ -28,7 +28,7 @@ impl GivenMembers {
         let how = if names.is_empty() { "none".to_owned() } else { format!("only {}", names.join(", ")) };
         check_count(object.class(), positional, names.len(), &how)?;
         let in_place = names.iter().map(|name| (*name).to_owned()).zip(positional.iter());
-        let mut pairs: Vec<(&'static str, Given)> = Vec::new();
+        let mut pairs: Vec<(&'static str, UserValue)> = Vec::new();
         for entry in in_place.map(Ok).chain(keywords(named)) {
             let (name, value) = entry?;
             let full_name = format!("{}.{name}", object.path());
@@ -38,17 +38,17 @@ impl GivenMembers {
             if pairs.iter().any(|(known, _)| *known == setting.name) {
                 return Err(wrong(&full_name, "is given twice, by position and by name"));
             }
-            let value = given(&value, setting.description().takes_iterables);
+            let value = from_object(&value, setting.description().takes_iterables);
             let is_keyword = setting.member.is_some_and(|member| member.is_keyword);
-            // None means "not given" for a setting that is also a keyword, whatever it accepts.
-            if !is_keyword || value != Given::Nothing {
+            // None means "not given" for a setting that is also a keyword, even if the setting accepts None.
+            if !is_keyword || value != UserValue::Nothing {
                 raise(py, setting.set(&mut LoaderOptions::default(), &value))?;
             }
             pairs.push((setting.name, value));
         }
         for setting in object.members().take(object.positional()) {
             let found = pairs.iter().find(|(name, _)| *name == setting.name);
-            if found.is_none_or(|(_, value)| *value == Given::Nothing) {
+            if found.is_none_or(|(_, value)| *value == UserValue::Nothing) {
                 let must = setting.description().may_be.trim_end_matches(", or None").to_owned();
                 return Err(wrong(&setting.python_name(), format!("is not given, must be {must}")));
             }
@@ -58,8 +58,8 @@ impl GivenMembers {
         Ok(Self { object, given: pairs })
     }
 
-    fn settings(&self) -> Vec<GivenSetting> {
-        let of = |(name, value): &(&'static str, Given)| {
+    fn settings(&self) -> Vec<UserSetting> {
+        let of = |(name, value): &(&'static str, UserValue)| {
             self.object
                 .members()
                 .find(|setting| setting.name == *name)
@@ -68,8 +68,8 @@ impl GivenMembers {
         self.given.iter().filter_map(of).collect()
     }
 
-    /// Returns the names and values of the given members.
-    fn named(&self) -> impl Iterator<Item = (&'static str, Given)> {
+    /// Returns the names and values of the members that the user set.
+    fn named(&self) -> impl Iterator<Item = (&'static str, UserValue)> {
         self.settings().into_iter().filter_map(|(setting, value)| Some((setting.member?.name, value)))
     }
 
@@ -106,7 +106,7 @@ macro_rules! classes {
         }
 
         /// Returns the members of an instance of one of the classes.
-        fn held<'a>(instance: &'a Bound<'_, PyAny>) -> Option<&'a GivenMembers> {
+        fn held<'a>(instance: &'a Bound<'_, PyAny>) -> Option<&'a UserMembers> {
             $(if let Ok(object) = instance.cast::<$class>() {
                 return Some(&object.get().0);
             })+
@@ -116,14 +116,14 @@ macro_rules! classes {
         $(
         $(#[doc = $about])+
         #[pyclass(frozen, module = "foreload")]
-        struct $class(GivenMembers);
+        struct $class(UserMembers);
 
         #[pymethods]
         impl $class {
             #[new]
             #[pyo3(signature = (*arguments, **settings))]
             fn new(arguments: &Bound<'_, PyTuple>, settings: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
-                GivenMembers::new(SettingsObject::$class, arguments, settings).map(Self)
+                UserMembers::new(SettingsObject::$class, arguments, settings).map(Self)
             }
 
             fn __repr__(&self) -> String {
@@ -164,29 +164,29 @@ pub(super) fn attribute<'py>(
 }
 
 /// Returns the settings in the value of the keyword `resources`.
-pub(super) fn resources(value: &Bound<'_, PyAny>) -> PyResult<Vec<GivenSetting>> {
+pub(super) fn resources(value: &Bound<'_, PyAny>) -> PyResult<Vec<UserSetting>> {
     if value.is_none() {
         return Ok(Vec::new());
     }
-    let must = || wrong("resources", format!("is {}, must be {RESOURCES_MAY_BE}", given(value, false)));
+    let must = || wrong("resources", format!("is {}, must be {RESOURCES_MAY_BE}", from_object(value, false)));
     one("resources", value)?.map(|members| members.settings()).ok_or_else(must)
 }
 
-/// Reads the value of a keyword that takes one object or a list: each becomes a dict of its members under the name of
-/// its class.
-pub(super) fn objects(keyword: &str, value: &Bound<'_, PyAny>) -> PyResult<Given> {
-    let text = |text: &str| Given::Text(text.into());
+/// Reads the value of a keyword that takes one object or a list: each object becomes a dict of its members under the
+/// name of its class.
+pub(super) fn objects(keyword: &str, value: &Bound<'_, PyAny>) -> PyResult<UserValue> {
+    let text = |text: &str| UserValue::Text(text.into());
     let object = |item: &Bound<'_, PyAny>| {
-        let Some(members) = one(keyword, item)? else { return Ok(given(item, false)) };
+        let Some(members) = one(keyword, item)? else { return Ok(from_object(item, false)) };
         let named = members.named().map(|(name, value)| (text(name), value)).collect();
-        Ok(Given::Map(vec![(text(members.object.class()), Given::Map(named))]))
+        Ok(UserValue::Map(vec![(text(members.object.class()), UserValue::Map(named))]))
     };
     let Some(items) = items(value) else { return object(value) };
-    Ok(Given::List(items.iter().map(object).collect::<PyResult<_>>()?))
+    Ok(UserValue::List(items.iter().map(object).collect::<PyResult<_>>()?))
 }
 
 /// Reads a value as an object; a dict may describe one as in YAML or JSON.
-fn one(keyword: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<GivenMembers>> {
+fn one(keyword: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<UserMembers>> {
     if let Some(members) = held(value).filter(|members| members.object.keyword() == keyword) {
         return Ok(Some(members.clone()));
     }
@@ -203,7 +203,7 @@ fn one(keyword: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<GivenMembers>
     let Some(Ok(arguments)) = arguments.as_ref().map(|arguments| arguments.cast::<PyDict>()) else {
         return Ok(None);
     };
-    GivenMembers::new(object, &PyTuple::empty(value.py()), Some(arguments)).map(Some)
+    UserMembers::new(object, &PyTuple::empty(value.py()), Some(arguments)).map(Some)
 }
 
 /// Returns the items of a list or a tuple.

@@ -1,11 +1,11 @@
 //! Reads a loader's arguments as options.
 
-use super::given::{given, shown};
+use super::given::{from_object, repr_text};
 use super::objects::{objects, resources};
-use super::{GivenSetting, check_count, keywords, wrong};
+use super::{UserSetting, check_count, keywords, wrong};
 use crate::python::error::{ConfigError, raise};
 use engine::config::{
-    Given, GivenSettings, LoaderKind, LoaderOptions, Setting, SettingsObject, check_given_once,
+    UserValue, GivenSettings, LoaderKind, LoaderOptions, Setting, SettingsObject, check_given_once,
     unknown_setting,
 };
 use pyo3::exceptions::PyException;
@@ -44,7 +44,7 @@ pub(in crate::python) struct LoaderArguments {
     pub given: GivenSettings,
 }
 
-/// Reads the options from keywords. Keywords for which `takes` returns true are left to it.
+/// Reads the options from keywords. Keywords for which `takes` returns true are not read here.
 ///
 /// # Errors
 /// The errors of [`read`].
@@ -54,8 +54,8 @@ pub(in crate::python) fn read_named<'py>(
     named: Option<&Bound<'py, PyDict>>,
     mut takes: impl FnMut(&str, &Bound<'py, PyAny>) -> PyResult<bool>,
 ) -> PyResult<(LoaderOptions, GivenSettings)> {
-    let mut arguments: Vec<(GivenSetting, String)> = Vec::new();
-    let mut misplaced: Vec<GivenSetting> = Vec::new();
+    let mut arguments: Vec<(UserSetting, String)> = Vec::new();
+    let mut misplaced: Vec<UserSetting> = Vec::new();
     for entry in keywords(named) {
         let (name, value) = entry?;
         if takes(&name, &value)? {
@@ -86,13 +86,13 @@ pub(in crate::python) fn read_named<'py>(
 }
 
 /// Returns the value of a keyword's argument.
-fn value_of(setting: &Setting, value: &Bound<'_, PyAny>) -> PyResult<Given> {
+fn value_of(setting: &Setting, value: &Bound<'_, PyAny>) -> PyResult<UserValue> {
     if setting.objects().next().is_some() {
         return objects(setting.name, value);
     }
     let form = setting.description();
     if let Some(attribute) = form.attribute {
-        let shown = || given(value, false);
+        let shown = || from_object(value, false);
         refuse_set(setting, value, || format!("is {}", shown()))?;
         if let Ok(Some(held)) = value.getattr_opt(attribute) {
             if held.is_none() {
@@ -102,13 +102,13 @@ fn value_of(setting: &Setting, value: &Bound<'_, PyAny>) -> PyResult<Given> {
                 ));
             }
             refuse_set(setting, &held, || {
-                format!("is {}, whose attribute {attribute} is {}", shown(), given(&held, false))
+                format!("is {}, whose attribute {attribute} is {}", shown(), from_object(&held, false))
             })?;
-            return Ok(given(&held, form.takes_iterables));
+            return Ok(from_object(&held, form.takes_iterables));
         }
     }
     let Some((module, function)) = form.text_by.filter(|_| !value.is_none()) else {
-        return Ok(given(value, form.takes_iterables));
+        return Ok(from_object(value, form.takes_iterables));
     };
     let py = value.py();
     let text = py.import(module)?.call_method1(function, (value,)).map_err(|error| {
@@ -117,15 +117,15 @@ fn value_of(setting: &Setting, value: &Bound<'_, PyAny>) -> PyResult<Given> {
         if error.is_instance_of::<ConfigError>(py) || !error.is_instance_of::<PyException>(py) {
             return error;
         }
-        let refused = wrong(setting.name, format!("is {}, must be {}", given(value, false), form.may_be));
+        let refused = wrong(setting.name, format!("is {}, must be {}", from_object(value, false), form.may_be));
         refused.set_cause(py, Some(error));
         refused
     })?;
-    Ok(given(&text, false))
+    Ok(from_object(&text, false))
 }
 
-/// Refuses a set for a list with a meaningful order, because a set of texts has another order in each process. Views of
-/// the keys of a dict are sets, too.
+/// Refuses a set for a list with a meaningful order, because a set of strings has another order in each process. Views
+/// of the keys of a dict are sets, too.
 fn refuse_set(setting: &Setting, value: &Bound<'_, PyAny>, what: impl FnOnce() -> String) -> PyResult<()> {
     if !value.is_instance(&value.py().import("collections.abc")?.getattr("Set")?)? {
         return Ok(());
@@ -137,11 +137,11 @@ fn refuse_set(setting: &Setting, value: &Bound<'_, PyAny>, what: impl FnOnce() -
     Err(wrong(setting.name, message))
 }
 
-/// Makes the options from the given settings; each may be given once.
+/// Makes the options from the user's settings. Each setting may occur only once.
 fn options(
     py: Python<'_>,
     loader: LoaderKind,
-    arguments: &[(GivenSetting, String)],
+    arguments: &[(UserSetting, String)],
 ) -> PyResult<(LoaderOptions, GivenSettings)> {
     let mut options = loader.usual();
     let mut given = GivenSettings::default();
@@ -150,12 +150,12 @@ fn options(
             return Err(wrong(setting.name, unknown_setting(loader, setting.name)));
         }
         // None counts as not given, for settings that an object may also give.
-        if setting.member.is_some() && *value == Given::Nothing {
+        if setting.member.is_some() && *value == UserValue::Nothing {
             continue;
         }
         let other = arguments[..number]
             .iter()
-            .find(|((other, value), _)| other.name == setting.name && *value != Given::Nothing);
+            .find(|((other, value), _)| other.name == setting.name && *value != UserValue::Nothing);
         if let Some((_, other)) = other {
             return Err(wrong(
                 &setting.python_name(),
@@ -166,7 +166,7 @@ fn options(
         given.give(setting.name, value.clone());
     }
     if options.transforms.is_some() {
-        let said = arguments.iter().filter(|((_, value), _)| *value != Given::Nothing);
+        let said = arguments.iter().filter(|((_, value), _)| *value != UserValue::Nothing);
         let said: Vec<&str> = said.map(|((setting, _), _)| setting.name).collect();
         raise(py, check_given_once(&said))?;
     }
@@ -174,7 +174,7 @@ fn options(
 }
 
 /// Explains how to write the call, for settings that exist only as members of an object.
-fn in_its_object(misplaced: &[GivenSetting]) -> String {
+fn in_its_object(misplaced: &[UserSetting]) -> String {
     let Some(object) = misplaced.first().and_then(|(setting, _)| setting.member).map(|member| member.object)
     else {
         return String::new();
@@ -200,8 +200,8 @@ fn in_its_object(misplaced: &[GivenSetting]) -> String {
 fn paths(path: Option<Bound<'_, PyAny>>) -> PyResult<Vec<PathBuf>> {
     const MUST: &str = "must be the path of a dataset, or a list of several";
     let Some(path) = path else { return Err(wrong("path", format!("is not given, {MUST}"))) };
-    let value = given(&path, true);
-    let usable = |value: &Given| value.path().filter(|path| Given::is_usable_path(path)).map(PathBuf::from);
+    let value = from_object(&path, true);
+    let usable = |value: &UserValue| value.path().filter(|path| UserValue::is_usable_path(path)).map(PathBuf::from);
     let paths = match value.items() {
         None => usable(&value).map(|path| vec![path]),
         Some(items) => {
@@ -209,7 +209,7 @@ fn paths(path: Option<Bound<'_, PyAny>>) -> PyResult<Vec<PathBuf>> {
         }
     };
     paths.ok_or_else(|| {
-        let found = shown(&path);
+        let found = repr_text(&path);
         // A URL may hold a password or a signature.
         let found =
             if found.contains("://") { "an invalid value that contains a URL".to_owned() } else { found };

@@ -155,7 +155,8 @@ fn staging_ahead_hides_latency() {
     );
 }
 
-/// The prediction of the automatic choice, which differs only in its reason text.
+/// The prediction of the automatic choice with the other fields of `ahead`: the two differ only in the text of the
+/// reason.
 fn ahead_auto(ahead: &Prediction, machine: &Machine, job: &PredictedJob) -> Prediction {
     let reason = predict(&PredictedJob { fill: FillChoice::Auto, ..*job }, machine).fill_reason;
     Prediction { fill_reason: reason, ..ahead.clone() }
@@ -174,7 +175,7 @@ fn peers_read_the_source_once() {
     // Each node decodes its quarter at 400 MB/s.
     assert_eq!(prediction.later.limit, Limit::Decode);
     close(prediction.later.seconds, 6.25);
-    // Half as much is held, so half of each epoch comes from the source, at 200 MB/s.
+    // The caches hold half as much, so half of each epoch comes from the source, at 200 MB/s.
     let half = predict(&PredictedJob { cache_bytes: fast.cache_bytes / 2, ..fast }, &MACHINE);
     assert_eq!(half.later.slow_bytes, JOB.bytes / 2);
     close(half.later.seconds, 25.0);
@@ -187,10 +188,10 @@ fn peers_read_the_source_once() {
 #[test]
 fn the_network_may_be_the_limit() {
     let prediction = predict(&PEERS, &MACHINE);
-    // A node gets three quarters of its 2.5 GB from others, at 50 MB/s.
+    // A node receives three quarters of its 2.5 GB from other nodes, at 50 MB/s.
     assert_eq!(prediction.later.limit, Limit::Network);
     close(prediction.later.seconds, 37.5);
-    // In the first epoch, the node receives as much to keep.
+    // In the first epoch, the node receives as many bytes to keep.
     close(prediction.first.stages.network, 37.5);
     let local = predict(&PredictedJob { by_locality: true, ..PEERS }, &MACHINE);
     assert_eq!(local.later.limit, Limit::Decode);

@@ -24,8 +24,8 @@ const MAX_THREADS: usize = 4;
 /// The most threads that read and decompress blocks of files on servers, where each read waits longer.
 pub const MAX_REMOTE_THREADS: usize = 8;
 
-/// Returns the bytes of a block, and whether this thread read and decompressed them. It does so unless they are in the
-/// cache of decompressed blocks. Adds the number of repeated requests to `again`.
+/// Returns the bytes of a block, and whether this thread read and decompressed them. It does so unless the bytes are in
+/// the cache of decompressed blocks. Adds the number of repeated requests to `again`.
 ///
 /// # Errors
 /// The errors of reading; [`Error::Dataset`] for a block that is damaged.
@@ -39,11 +39,11 @@ fn unpacked(files: &dyn Files, block: &FileBlock, again: &AtomicU64) -> Result<(
 
 fn offer(files: &dyn Files, block: &FileBlock, bytes: &[u8]) {
     if let Some(all) = files.unpacked() {
-        all.offer(block, bytes);
+        all.notify(block, bytes);
     }
 }
 
-fn beyond(files: &dyn Files, block: &FileBlock) -> Error {
+fn past_block_end(files: &dyn Files, block: &FileBlock) -> Error {
     let extent = block.extent();
     let what =
         if block.is_compressed() { "the compressed block" } else { "the block of neighbouring samples" };
@@ -57,11 +57,11 @@ fn beyond(files: &dyn Files, block: &FileBlock) -> Error {
 /// Reads bytes that are in a block, by blocking calls.
 ///
 /// # Errors
-/// Those of [`unpacked`].
+/// The errors of [`unpacked`].
 pub(super) fn read_in_block(files: &dyn Files, block: &FileBlock, extent: Extent) -> Result<Vec<u8>> {
     let (bytes, is_new) = unpacked(files, block, &AtomicU64::new(0))?;
     let range = block.range(extent).filter(|range| range.end <= bytes.len());
-    let found = range.map(|range| bytes[range].to_vec()).ok_or_else(|| beyond(files, block));
+    let found = range.map(|range| bytes[range].to_vec()).ok_or_else(|| past_block_end(files, block));
     if is_new {
         offer(files, block, &bytes);
     }
@@ -71,7 +71,7 @@ pub(super) fn read_in_block(files: &dyn Files, block: &FileBlock, extent: Extent
 /// Wraps `in_file`, which reads extents outside of blocks, and accepts up to `depth` requests for extents in blocks.
 ///
 /// # Errors
-/// [`Error::Unavailable`] where the system refuses a thread.
+/// [`Error::Unavailable`] if the system refuses a thread.
 pub(super) fn unpacking(
     files: Arc<dyn Files>,
     in_file: Box<dyn Reader>,
@@ -118,7 +118,7 @@ struct BlockReader {
 struct BlockWork {
     files: Arc<dyn Files>,
     /// The waiting requests of each block that is queued or in progress.
-    asked: Mutex<HashMap<BlockStart, Vec<ReadRequest>>>,
+    waiting_requests: Mutex<HashMap<BlockStart, Vec<ReadRequest>>>,
     closed: AtomicBool,
     remote: bool,
     reads: AtomicU64,
@@ -133,7 +133,7 @@ impl BlockReader {
         let threads = depth.clamp(1, most);
         let shared = Arc::new(BlockWork {
             files,
-            asked: Mutex::default(),
+            waiting_requests: Mutex::default(),
             closed: AtomicBool::default(),
             remote,
             reads: AtomicU64::default(),
@@ -166,7 +166,7 @@ impl BlockWork {
         let found = catch_unwind(AssertUnwindSafe(|| unpacked(&*self.files, block, &self.retries)))
             .unwrap_or_else(|panic| Err(Error::panicked("unpacking", &*panic)));
         let place = (block.extent().file, block.addresses().start);
-        let requests = self.asked.lock().unwrap_or_else(PoisonError::into_inner).remove(&place);
+        let requests = self.waiting_requests.lock().unwrap_or_else(PoisonError::into_inner).remove(&place);
         let mut requests = requests.unwrap_or_default();
         let mut answers = Vec::with_capacity(requests.len());
         let (bytes, is_new) = match found {
@@ -188,8 +188,8 @@ impl BlockWork {
         answers.extend(requests.into_iter().map(|request| self.copy(block, &bytes, request)));
         let _ = done.send(BlockAnswer::Done(answers));
         if is_new {
-            // The cache tiers may keep the block's other samples. All requests are answered by now, so none waits for
-            // this.
+            // The cache tiers may keep the block's other samples. All requests for the block are answered already, so
+            // no request waits for the tiers.
             let _ = catch_unwind(AssertUnwindSafe(|| offer(&*self.files, block, &bytes)));
         }
     }
@@ -198,7 +198,7 @@ impl BlockWork {
         let ReadRequest { token, extent, mut slot, .. } = request;
         let range = block.range(extent).filter(|range| range.end <= bytes.len());
         let Some(range) = range else {
-            return Completion::failed(token, beyond(&*self.files, block), slot);
+            return Completion::failed(token, past_block_end(&*self.files, block), slot);
         };
         let length = range.len();
         slot.bytes_mut()[..length].copy_from_slice(&bytes[range]);
@@ -237,8 +237,9 @@ impl Reader for BlockReader {
             return;
         };
         let place = (block.extent().file, block.addresses().start);
-        let mut asked = self.shared.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        let waiting = asked.entry(place).or_default();
+        let mut waiting_requests =
+            self.shared.waiting_requests.lock().unwrap_or_else(PoisonError::into_inner);
+        let waiting = waiting_requests.entry(place).or_default();
         waiting.push(request);
         if let (1, Some(jobs)) = (waiting.len(), &self.jobs) {
             let _ = jobs.send(block);
@@ -287,7 +288,7 @@ impl Drop for BlockReader {
     fn drop(&mut self) {
         self.shared.closed.store(true, Relaxed);
         self.jobs = None;
-        self.shared.asked.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.shared.waiting_requests.lock().unwrap_or_else(PoisonError::into_inner).clear();
         let _ = self.alive.recv_deadline(Instant::now() + DROP_LIMIT);
     }
 }

@@ -18,7 +18,7 @@ pub struct FaultOptions {
     pub errors: u64,
     /// Requests that end as cancelled (ECANCELED) without reaching the wrapped reader.
     pub cancelled: u64,
-    /// Answers that are delayed by up to `longest` more waits, so that others overtake them.
+    /// Answers that are delayed by up to `longest` more waits, so that later answers overtake them.
     pub delayed: u64,
     /// The most waits that an answer is delayed by.
     pub longest: u64,
@@ -36,15 +36,15 @@ impl FaultOptions {
     }
 }
 
-/// A reader whose answers are those of another, with faults.
+/// A reader that adds faults to the answers of another reader.
 pub struct FaultReader {
     inner: Box<dyn Reader>,
     options: FaultOptions,
     random: RandomStream,
     /// Requests in the wrapped reader whose answer is replaced by an error.
-    doomed: HashMap<u64, Extent>,
+    to_fail: HashMap<u64, Extent>,
     /// Delayed answers, each with the number of the wait that returns it.
-    held: Vec<(u64, Completion)>,
+    delayed_answers: Vec<(u64, Completion)>,
     waits: u64,
 }
 
@@ -52,7 +52,7 @@ impl FaultReader {
     /// Wraps `inner` and injects faults.
     pub fn new(inner: Box<dyn Reader>, options: FaultOptions) -> Self {
         let random = RandomKey::new(b"faults", options.seed, 0, Use::Order).stream(0);
-        Self { inner, options, random, doomed: HashMap::new(), held: Vec::new(), waits: 0 }
+        Self { inner, options, random, to_fail: HashMap::new(), delayed_answers: Vec::new(), waits: 0 }
     }
 
     fn chance(&mut self, percent: u64) -> bool {
@@ -64,12 +64,12 @@ impl FaultReader {
             true => self.random.below(self.options.longest + 1),
             false => 0,
         };
-        self.held.push((self.waits + delay, completion));
+        self.delayed_answers.push((self.waits + delay, completion));
     }
 
     /// Moves the answers that are due to `out`, in a random order.
     fn release(&mut self, out: &mut Vec<Completion>) {
-        let mut due: Vec<_> = self.held.extract_if(.., |(due, _)| *due <= self.waits).collect();
+        let mut due: Vec<_> = self.delayed_answers.extract_if(.., |(due, _)| *due <= self.waits).collect();
         while !due.is_empty() {
             let place = self.random.below(due.len() as u64) as usize;
             out.push(due.swap_remove(place).1);
@@ -77,25 +77,26 @@ impl FaultReader {
     }
 }
 
-/// Returns the error of an injected fault. It names the file by number, because only the wrapped reader knows the path.
+/// Returns the error of an injected fault. The error names the file by number, because only the wrapped reader knows
+/// the path.
 fn fault(extent: Extent, error: i32) -> Error {
     let what = format!("(injected) read {} bytes at {} of", extent.length, extent.offset);
     Error::io(what, format!("file {}", extent.file.0), std::io::Error::from_raw_os_error(error))
 }
 
-/// Turns the answer to `extent` into an I/O error.
-fn broken(answer: Completion, extent: Extent) -> Completion {
+/// Turns the answer to a read of `extent` into an I/O error.
+fn into_failure(answer: Completion, extent: Extent) -> Completion {
     let slot = answer.result.map_or(answer.slot, Filled::into_slot);
     Completion::failed(answer.token, fault(extent, libc::EIO), slot)
 }
 
 impl Reader for FaultReader {
     fn room(&self) -> usize {
-        self.inner.room().saturating_sub(self.held.len())
+        self.inner.room().saturating_sub(self.delayed_answers.len())
     }
 
     fn in_flight(&self) -> usize {
-        self.inner.in_flight() + self.held.len()
+        self.inner.in_flight() + self.delayed_answers.len()
     }
 
     fn submit(&mut self, request: ReadRequest) {
@@ -104,7 +105,7 @@ impl Reader for FaultReader {
             return self.hold(Completion::failed(request.token, error, request.slot));
         }
         if self.chance(self.options.errors) {
-            self.doomed.insert(request.token, request.extent);
+            self.to_fail.insert(request.token, request.extent);
         }
         self.inner.submit(request);
     }
@@ -114,7 +115,7 @@ impl Reader for FaultReader {
         while self.in_flight() > 0 && out.len() == before {
             self.waits += 1;
             let mut arrived = Vec::new();
-            let earliest = self.held.iter().map(|(due, _)| *due).min();
+            let earliest = self.delayed_answers.iter().map(|(due, _)| *due).min();
             if self.inner.in_flight() > 0 && earliest.is_none_or(|due| due > self.waits) {
                 self.inner.wait(&mut arrived)?;
                 if arrived.is_empty() {
@@ -126,9 +127,9 @@ impl Reader for FaultReader {
                 self.waits = self.waits.max(due);
             }
             for completion in arrived {
-                let doomed = self.doomed.remove(&completion.token);
-                self.hold(match doomed {
-                    Some(extent) => broken(completion, extent),
+                let to_fail = self.to_fail.remove(&completion.token);
+                self.hold(match to_fail {
+                    Some(extent) => into_failure(completion, extent),
                     None => completion,
                 });
             }

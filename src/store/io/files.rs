@@ -51,7 +51,8 @@ pub trait Files: Send + Sync {
     fn is_gone(&self, _file: FileId) -> bool {
         false
     }
-    /// Returns how many shards are gone. Readers that keep shards open search for gone ones when this number changes.
+    /// Returns the number of shards that will never be requested again. Readers that keep shards open look for such
+    /// shards when this number changes.
     fn gone(&self) -> u64 {
         0
     }
@@ -89,9 +90,9 @@ impl Files for DatasetIndex {
 /// The flags that one file is opened with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct OpenMode {
-    /// Whether with O_DIRECT, which bypasses the page cache.
+    /// Whether the file is opened with O_DIRECT, which bypasses the page cache.
     pub direct: bool,
-    /// Whether with O_NOATIME: a first pass over a million files must not dirty a million inodes.
+    /// Whether the file is opened with O_NOATIME: a first pass over a million files must not dirty a million inodes.
     pub noatime: bool,
 }
 
@@ -128,7 +129,7 @@ impl OpenPolicy {
         OpenMode { direct: self.direct.load(Relaxed), noatime: self.noatime.load(Relaxed) }
     }
 
-    /// Returns the weaker mode to retry with after `mode` failed; `None` if none can help.
+    /// Returns the weaker mode to retry with after `mode` failed; `None` if no weaker mode can help.
     pub(super) fn weaker(&self, mode: OpenMode, failure: &ReadFailure) -> Option<OpenMode> {
         let (ReadFailure::Open(error) | ReadFailure::Read(error)) = failure else { return None };
         match *error {
@@ -141,8 +142,9 @@ impl OpenPolicy {
         }
     }
 
-    /// Records that a file was read in `mode`, so that later files skip the flags that the system refused. Not called
-    /// for a file that fails in the weaker mode too: a directory refuses O_DIRECT, but files next to it may accept it.
+    /// Records that a file was read in `mode`, so that later files skip the flags that the system refused. Must not be
+    /// called for a file that fails in the weaker mode too: a directory refuses O_DIRECT, but files next to it may
+    /// accept the flag.
     pub(super) fn worked(&self, mode: OpenMode) {
         if !mode.direct {
             self.direct.store(false, Relaxed);
@@ -158,10 +160,10 @@ impl OpenPolicy {
 pub(super) enum ReadFailure {
     Open(Errno),
     Read(Errno),
-    /// The shard's stamp differs from the known one; the text describes how.
-    Moved(String),
+    /// The shard's stamp differs from the expected stamp; the text describes how.
+    VersionChanged(String),
     /// The file, which is one sample, may have been written to during the read.
-    Written,
+    WrittenDuringRead,
     Other(Error),
 }
 
@@ -177,8 +179,8 @@ impl ReadFailure {
         match self {
             Self::Open(error) => Self::Open(*error),
             Self::Read(error) => Self::Read(*error),
-            Self::Moved(difference) => Self::Moved(difference.clone()),
-            Self::Written => Self::Written,
+            Self::VersionChanged(difference) => Self::VersionChanged(difference.clone()),
+            Self::WrittenDuringRead => Self::WrittenDuringRead,
             Self::Other(Error::DatasetChanged { path, message }) => {
                 Self::Other(Error::DatasetChanged { path: path.clone(), message: message.clone() })
             }
@@ -186,7 +188,8 @@ impl ReadFailure {
         }
     }
 
-    /// Returns the error of reading `extent` of the file at `path`. It names the setting to change, if there is one.
+    /// Returns the error of reading `extent` of the file at `path`. The error names the setting to change, if there is
+    /// one.
     pub(super) fn into_error(self, path: &Path, extent: Extent) -> Error {
         match self {
             Self::Open(error) => {
@@ -201,8 +204,8 @@ impl ReadFailure {
                 let Extent { offset, length, .. } = extent;
                 Error::io(format!("read {length} bytes at {offset} of"), path, error.into())
             }
-            Self::Moved(message) => Error::DatasetChanged { path: path.to_owned(), message },
-            Self::Written => {
+            Self::VersionChanged(message) => Error::DatasetChanged { path: path.to_owned(), message },
+            Self::WrittenDuringRead => {
                 let message =
                     "was written to during every attempt to read it: stop the program that writes to the \
                                dataset"
@@ -220,60 +223,60 @@ pub(super) fn open_file(path: &Path, mode: OpenMode) -> Result<OwnedFd, ReadFail
         .map_err(ReadFailure::Open)
 }
 
-/// The flags of a stat after a read. On a network file system, this machine's cache answers it.
-const LOOK_AFTER: AtFlags = AtFlags::STATX_DONT_SYNC;
+/// The flags of a stat after a read. On a network file system, this machine's cache answers the stat.
+const STAT_AFTER_READ: AtFlags = AtFlags::STATX_DONT_SYNC;
 
 /// One attempt to read a file that is one sample, with all bytes from one version.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ReadAttempt {
     begun: Instant,
-    /// The stamp of the file before the read, if it was taken.
+    /// The file's stamp before the read; `None` if it was not taken.
     before: Option<Stamp>,
     is_last: bool,
 }
 
 impl ReadAttempt {
-    /// Begins an attempt, after `former` others.
+    /// Begins an attempt, after `former` earlier attempts.
     pub(super) fn begin(former: u8) -> Self {
-        Self { begun: Instant::now(), before: None, is_last: former >= MAX_MOVES }
+        Self { begun: Instant::now(), before: None, is_last: former >= MAX_RESTARTS }
     }
 
-    /// Begins an attempt on an open file. It takes the stamp before the read too, so that a file server's clock does
-    /// not have to agree with this machine's.
+    /// Begins an attempt on an open file. Also takes the file's stamp before the read, so that the clocks of a file
+    /// server and of this machine do not have to agree.
     pub(super) fn of_open(fd: &OwnedFd, former: u8) -> Self {
-        Self { before: look_after(fd), ..Self::begin(former) }
+        Self { before: stat_after_read(fd), ..Self::begin(former) }
     }
 
     /// Checks the open file after its read, like [`ReadAttempt::check_path`].
     pub(super) fn check_open(self, fd: &OwnedFd) -> Result<(), ReadFailure> {
-        self.check(look_after(fd))
+        self.check(stat_after_read(fd))
     }
 
-    /// Checks the file at `path` after its read. If its last change is earlier than the attempt, all bytes are of one
-    /// version. Otherwise they may be of two, and the file must be read again.
+    /// Checks the file at `path` after its read. If the file's last change is earlier than the attempt, all bytes are
+    /// of one version. Otherwise the bytes may be of two versions, and the file must be read again.
     pub(super) fn check_path(self, path: &CStr) -> Result<(), ReadFailure> {
-        let found = rustix::fs::statx(CWD, path, LOOK_AFTER, StatxFlags::BASIC_STATS);
+        let found = rustix::fs::statx(CWD, path, STAT_AFTER_READ, StatxFlags::BASIC_STATS);
         self.check(found.ok().map(|found| Stamp::of_statx(&found)))
     }
 
     fn check(self, found: Option<Stamp>) -> Result<(), ReadFailure> {
-        // The read succeeded even if the file was removed since, or if this process may not stat it.
+        // The read succeeded even if the file was removed after it, or if this process may not stat the file.
         let Some(found) = found else { return Ok(()) };
         let same = self.before.is_none_or(|before| before == found);
         if same && !found.changed_within(self.begun.elapsed() + TICK) {
             return Ok(());
         }
         if !self.is_last && found.changed_within(TICK) {
-            // All bytes of the next read are of one version, unless writing continues.
+            // After this pause, all bytes of the next read are of one version, unless writing continues.
             std::thread::sleep(TICK);
         }
-        Err(ReadFailure::Written)
+        Err(ReadFailure::WrittenDuringRead)
     }
 }
 
 /// Returns the stamp of an open file that has just been read.
-fn look_after(fd: &OwnedFd) -> Option<Stamp> {
-    let flags = AtFlags::EMPTY_PATH | LOOK_AFTER;
+fn stat_after_read(fd: &OwnedFd) -> Option<Stamp> {
+    let flags = AtFlags::EMPTY_PATH | STAT_AFTER_READ;
     let found = rustix::fs::statx(fd, c"", flags, StatxFlags::BASIC_STATS).ok()?;
     Some(Stamp::of_statx(&found))
 }
@@ -291,13 +294,13 @@ impl OpenShard {
         Self::check(open_file(path, mode)?, mode, path, stamp)
     }
 
-    /// Checks an opened shard against its `stamp`, and that the alignment of slots suffices for its O_DIRECT.
+    /// Checks the `stamp` of an opened shard, and that slots are aligned well enough for O_DIRECT.
     pub(super) fn check(fd: OwnedFd, mode: OpenMode, path: &Path, stamp: Stamp) -> Result<Self, ReadFailure> {
         let wanted = StatxFlags::BASIC_STATS | StatxFlags::DIOALIGN;
         let found = rustix::fs::statx(&fd, c"", AtFlags::EMPTY_PATH, wanted)
             .map_err(|error| Error::io("stat", path, error.into()))?;
         if let Some(message) = stamp.difference(Stamp::of_statx(&found)) {
-            return Err(ReadFailure::Moved(message));
+            return Err(ReadFailure::VersionChanged(message));
         }
         if mode.direct && !dio_fits(found.stx_dio_mem_align, found.stx_dio_offset_align) {
             return Err(ReadFailure::Open(Errno::INVAL));
@@ -311,12 +314,12 @@ impl OpenShard {
 
     /// Checks the open shard after a read, so that bytes of a shard that was overwritten during the read are rejected.
     pub(super) fn check_again(&self) -> Result<(), ReadFailure> {
-        let flags = AtFlags::EMPTY_PATH | LOOK_AFTER;
+        let flags = AtFlags::EMPTY_PATH | STAT_AFTER_READ;
         let found =
             rustix::fs::statx(&self.fd, c"", flags, StatxFlags::BASIC_STATS).map_err(ReadFailure::Read)?;
         self.stamp
             .difference(Stamp::of_statx(&found))
-            .map_or(Ok(()), |message| Err(ReadFailure::Moved(message)))
+            .map_or(Ok(()), |message| Err(ReadFailure::VersionChanged(message)))
     }
 
     /// Returns whether the open shard can be used for reads in `mode`.
@@ -326,21 +329,21 @@ impl OpenShard {
 }
 
 /// Returns whether slots, which are aligned to [`PAGE`], meet the alignments that STATX_DIOALIGN reports. Zero means
-/// that the kernel does not report one.
+/// that the kernel reports no alignment.
 pub(super) fn dio_fits(memory: u32, offset: u32) -> bool {
     let fits = |alignment: u32| alignment == 0 || (PAGE as u32).is_multiple_of(alignment);
     fits(memory) && fits(offset)
 }
 
 /// The most times that a read starts over because its file changed during the read.
-pub const MAX_MOVES: u8 = 3;
+pub const MAX_RESTARTS: u8 = 3;
 
 /// The shards that are kept open; the least recently used one is closed first. A shard in use stays open until its last
 /// read is over, because readers hold it by `Arc`.
 pub(super) struct OpenShards {
     capacity: usize,
     clock: u64,
-    /// The last value of [`Files::gone`] that was acted on.
+    /// The value of [`Files::gone`] when the table was last searched for shards to close.
     gone: u64,
     shards: HashMap<FileId, (u64, Arc<ShardCell>)>,
 }
@@ -350,7 +353,7 @@ pub(super) type ShardCell = Mutex<Option<Arc<OpenShard>>>;
 
 impl OpenShards {
     /// Makes a table of at most a quarter of the files that this process may have open, and at most 4096. Up to three
-    /// readers have a table: those of the source, of the cache and of the stager.
+    /// readers have such a table: the readers of the source, of the cache and of staging.
     pub(super) fn new() -> Self {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         Self::with_capacity(limit.map_or(4096, |files| (files / 4).clamp(1, 4096) as usize))
@@ -360,13 +363,13 @@ impl OpenShards {
         Self { capacity, clock: 0, gone: 0, shards: HashMap::new() }
     }
 
-    /// Removes `file` from the table. It is closed after its last read, and the next read opens it again.
+    /// Removes `file` from the table. The file is closed after its last read, and the next read opens it again.
     pub(super) fn forget(&mut self, file: FileId) {
         self.shards.remove(&file);
     }
 
-    /// Returns the entry of `file`. A new entry may close the least recently used shard. Shards that are gone from
-    /// `files` are closed first.
+    /// Returns the entry of `file`. A new entry may close the least recently used shard. Shards that will never be
+    /// requested again are closed first.
     pub(super) fn cell(&mut self, file: FileId, files: &dyn Files) -> Arc<ShardCell> {
         self.clock += 1;
         let gone = files.gone();
@@ -383,7 +386,7 @@ impl OpenShards {
         {
             self.shards.remove(&oldest);
         }
-        // The file has gone since the request was made: open it for this read only.
+        // The file will never be requested again: open it for this read only.
         if files.is_gone(file) {
             return Arc::default();
         }

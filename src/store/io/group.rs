@@ -1,7 +1,7 @@
 //! Waiting for several readers at once, on one thread.
 //!
-//! A ring answers only to the thread that drives it, and a wait for one reader does not see another. So the thread
-//! waits for one reader, and the first answer of any other reader ends that wait.
+//! An io_uring ring answers only to the thread that drives it, and a wait for one reader does not see answers of
+//! another reader. So the thread waits for one reader, and the first answer of any other reader ends that wait.
 
 use super::{Completion, ReadRequest, Reader, Waker};
 use base::error::Result;
@@ -10,7 +10,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 /// A reader that another thread drives: its answers arrive while the caller does something else.
 pub trait ListeningReader: Reader {
-    /// Makes the first answer from now on call the reader's waker. Returns `false` if answers are already available.
+    /// Arms the reader's waker: the next answer calls it. Returns `false` if answers are already available.
     fn listen(&mut self) -> bool;
 
     /// Appends the available answers to `out`, without waiting.
@@ -22,7 +22,7 @@ pub trait ListeningReader: Reader {
 
 /// A reader of the group.
 pub enum GroupedReader {
-    /// Driven by the thread that waits for the group. There can be one such reader.
+    /// Driven by the thread that waits for the group. There can be at most one such reader.
     Waiting(Box<dyn Reader>),
     /// Driven by another thread.
     Listening(Box<dyn ListeningReader>),
@@ -44,7 +44,7 @@ impl GroupedReader {
     }
 }
 
-/// Ends the current wait of the group's thread, for any of its readers.
+/// Ends the current wait of the group's thread, whichever reader the thread waits for.
 #[derive(Default)]
 pub struct GroupWaker {
     wakers: RwLock<Vec<Waker>>,
@@ -58,10 +58,10 @@ impl GroupWaker {
 
     /// Returns the waker that a listening reader of the group calls on its first answer.
     pub fn waker(self: &Arc<Self>) -> Waker {
-        let bell = self.clone();
+        let group_waker = self.clone();
         Waker(Arc::new(move || {
-            let waits_for = bell.waits_for.load(Ordering::SeqCst);
-            let wakers = bell.wakers.read().unwrap_or_else(PoisonError::into_inner);
+            let waits_for = group_waker.waits_for.load(Ordering::SeqCst);
+            let wakers = group_waker.wakers.read().unwrap_or_else(PoisonError::into_inner);
             if let Some(waker) = wakers.get(waits_for) {
                 (waker.0)();
             }
@@ -72,22 +72,22 @@ impl GroupWaker {
 /// Readers that one thread waits for together.
 pub struct ReaderGroup {
     readers: Vec<GroupedReader>,
-    bell: Arc<GroupWaker>,
+    group_waker: Arc<GroupWaker>,
 }
 
 impl ReaderGroup {
-    /// Makes a group. Its listening readers must call the waker of `bell`.
-    pub fn new(readers: Vec<GroupedReader>, bell: Arc<GroupWaker>) -> Self {
-        bell.set(readers.iter().map(|reader| reader.reader().waker()).collect());
-        Self { readers, bell }
+    /// Makes a group. Its listening readers must call the waker of `group_waker`.
+    pub fn new(readers: Vec<GroupedReader>, group_waker: Arc<GroupWaker>) -> Self {
+        group_waker.set(readers.iter().map(|reader| reader.reader().waker()).collect());
+        Self { readers, group_waker }
     }
 
-    /// Returns the reader in this place.
+    /// Returns the reader at index `place`.
     pub fn get(&self, place: usize) -> &dyn Reader {
         self.readers[place].reader()
     }
 
-    /// Submits a read to the reader in this place.
+    /// Submits a read to the reader at index `place`.
     pub fn submit(&mut self, place: usize, request: ReadRequest) {
         self.readers[place].reader_mut().submit(request);
     }
@@ -97,8 +97,8 @@ impl ReaderGroup {
         self.readers.iter().map(|reader| reader.reader().in_flight()).sum()
     }
 
-    /// Waits for the first answer, and appends all available answers to `out`, each with its reader's place. Returns at
-    /// once if `ready` says that something else is available. Returns no answers if a waker was called.
+    /// Waits for the first answer, and appends all available answers to `out`, each with the index of its reader.
+    /// Returns at once if `ready` says that something else is available. Returns no answers if a waker was called.
     ///
     /// # Errors
     /// The errors of any reader.
@@ -107,7 +107,7 @@ impl ReaderGroup {
         let waiting = |reader: &GroupedReader| busy(reader) && matches!(reader, GroupedReader::Waiting(_));
         let waits_for = self.readers.iter().position(waiting).or_else(|| self.readers.iter().position(busy));
         let Some(waits_for) = waits_for else { return Ok(()) };
-        self.bell.waits_for.store(waits_for, Ordering::SeqCst);
+        self.group_waker.waits_for.store(waits_for, Ordering::SeqCst);
         for (place, reader) in self.readers.iter_mut().enumerate() {
             if let GroupedReader::Listening(reader) = reader
                 && place != waits_for
@@ -135,17 +135,17 @@ impl ReaderGroup {
         Ok(())
     }
 
-    /// Makes a wait, which may be for any of the readers, return soon.
+    /// Makes a wait return soon, whichever reader it waits for.
     pub fn waker(&self) -> Waker {
         let wakers: Vec<Waker> = self.readers.iter().map(|reader| reader.reader().waker()).collect();
         Waker(Arc::new(move || wakers.iter().for_each(|waker| (waker.0)())))
     }
 }
 
-/// Clears the bell's wakers. A reader of the group may hold the bell's waker, and the bell that reader's: a cycle of
-/// references.
+/// Clears the list of wakers. Otherwise a reader that holds the group's waker, while the group's waker holds the
+/// reader's waker, would be a cycle of references.
 impl Drop for ReaderGroup {
     fn drop(&mut self) {
-        self.bell.set(Vec::new());
+        self.group_waker.set(Vec::new());
     }
 }

@@ -9,7 +9,7 @@ use super::{Completion, ReadRequest, ReadStats, Reader, Waker};
 use base::error::Result;
 use std::sync::Arc;
 
-/// The places of the readers in their group.
+/// The indices of the readers in their group.
 const FIRST: usize = 0;
 const SECOND: usize = 1;
 
@@ -29,7 +29,7 @@ impl MixedReader {
     /// makes the second reader, on a thread named `thread`.
     ///
     /// # Errors
-    /// [`base::error::Error::Unavailable`] where the system refuses a thread, and the errors of `open`.
+    /// [`base::error::Error::Unavailable`] if the system refuses a thread, and the errors of `open`.
     pub(super) fn new(
         files: Arc<dyn Files>,
         first: Box<dyn Reader>,
@@ -37,17 +37,17 @@ impl MixedReader {
         open: impl FnOnce() -> Result<Box<dyn Reader>> + Send + 'static,
         is_for_second: IsForSecond,
     ) -> Result<Self> {
-        let bell = Arc::<GroupWaker>::default();
-        let second = OwnThread::new(thread, open, bell.waker())?;
+        let group_waker = Arc::<GroupWaker>::default();
+        let second = OwnThread::new(thread, open, group_waker.waker())?;
         let readers = vec![GroupedReader::Waiting(first), GroupedReader::Listening(Box::new(second))];
-        Ok(Self { files, is_for_second, group: ReaderGroup::new(readers, bell), arrived: Vec::new() })
+        Ok(Self { files, is_for_second, group: ReaderGroup::new(readers, group_waker), arrived: Vec::new() })
     }
 
     /// Makes a reader that sends requests for files with a path to `local`, and has up to `depth` requests for files on
     /// servers.
     ///
     /// # Errors
-    /// [`base::error::Error::Unavailable`] where the system refuses a thread or what it needs.
+    /// [`base::error::Error::Unavailable`] if the system refuses a thread, or a resource that its runtime needs.
     pub(super) fn of_servers(files: Arc<dyn Files>, local: Box<dyn Reader>, depth: usize) -> Result<Self> {
         let on_servers = files.clone();
         let open =
@@ -58,7 +58,7 @@ impl MixedReader {
 }
 
 impl Reader for MixedReader {
-    /// Returns the room of the fuller reader, because the next request may be for either.
+    /// Returns the room of the fuller reader, because the next request may be for either reader.
     fn room(&self) -> usize {
         self.group.get(FIRST).room().min(self.group.get(SECOND).room())
     }

@@ -31,7 +31,7 @@ pub mod uring;
 
 pub use blocks::MAX_REMOTE_THREADS;
 pub use files::Files;
-pub use files::MAX_MOVES;
+pub use files::MAX_RESTARTS;
 pub use group::{GroupWaker, GroupedReader, ListeningReader, ReaderGroup};
 pub use open::open_with_neighbours;
 pub use open::{DataSource, open, open_source};
@@ -55,13 +55,14 @@ use std::time::Duration;
 
 /// A request to read the bytes of `extent` into `slot`.
 pub struct ReadRequest {
-    /// The number that the completion comes back with; its meaning is the caller's.
+    /// A number of the caller's choice, which the completion carries too.
     pub token: u64,
-    /// The bytes to read. Their path and the expected size of the file are looked up in the reader's files.
+    /// The bytes to read. The reader looks up the path and the expected size of the file.
     pub extent: Extent,
-    /// The slot to read into, taken for at least `extent.length` bytes.
+    /// The slot to read into, with space for at least `extent.length` bytes.
     pub slot: Slot,
-    /// The version of the source's file that a copy must be of, if known. Another node that keeps the copy compares it.
+    /// The version of the source's file that a copy must be of, if known. Another node that keeps a copy compares the
+    /// copy's version with it.
     pub version: Option<FileVersion>,
     /// The only bytes of the extent that are wanted; `None` if all are. Readers may read the whole extent nevertheless.
     pub parts: Option<WantedBytes>,
@@ -76,7 +77,7 @@ impl ReadRequest {
         Self { token, extent, slot, version: None, parts: None, chosen_by: None }
     }
 
-    /// Returns the number of bytes up to the end of those that are wanted.
+    /// Returns the number of bytes up to the end of the wanted parts.
     pub fn wanted(&self) -> u32 {
         self.parts.map_or(self.extent.length, |parts| parts.end.min(self.extent.length))
     }
@@ -88,8 +89,8 @@ pub struct Completion {
     pub token: u64,
     /// The slot with exactly `extent.length` bytes, or the error.
     pub result: Result<Filled>,
-    /// The slot of a failed read, for an attempt with another source. `None` if the slot was lost; it is then back in
-    /// its pool or returns there.
+    /// The slot of a failed read, for an attempt with another source. `None` if the slot was lost. A lost slot is in
+    /// its pool, or returns there later.
     pub slot: Option<Slot>,
     /// The tier that the bytes came from.
     pub tier: TierName,
@@ -103,7 +104,7 @@ impl Completion {
         Self { token, result: Ok(filled), slot: None, tier: TierName::SOURCE, version: None }
     }
 
-    /// Makes a completion that failed; `slot` is the request's, unless it was lost on the way.
+    /// Makes a completion that failed. `slot` is the request's slot; `None` if the slot was lost on the way.
     pub fn failed(token: u64, error: Error, slot: impl Into<Option<Slot>>) -> Self {
         Self { token, result: Err(error), slot: slot.into(), tier: TierName::SOURCE, version: None }
     }
@@ -114,7 +115,7 @@ impl Completion {
     }
 }
 
-/// A slot whose bytes have arrived. It dereferences to the extent's bytes, which its clones share.
+/// A slot whose bytes have arrived. It dereferences to the extent's bytes. Clones share the bytes.
 ///
 /// If only parts were read, [`Filled::in_parts`] returns them and dereferencing panics. So old contents of the slot are
 /// never used as a sample's bytes.
@@ -161,7 +162,7 @@ impl Filled {
         Self { data, ..self }
     }
 
-    /// Returns the number of bytes that the slot has room for.
+    /// Returns the number of bytes that fit into the slot.
     pub fn room(&self) -> usize {
         self.slot.capacity()
     }
@@ -219,7 +220,7 @@ const PARTS_ALONE: &str = "the whole sample is needed, but only parts of it were
 pub struct ReadStats {
     /// The bytes that arrived.
     pub bytes: u64,
-    /// The bytes of samples that were not read, because only parts of these were wanted.
+    /// The bytes of samples that were not read, because only parts of the samples were wanted.
     pub skipped: u64,
     /// The number of reads submitted to the system, including resubmitted short reads.
     pub reads: u64,

@@ -21,8 +21,8 @@ use std::sync::Arc;
 /// The most bytes of a compressed block that the self-test reads. It is less than the largest sample allowed.
 const MAX_TESTED: u32 = 1 << 20;
 
-/// Opens the reader of `index` that `io` and `direct` ask for. It reads into slots of `slots`, with up to `depth` reads
-/// in flight. 32 suits local NVMe; storage with more latency needs more.
+/// Opens the reader of `index` that `io` and `direct` ask for. The reader reads into slots of `slots`, with up to
+/// `depth` reads in flight. A depth of 32 suits local NVMe; storage with more latency needs more.
 ///
 /// # Errors
 /// [`Error::Unavailable`] if `io` requires io_uring and the system refuses it; [`Error::Config`] if `direct` requires
@@ -41,7 +41,7 @@ pub fn open(
 /// each block of neighbours (`neighbour_blocks`) in one request.
 ///
 /// # Errors
-/// Those of [`open`].
+/// The errors of [`open`].
 pub fn open_with_neighbours(
     index: &Arc<DatasetIndex>,
     neighbour_blocks: Option<&Arc<NeighbourBlocks>>,
@@ -202,7 +202,8 @@ pub(super) fn refusal(error: &std::io::Error) -> String {
 fn self_test(source: &DataSource, options: &UringOptions) -> Result<(), String> {
     match read_blocking(&*source.files, source.first) {
         Ok(expected) => compare(source.files.clone(), source.first, &expected, options),
-        // The sample itself is unreadable, and its own read reports that later. Test with our own program instead.
+        // The sample itself is unreadable, and its own read reports that later. Test by reading the running program
+        // instead.
         Err(_) => test_on_program(),
     }
 }

@@ -1,8 +1,8 @@
 //! A reader on its own thread, so that one thread can wait for two readers at once.
 //!
-//! A ring answers only to the thread that drives it, and a wait for one reader does not see another. [`OwnThread`]
-//! drives the second reader on its own thread. Requests and answers are passed in batches. Neither side makes a system
-//! call for the other unless the other sleeps.
+//! An io_uring ring answers only to the thread that drives it, and a wait for one reader does not see answers of
+//! another reader. [`OwnThread`] drives the second reader on its own thread. Requests and answers are passed in
+//! batches. A side makes a system call to wake the other side only if the other side sleeps.
 
 use super::{Completion, DROP_LIMIT, ListeningReader, ReadRequest, ReadStats, Reader, Waker};
 use base::error::{Error, Result};
@@ -44,10 +44,10 @@ struct ReaderState {
     answers: Vec<Completion>,
     stats: ReadStats,
     /// The activity of the reader's thread.
-    place: ReaderActivity,
+    activity: ReaderActivity,
     /// Whether the caller sleeps in [`OwnThread::wait`].
     asleep: bool,
-    /// Whether the caller sleeps elsewhere, to be woken by the first answer.
+    /// Whether the caller waits for something else, so that the first answer must call `on_ready`.
     listening: bool,
     woken: bool,
     closed: bool,
@@ -111,17 +111,17 @@ impl OwnThread {
         Ok(Self { shared, inner: waker, queued, depth, in_flight, description, alive, thread: Some(thread) })
     }
 
-    /// Passes submitted requests to the thread. All methods that wait do so too.
+    /// Passes submitted requests to the thread. All methods that wait also pass them.
     pub fn flush(&mut self) {
         if self.queued.is_empty() {
             return;
         }
-        let place = {
+        let activity = {
             let mut state = self.shared.lock();
             state.requests.append(&mut self.queued);
-            std::mem::replace(&mut state.place, ReaderActivity::Working)
+            std::mem::replace(&mut state.activity, ReaderActivity::Working)
         };
-        self.rouse(place);
+        self.wake_thread(activity);
     }
 
     /// Waits like [`Reader::wait`], but until `limit` at the latest. With a limit, it waits even if nothing is in
@@ -163,8 +163,8 @@ impl OwnThread {
         Ok(())
     }
 
-    fn rouse(&self, place: ReaderActivity) {
-        match place {
+    fn wake_thread(&self, activity: ReaderActivity) {
+        match activity {
             ReaderActivity::Working => {}
             ReaderActivity::Idle => self.shared.requested.notify_one(),
             ReaderActivity::Reading => (self.inner.0)(),
@@ -227,8 +227,7 @@ impl ListeningReader for OwnThread {
 }
 
 impl Drop for OwnThread {
-    /// Waits until the wrapped reader is dropped, which takes up to [`DROP_LIMIT`]. A thread that blocks for longer is
-    /// detached.
+    /// Waits up to [`DROP_LIMIT`] until the wrapped reader is dropped. A thread that blocks for longer is detached.
     fn drop(&mut self) {
         {
             let mut state = self.shared.lock();
@@ -273,7 +272,7 @@ impl ThreadShared {
             }
             reader.wait(&mut answers)?;
             let mut state = self.lock();
-            state.place = ReaderActivity::Working;
+            state.activity = ReaderActivity::Working;
             state.stats = reader.stats();
             if !state.closed && !answers.is_empty() {
                 state.answers.append(&mut answers);
@@ -288,10 +287,10 @@ impl ThreadShared {
     fn next_requests(&self, in_flight: usize, requests: &mut Vec<ReadRequest>) -> bool {
         let mut state = self.lock();
         while !state.closed && state.requests.is_empty() && in_flight == 0 {
-            state.place = ReaderActivity::Idle;
+            state.activity = ReaderActivity::Idle;
             state = self.requested.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        state.place = ReaderActivity::Reading;
+        state.activity = ReaderActivity::Reading;
         requests.append(&mut state.requests);
         !state.closed
     }

@@ -13,15 +13,15 @@ use std::time::{Duration, Instant};
 /// How slow a parallel file system is.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct ParallelFsRates {
-    /// The time until a file is open. It is paid for each file, and so only once for a shard.
+    /// The time until a file is open. Each file is opened once, so a shard with many samples costs this time only once.
     pub open: Duration,
-    /// The time from asking for bytes until the first arrives.
+    /// The time from a request for bytes until the first byte arrives.
     pub read: Duration,
     /// Bytes per second, of all readers together.
     pub bandwidth: Option<f64>,
     /// Files opened per second, by all readers together.
     pub opens: Option<f64>,
-    /// The number of requests that are served concurrently. Others wait in a queue.
+    /// The number of requests that are served concurrently. Further requests wait in a queue.
     pub concurrency: Option<usize>,
 }
 
@@ -66,8 +66,8 @@ impl ParallelFsModel {
         &self.rates
     }
 
-    /// Returns the time at which a read of `bytes` that is requested now is answered. With `opens`, the file must be
-    /// opened for it.
+    /// Returns the time at which a read of `bytes` that is requested now is answered. `opens` says whether the file
+    /// must be opened for the read.
     pub fn read(&self, opens: bool, bytes: u64) -> Instant {
         self.serve(opens, Some(bytes))
     }
@@ -123,15 +123,15 @@ impl PartialOrd for Time {
 }
 
 impl Queues {
-    /// Returns the time at which a request made at `now` is answered. Its bytes join their queue as soon as it is in
-    /// service, so that latencies never leave bandwidth unused while requests wait.
+    /// Returns the time at which a request made at `now` is answered. The request's bytes join the queue for bandwidth
+    /// as soon as the request is in service, so that latencies never leave bandwidth unused while requests wait.
     fn serve(&mut self, rates: &ParallelFsRates, now: f64, opens: bool, bytes: Option<u64>) -> f64 {
-        let begin = now.max(self.turn(rates));
+        let begin = now.max(self.earliest_start(rates));
         let opened = match opens {
             true => {
-                let turn = begin.max(self.metadata);
-                self.metadata = turn + rates.opens.map_or(0.0, |opens| 1.0 / opens);
-                turn + rates.open.as_secs_f64()
+                let opening = begin.max(self.metadata);
+                self.metadata = opening + rates.opens.map_or(0.0, |opens| 1.0 / opens);
+                opening + rates.open.as_secs_f64()
             }
             false => begin,
         };
@@ -150,8 +150,9 @@ impl Queues {
         end
     }
 
-    /// Returns the time at which one more request can be served. It takes the place of the request that ends then.
-    fn turn(&mut self, rates: &ParallelFsRates) -> f64 {
+    /// Returns the time at which one more request can be served. That request takes the place of the request that ends
+    /// then.
+    fn earliest_start(&mut self, rates: &ParallelFsRates) -> f64 {
         match rates.concurrency {
             Some(limit) if self.served.len() >= limit.max(1) => {
                 self.served.pop().map_or(0.0, |Reverse(Time(end))| end)
@@ -164,8 +165,8 @@ impl Queues {
         self.stats.reads.bytes += bytes.unwrap_or(0);
         self.stats.reads.reads += u64::from(bytes.is_some());
         self.stats.reads.opens += u64::from(opens);
-        // Requests begin in the order in which they are made, so time that is not counted yet is after all counted
-        // time.
+        // Requests begin in the order in which they are made, so all busy time that is not counted yet is after the
+        // counted time.
         self.stats.busy_seconds += (end - begin.max(self.busy)).max(0.0);
         self.busy = self.busy.max(end);
     }
@@ -236,7 +237,7 @@ mod tests {
                 assert!(bytes as f64 <= 200e6 * end + 1.0, "seed {seed}: {bytes} bytes in {end} s");
                 assert!((opens as f64) <= 5000.0 * end + 1.0, "seed {seed}: {opens} opens in {end} s");
             }
-            // Each is certainly being served during the last `least` seconds before its end.
+            // Each request is certainly being served during the last `least` seconds before its end.
             for &(at, ..) in &served {
                 let together =
                     served.iter().filter(|(end, least, ..)| end - least < at - 1e-9 && at <= *end).count();

@@ -1,7 +1,7 @@
 //! A reader with threads that block in pread. It works everywhere.
 
 use super::files::{
-    Files, MAX_MOVES, OpenMode, OpenPolicy, OpenShard, OpenShards, ReadAttempt, ReadFailure, open_file,
+    Files, MAX_RESTARTS, OpenMode, OpenPolicy, OpenShard, OpenShards, ReadAttempt, ReadFailure, open_file,
 };
 use super::transfer::{ShortReads, Transfer, TransferProgress};
 use super::{Completion, DROP_LIMIT, ReadRequest, ReadStats, Reader, Waker};
@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-/// The most threads. Network storage serves more reads per second the more are in flight, up to hundreds. A local drive
-/// needs far fewer; `queue_depth` sets that number.
+/// The most threads. Network storage serves more reads per second the more reads are in flight, up to hundreds. A local
+/// drive needs far fewer threads; `queue_depth` sets their number.
 const MAX_THREADS: usize = 256;
 
 /// The bytes of a thread's stack. A read touches few of its pages: paths, a request, and the frames of libc.
@@ -25,15 +25,15 @@ const STACK: usize = 256 << 10;
 /// A pool of threads, each in one blocking read at a time.
 pub struct PreadReader {
     shared: Arc<PreadShared>,
-    /// `None` once dropping.
+    /// `None` while the reader is dropped.
     jobs: Option<Sender<ReadRequest>>,
-    /// The threads' end of `jobs`, to take back requests that none of them has begun.
+    /// The threads' end of `jobs`, to take back requests that no thread has begun.
     waiting: Receiver<ReadRequest>,
     answers: Receiver<PreadAnswer>,
     waker: Waker,
     /// Disconnected when the last thread ends.
     alive: Receiver<()>,
-    /// One more starts when more requests are in flight than threads exist.
+    /// The threads so far. Another thread starts when more requests are in flight than threads exist.
     threads: Vec<JoinHandle<()>>,
     start: StartThread,
     depth: usize,
@@ -216,7 +216,7 @@ impl Drop for PreadReader {
     /// which returns to the pool when the read ends.
     fn drop(&mut self) {
         self.jobs = None;
-        // `start` keeps the channel open that disconnects when the last thread has ended.
+        // `start` holds a sender of the channel `alive`, which must disconnect when the last thread has ended.
         self.start = Box::new(|_| Err(std::io::Error::other("the reader has ended")));
         while self.waiting.try_recv().is_ok() {}
         if let Err(crossbeam_channel::RecvTimeoutError::Disconnected) = self.alive.recv_timeout(DROP_LIMIT) {
@@ -247,11 +247,11 @@ impl PreadShared {
             Ok(transfer) => transfer,
             Err(refused) => return refused,
         };
-        let (mut mode, mut moves) = (self.policy.mode(), 0);
+        let (mut mode, mut restarts) = (self.policy.mode(), 0);
         loop {
             let attempt = match self.files.stamp(file) {
                 Some(stamp) => self.read_shard(&mut transfer, &path, stamp, mode, short.as_deref_mut()),
-                None => self.read_loose(&mut transfer, &path, mode, moves, short.as_deref_mut()),
+                None => self.read_loose(&mut transfer, &path, mode, restarts, short.as_deref_mut()),
             };
             match attempt {
                 Ok(used) => {
@@ -259,14 +259,14 @@ impl PreadShared {
                     self.skipped.fetch_add(transfer.skipped(), Ordering::Relaxed);
                     return transfer.finish(|| path);
                 }
-                Err(ReadFailure::Moved(difference)) if moves < MAX_MOVES => {
-                    moves += 1;
+                Err(ReadFailure::VersionChanged(difference)) if restarts < MAX_RESTARTS => {
+                    restarts += 1;
                     if let Err(error) = self.files.accept(file, difference) {
                         return transfer.fail(&path, error.into());
                     }
                     self.shards.lock().expect("no panic under the lock").forget(file);
                 }
-                Err(ReadFailure::Written) if moves < MAX_MOVES => moves += 1,
+                Err(ReadFailure::WrittenDuringRead) if restarts < MAX_RESTARTS => restarts += 1,
                 Err(failure) => match self.policy.weaker(mode, &failure) {
                     Some(weaker) => mode = weaker,
                     None => return transfer.fail(&path, failure),
@@ -333,13 +333,13 @@ impl PreadShared {
     ) -> Result<OpenMode, ReadFailure> {
         transfer.start(mode);
         loop {
-            for piece in transfer.pieces(short.as_deref_mut()).into_iter().flatten() {
-                let place = &mut transfer.slot.bytes_mut()[piece.at..piece.at + piece.length];
+            for chunk in transfer.chunks(short.as_deref_mut()).into_iter().flatten() {
+                let place = &mut transfer.slot.bytes_mut()[chunk.at..chunk.at + chunk.length];
                 self.reads.fetch_add(1, Ordering::Relaxed);
-                let arrived = rustix::io::retry_on_intr(|| rustix::io::pread(fd, &mut *place, piece.offset))
+                let arrived = rustix::io::retry_on_intr(|| rustix::io::pread(fd, &mut *place, chunk.offset))
                     .map_err(ReadFailure::Read)?;
                 self.bytes.fetch_add(arrived as u64, Ordering::Relaxed);
-                if transfer.advance(piece, arrived) != TransferProgress::More {
+                if transfer.advance(chunk, arrived) != TransferProgress::More {
                     return Ok(mode);
                 }
             }

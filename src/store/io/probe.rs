@@ -56,11 +56,11 @@ pub struct PathReport {
     pub storage: Storage,
     /// Whether io_uring or pread is used.
     pub io: IoChoice,
-    /// Why that is used.
+    /// The reason for `io`.
     pub why_io: String,
     /// Whether files are read with O_DIRECT.
     pub direct: bool,
-    /// Why they are, or are not.
+    /// The reason for `direct`.
     pub why_direct: String,
 }
 
@@ -102,7 +102,7 @@ mod tests {
         let here = report.choice(Path::new(env!("CARGO_MANIFEST_DIR")), 1).unwrap();
         assert!(!here.direct, "a byte fits in memory: {}", here.why_direct);
         assert!(!here.why_io.is_empty());
-        // As users write it.
+        // The report has the names that users write.
         assert_eq!(serde_json::to_value(IoChoice::Uring).unwrap(), "io_uring");
         assert!(report.choice(Path::new("/nowhere/at/all"), 1).is_err());
     }

@@ -1,7 +1,7 @@
 //! Reads one sample with plain blocking calls.
 
 use super::blocks::read_in_block;
-use super::files::{Files, MAX_MOVES, OpenMode, OpenShard, ReadAttempt, ReadFailure, open_file};
+use super::files::{Files, MAX_RESTARTS, OpenMode, OpenShard, ReadAttempt, ReadFailure, open_file};
 use super::ranged;
 use base::error::{Error, Result};
 use data::dataset::Extent;
@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 
-/// Reads the bytes of `extent` with plain blocking calls: for the rare substitute of a failed sample.
+/// Reads the bytes of `extent` with plain blocking calls. Used for the rare sample that replaces a failed sample.
 ///
 /// # Errors
 /// The errors of any reader: [`Error::Io`], [`Error::DatasetChanged`].
@@ -27,10 +27,10 @@ pub(super) fn read_in_file(files: &dyn Files, extent: Extent, again: &AtomicU64)
     }
     let path = files.path(extent.file);
     let mut result = read_once(files, extent, &path, 0);
-    for former in 1..=MAX_MOVES {
+    for former in 1..=MAX_RESTARTS {
         match result {
-            Err(ReadFailure::Moved(difference)) => files.accept(extent.file, difference)?,
-            Err(ReadFailure::Written) => {}
+            Err(ReadFailure::VersionChanged(difference)) => files.accept(extent.file, difference)?,
+            Err(ReadFailure::WrittenDuringRead) => {}
             _ => break,
         }
         result = read_once(files, extent, &path, former);
@@ -66,7 +66,7 @@ fn read_once(files: &dyn Files, extent: Extent, path: &Path, former: u8) -> Resu
     Ok(bytes)
 }
 
-/// Reads `length` bytes from `offset`, or fewer if the file ends before.
+/// Reads `length` bytes from `offset`, or fewer if the file ends earlier.
 fn read_up_to(fd: &OwnedFd, offset: u64, length: usize) -> Result<Vec<u8>, ReadFailure> {
     let mut bytes = vec![0; length];
     let mut done = 0;

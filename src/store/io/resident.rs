@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The bytes of a dataset's samples, by sample number.
+/// The bytes of a dataset's samples, by sample id.
 pub struct InMemoryDataset {
     index: Arc<DatasetIndex>,
     files: HashMap<u64, Box<[u8]>>,
@@ -71,7 +71,7 @@ impl InMemoryDataset {
     }
 }
 
-/// Reads the samples in one range of numbers.
+/// Reads the samples in one range of sample ids.
 fn load_part(
     index: &DatasetIndex,
     samples: Range<u64>,

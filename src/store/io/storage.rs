@@ -75,15 +75,15 @@ impl Storage {
             None => (format!("{magic:#x}"), StorageKind::Unknown),
         };
         let mut storage = Self { file_system, kind, direct_works: None, direct_alignment: (0, 0) };
-        if let Some(file) = some_file(path, 4) {
+        if let Some(file) = find_regular_file(path, 4) {
             storage.try_direct(&file);
         }
         Ok(storage)
     }
 
     /// Returns the largest gap between wanted parts of a sample, in bytes, that is still read in one request. A drive
-    /// takes about as long for a further request as for this many bytes. Network storage also limits requests, so each
-    /// sample is read in one.
+    /// takes about as long for a further request as for reading this many bytes. Network storage also limits requests,
+    /// so each sample is read in one request.
     pub fn longest_gap(&self) -> usize {
         match self.kind {
             StorageKind::Local | StorageKind::Memory => 16 << 10,
@@ -120,11 +120,11 @@ impl Storage {
         self.direct_works = Some(opens && dio_fits(self.direct_alignment.0, self.direct_alignment.1));
     }
 
-    /// Decides whether to read `bytes` of data here with O_DIRECT, given `memory` bytes for the page cache. The text is
-    /// the reason.
+    /// Decides whether to read `bytes` of data from this storage with O_DIRECT, given `memory` bytes for the page
+    /// cache. The text is the reason.
     ///
     /// # Errors
-    /// [`Error::Config`] if O_DIRECT is requested and does not work here.
+    /// [`Error::Config`] if O_DIRECT is requested and does not work on this storage.
     pub fn choose(&self, direct: Direct, bytes: u64, memory: u64) -> Result<(bool, String)> {
         let name = &self.file_system;
         match direct {
@@ -169,7 +169,7 @@ fn gigabytes(bytes: u64) -> String {
 }
 
 /// Returns `path` itself or the first regular file beneath it, at most `depth` directories deep.
-fn some_file(path: &Path, depth: usize) -> Option<PathBuf> {
+fn find_regular_file(path: &Path, depth: usize) -> Option<PathBuf> {
     let kind = std::fs::metadata(path).ok()?.file_type();
     if kind.is_file() {
         return Some(path.to_owned());
@@ -178,7 +178,11 @@ fn some_file(path: &Path, depth: usize) -> Option<PathBuf> {
         return None;
     }
     // Bounded, because a directory may have a million entries.
-    std::fs::read_dir(path).ok()?.take(16).flatten().find_map(|entry| some_file(&entry.path(), depth - 1))
+    std::fs::read_dir(path)
+        .ok()?
+        .take(16)
+        .flatten()
+        .find_map(|entry| find_regular_file(&entry.path(), depth - 1))
 }
 
 /// Returns the bytes of memory that could hold page cache: the system's available memory, or the limit of the control
@@ -198,8 +202,9 @@ pub fn memory_limit() -> u64 {
     limits.chain(meminfo("MemTotal:")).min().unwrap_or(u64::MAX)
 }
 
-/// Returns the files that may hold a limit for a process whose `/proc/self/cgroup` is `groups`: those of its groups and
-/// of all groups around them. Inside a container the mounted hierarchy begins at the container's own group.
+/// Returns the files that may hold a limit for a process whose `/proc/self/cgroup` is `groups`: the files of its
+/// control groups and of all groups around them. Inside a container the mounted hierarchy begins at the container's own
+/// group.
 fn limit_files(groups: &str) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for line in groups.lines() {

@@ -19,7 +19,7 @@ pub struct DelayedReader {
     /// Requests in the wrapped reader, by number, with their tokens and the times at which to answer them.
     due: HashMap<u64, (u64, Instant)>,
     /// Answers of the wrapped reader, by the time at which to return them and by number.
-    held: BTreeMap<(Instant, u64), Completion>,
+    delayed_answers: BTreeMap<(Instant, u64), Completion>,
     arrived: Vec<Completion>,
     next: u64,
 }
@@ -39,7 +39,7 @@ impl DelayedReader {
             pfs,
             open: HashSet::new(),
             due: HashMap::new(),
-            held: BTreeMap::new(),
+            delayed_answers: BTreeMap::new(),
             arrived: Vec::new(),
             next: 0,
         })
@@ -48,7 +48,7 @@ impl DelayedReader {
     /// Moves the answers that are due to `out`.
     fn release(&mut self, out: &mut Vec<Completion>) {
         let now = Instant::now();
-        while let Some(first) = self.held.first_entry().filter(|first| first.key().0 <= now) {
+        while let Some(first) = self.delayed_answers.first_entry().filter(|first| first.key().0 <= now) {
             out.push(first.remove());
         }
     }
@@ -58,7 +58,7 @@ impl DelayedReader {
             let number = completion.token;
             if let Some((token, due)) = self.due.remove(&number) {
                 completion.token = token;
-                self.held.insert((due, number), completion);
+                self.delayed_answers.insert((due, number), completion);
             }
         }
     }
@@ -66,11 +66,11 @@ impl DelayedReader {
 
 impl Reader for DelayedReader {
     fn room(&self) -> usize {
-        self.inner.room().saturating_sub(self.held.len())
+        self.inner.room().saturating_sub(self.delayed_answers.len())
     }
 
     fn in_flight(&self) -> usize {
-        self.inner.in_flight() + self.held.len()
+        self.inner.in_flight() + self.delayed_answers.len()
     }
 
     fn submit(&mut self, request: ReadRequest) {
@@ -92,7 +92,7 @@ impl Reader for DelayedReader {
             }
             let limit = match out.len() > before {
                 true => Some(Instant::now()),
-                false => self.held.first_key_value().map(|((due, _), _)| *due),
+                false => self.delayed_answers.first_key_value().map(|((due, _), _)| *due),
             };
             let woken = self.inner.wait_until(limit, &mut self.arrived)?;
             self.hold();

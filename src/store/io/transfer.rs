@@ -11,14 +11,14 @@ use std::path::Path;
 
 /// The next bytes to request from the system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct ReadPiece {
+pub(super) struct ReadChunk {
     /// The offset in the file.
     pub offset: u64,
     /// The offset in the slot.
     pub at: usize,
     /// The number of bytes.
     pub length: usize,
-    /// The index of its run in `Transfer::runs`.
+    /// The index of the chunk's run in `Transfer::runs`.
     run: usize,
 }
 
@@ -27,13 +27,13 @@ pub(super) struct ReadPiece {
 pub(super) enum TransferProgress {
     /// All wanted bytes have arrived.
     Done,
-    /// The next piece must be requested.
+    /// The next chunk must be requested.
     More,
     /// The file ends before the extent does.
     End,
 }
 
-/// A request and its progress. It owns the slot until the answer is given.
+/// A request and its progress. It owns the slot until the completion is made.
 pub(super) struct Transfer {
     pub token: u64,
     pub extent: Extent,
@@ -43,11 +43,11 @@ pub(super) struct Transfer {
     /// Largest gap between wanted parts, in bytes, that is still read in one request.
     longest_gap: usize,
     /// Whether the extent is the whole file. If so, one byte more is requested, to detect that the file has grown.
-    whole: bool,
+    is_whole_file: bool,
     alignment: usize,
     /// Bytes from the aligned start to the extent's first byte.
-    head: usize,
-    /// The ranges to read: usually one, and the second is empty and over.
+    padding: usize,
+    /// The ranges to read. Usually only the first one has bytes, and the second is empty and over.
     runs: [ReadRun; 2],
 }
 
@@ -56,17 +56,17 @@ pub(super) struct Transfer {
 struct ReadRun {
     start: usize,
     /// The end of the needed bytes.
-    need: usize,
+    needed_end: usize,
     /// The end of the requested bytes.
-    want: usize,
+    requested_end: usize,
     done: usize,
     is_over: bool,
 }
 
 impl ReadRun {
     /// Makes a run from an aligned `start` on.
-    fn new(start: usize, need: usize, want: usize) -> Self {
-        Self { start, need, want, done: start, is_over: false }
+    fn new(start: usize, needed_end: usize, requested_end: usize) -> Self {
+        Self { start, needed_end, requested_end, done: start, is_over: false }
     }
 
     /// Makes a run of no bytes.
@@ -76,14 +76,18 @@ impl ReadRun {
 }
 
 impl Transfer {
-    /// Makes a transfer into the request's slot. `whole` says that the extent is the whole file. Otherwise, wanted
-    /// parts with a gap of more than `longest_gap` bytes between them are read without the gap.
-    pub(super) fn new(request: ReadRequest, whole: bool, longest_gap: usize) -> Result<Self, Completion> {
+    /// Makes a transfer into the request's slot. `is_whole_file` says that the extent is the whole file. Otherwise,
+    /// wanted parts with a gap of more than `longest_gap` bytes between them are read without the gap.
+    pub(super) fn new(
+        request: ReadRequest,
+        is_whole_file: bool,
+        longest_gap: usize,
+    ) -> Result<Self, Completion> {
         let ReadRequest { token, extent, slot, parts, .. } = request;
-        let parts = parts.filter(|parts| !whole && parts.end <= extent.length);
+        let parts = parts.filter(|parts| !is_whole_file && parts.end <= extent.length);
         let runs = [ReadRun::none(); 2];
         let mut transfer =
-            Self { token, extent, slot, parts, longest_gap, whole, alignment: 1, head: 0, runs };
+            Self { token, extent, slot, parts, longest_gap, is_whole_file, alignment: 1, padding: 0, runs };
         transfer.start(OpenMode { direct: false, noatime: false });
         // Check for the worst case, O_DIRECT, so that a slot is never too small later.
         if transfer.slot.capacity() < extent.length as usize + OVERHEAD {
@@ -97,28 +101,28 @@ impl Transfer {
     /// Starts from the first byte, or starts again, in `mode`.
     pub(super) fn start(&mut self, mode: OpenMode) {
         self.alignment = mode.alignment();
-        self.head = (self.extent.offset % self.alignment as u64) as usize;
+        self.padding = (self.extent.offset % self.alignment as u64) as usize;
         let up = |place: usize| place.next_multiple_of(self.alignment);
         let [head, start, end] = match self.parts {
             None => [self.extent.length; 3],
             Some(WantedBytes { head, start, end }) => [head, start, end],
         }
-        .map(|place| self.head + place as usize);
+        .map(|place| self.padding + place as usize);
         let second = start - start % self.alignment;
         self.runs = if second.saturating_sub(up(head)) > self.longest_gap {
             [ReadRun::new(0, head, up(head)), ReadRun::new(second, end, up(end))]
         } else {
-            [ReadRun::new(0, end, up(end + usize::from(self.whole))), ReadRun::none()]
+            [ReadRun::new(0, end, up(end + usize::from(self.is_whole_file))), ReadRun::none()]
         };
     }
 
-    /// Returns the pieces to request now, one for each run that is not over.
-    pub(super) fn pieces(&self, mut short: Option<&mut ShortReads>) -> [Option<ReadPiece>; 2] {
+    /// Returns the chunks to request now, one for each run that is not over.
+    pub(super) fn chunks(&self, mut short: Option<&mut ShortReads>) -> [Option<ReadChunk>; 2] {
         std::array::from_fn(|run| {
-            let ReadRun { want, done, is_over, .. } = self.runs[run];
-            let left = want - done;
-            (!is_over).then(|| ReadPiece {
-                offset: self.extent.offset - self.head as u64 + done as u64,
+            let ReadRun { requested_end, done, is_over, .. } = self.runs[run];
+            let left = requested_end - done;
+            (!is_over).then(|| ReadChunk {
+                offset: self.extent.offset - self.padding as u64 + done as u64,
                 at: done,
                 length: short.as_deref_mut().map_or(left, |short| short.limit(left, self.alignment)),
                 run,
@@ -126,59 +130,60 @@ impl Transfer {
         })
     }
 
-    /// Records that `arrived` bytes of `piece` came.
-    pub(super) fn advance(&mut self, piece: ReadPiece, arrived: usize) -> TransferProgress {
-        let (whole, alignment) = (self.whole, self.alignment);
-        let run = &mut self.runs[piece.run];
-        let reached = piece.at + arrived;
+    /// Records that `arrived` bytes of `chunk` came.
+    pub(super) fn advance(&mut self, chunk: ReadChunk, arrived: usize) -> TransferProgress {
+        let (is_whole_file, alignment) = (self.is_whole_file, self.alignment);
+        let run = &mut self.runs[chunk.run];
+        let reached = chunk.at + arrived;
         // O_DIRECT resumes at an aligned offset: the bytes after it are read again.
         let next = reached - reached % alignment;
-        // If all needed bytes came, but fewer than requested, the file ends there. No further read has to show that.
-        let looked_past_end = !whole || arrived < piece.length || reached >= run.want;
-        run.is_over = reached >= run.need && looked_past_end || arrived == 0 || next <= run.done;
+        // If all needed bytes came, but fewer than requested, the file ends there. No further read is needed to show
+        // the end.
+        let read_past_end = !is_whole_file || arrived < chunk.length || reached >= run.requested_end;
+        run.is_over = reached >= run.needed_end && read_past_end || arrived == 0 || next <= run.done;
         run.done = if run.is_over { reached } else { next };
         match self.runs {
             runs if runs.iter().any(|run| !run.is_over) => TransferProgress::More,
-            runs if runs.iter().all(|run| run.done >= run.need) => TransferProgress::Done,
+            runs if runs.iter().all(|run| run.done >= run.needed_end) => TransferProgress::Done,
             _ => TransferProgress::End,
         }
     }
 
-    /// Returns the number of bytes of the extent that are not read, because they are not wanted.
+    /// Returns the number of bytes of the extent that are not read, because they are not wanted parts.
     pub(super) fn skipped(&self) -> u64 {
-        let (start, end) = (self.head, self.head + self.extent.length as usize);
-        let read = |run: &ReadRun| run.want.min(end).saturating_sub(run.start.max(start));
+        let (start, end) = (self.padding, self.padding + self.extent.length as usize);
+        let read = |run: &ReadRun| run.requested_end.min(end).saturating_sub(run.start.max(start));
         (end - start - self.runs.iter().map(read).sum::<usize>()) as u64
     }
 
-    /// Returns the parts of the extent that were read; `None` if all of it was.
+    /// Returns the parts of the extent that were read; `None` if the whole extent was read.
     fn read_parts(&self) -> Option<WantedBytes> {
-        let has_gap = self.runs[1].need > 0;
+        let has_gap = self.runs[1].needed_end > 0;
         let read = self.parts.map(|parts| if has_gap { parts } else { WantedBytes::until(parts.end) });
         read.filter(|parts| parts.bytes() < self.extent.length)
     }
 
-    /// Makes the completion, once `advance` has returned `Done` or `End`.
+    /// Makes the completion, after `advance` has returned `Done` or `End`.
     pub(super) fn finish(self, path: impl FnOnce() -> std::path::PathBuf) -> Completion {
         let parts = self.read_parts();
-        let Self { token, extent, slot, whole, head, runs, .. } = self;
-        let cut = runs.into_iter().find(|run| run.done < run.need);
-        let ReadRun { need, done, .. } = cut.unwrap_or(runs[0]);
+        let Self { token, extent, slot, is_whole_file, padding, runs, .. } = self;
+        let cut = runs.into_iter().find(|run| run.done < run.needed_end);
+        let ReadRun { needed_end, done, .. } = cut.unwrap_or(runs[0]);
         let changed = |message| Error::DatasetChanged { path: path(), message };
-        if done < need {
-            let error = changed(match whole {
+        if done < needed_end {
+            let error = changed(match is_whole_file {
                 true => format!("is {done} bytes, was {} when indexed", extent.length),
                 false => {
-                    let end = extent.offset - head as u64 + done as u64;
+                    let end = extent.offset - padding as u64 + done as u64;
                     format!("ends at byte {end}, a sample is at {}+{}", extent.offset, extent.length)
                 }
             });
             Completion::failed(token, error, slot)
-        } else if whole && done > need {
+        } else if is_whole_file && done > needed_end {
             let error = changed(format!("is longer than the {} bytes it was when indexed", extent.length));
             Completion::failed(token, error, slot)
         } else {
-            let filled = Filled::new(slot, head..head + extent.length as usize);
+            let filled = Filled::new(slot, padding..padding + extent.length as usize);
             Completion::arrived(token, Filled { parts, ..filled })
         }
     }
@@ -216,11 +221,11 @@ mod tests {
     use base::slot::SlotPool;
     use data::dataset::FileId;
 
-    fn transfer(offset: u64, length: u32, whole: bool, direct: bool) -> Transfer {
+    fn transfer(offset: u64, length: u32, is_whole_file: bool, direct: bool) -> Transfer {
         let pool = SlotPool::new(1 << 21).unwrap();
         let slot = pool.try_take(length as usize).unwrap();
         let request = ReadRequest::new(1, Extent { file: FileId(0), offset, length }, slot);
-        let mut transfer = Transfer::new(request, whole, 0).ok().unwrap();
+        let mut transfer = Transfer::new(request, is_whole_file, 0).ok().unwrap();
         transfer.start(OpenMode { direct, noatime: false });
         transfer
     }
@@ -229,11 +234,11 @@ mod tests {
     /// reads.
     fn play(mut transfer: Transfer, size: u64, mut short: Option<ShortReads>) -> (Result<usize>, u32) {
         for reads in 1.. {
-            let [first, second] = transfer.pieces(short.as_mut());
-            let piece = first.or(second).unwrap();
-            assert!(piece.at + piece.length <= transfer.slot.capacity());
-            let left = size.saturating_sub(piece.offset) as usize;
-            match transfer.advance(piece, left.min(piece.length)) {
+            let [first, second] = transfer.chunks(short.as_mut());
+            let chunk = first.or(second).unwrap();
+            assert!(chunk.at + chunk.length <= transfer.slot.capacity());
+            let left = size.saturating_sub(chunk.offset) as usize;
+            match transfer.advance(chunk, left.min(chunk.length)) {
                 TransferProgress::More => continue,
                 TransferProgress::Done | TransferProgress::End => {
                     let completion = transfer.finish(|| "f".into());
@@ -316,17 +321,17 @@ mod tests {
             let request = ReadRequest { parts: Some(parts), ..ReadRequest::new(1, extent, slot) };
             let mut transfer = Transfer::new(request, false, gap).ok().unwrap();
             transfer.start(OpenMode { direct, noatime: false });
-            let (mut short, mut read, mut asked) = (ShortReads::new(seed, 0), vec![false; 200_000], 0);
+            let (mut short, mut read, mut requests) = (ShortReads::new(seed, 0), vec![false; 200_000], 0);
             let capacity = transfer.slot.capacity();
             let shown = format!("seed {seed}: {parts:?} of {extent:?}, direct {direct}, gap {gap}");
             'reading: loop {
-                for piece in transfer.pieces(Some(&mut short)).into_iter().flatten() {
-                    assert!(piece.at + piece.length <= capacity, "{shown}");
-                    let first = extent.offset - transfer.head as u64;
-                    assert_eq!(piece.offset - first, piece.at as u64, "{shown}");
-                    read[piece.offset as usize..][..piece.length].fill(true);
-                    asked += 1;
-                    if transfer.advance(piece, piece.length) != TransferProgress::More {
+                for chunk in transfer.chunks(Some(&mut short)).into_iter().flatten() {
+                    assert!(chunk.at + chunk.length <= capacity, "{shown}");
+                    let first = extent.offset - transfer.padding as u64;
+                    assert_eq!(chunk.offset - first, chunk.at as u64, "{shown}");
+                    read[chunk.offset as usize..][..chunk.length].fill(true);
+                    requests += 1;
+                    if transfer.advance(chunk, chunk.length) != TransferProgress::More {
                         break 'reading;
                     }
                 }
@@ -339,7 +344,7 @@ mod tests {
             assert_eq!(is_read(parts.start..parts.end), parts.end - parts.start, "{shown}");
             assert_eq!(transfer.skipped(), u64::from(length - is_read(0..length)), "{shown}");
             let left = is_read(head..parts.start);
-            assert!(left == start - head || (start - head) as usize > gap, "{shown}: {asked} reads");
+            assert!(left == start - head || (start - head) as usize > gap, "{shown}: {requests} reads");
             let filled = transfer.finish(|| "f".into()).result.unwrap();
             let (bytes, arrived) = filled.in_parts();
             assert_eq!(bytes.len(), length as usize, "{shown}");

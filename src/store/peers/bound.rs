@@ -21,7 +21,8 @@ impl ByteBudget {
         Self { taken: Arc::default(), bound }
     }
 
-    /// Reserves `bytes`; `None` if they exceed the bound now. Any sample fits while nothing else is held.
+    /// Reserves `bytes`; `None` if the bound would be exceeded. A sample of any size fits while nothing else is
+    /// reserved.
     pub(super) fn reserve(&self, bytes: usize) -> Option<ReservedBytes> {
         let fits = |taken: usize| (taken == 0 || taken + bytes <= self.bound).then_some(taken + bytes);
         let reserved = self.taken.fetch_update(Relaxed, Relaxed, fits).is_ok();

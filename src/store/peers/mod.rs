@@ -2,11 +2,12 @@
 //!
 //! All nodes compute the same owner node of each sample in `tier/placement.rs`; this module only transfers bytes. A
 //! [`Server`] answers from a [`ServedCache`], which the cache implements. [`HttpTransfer`] sends the requests, as one
-//! implementation of [`PeerTransfer`]. Each side runs on its own thread with a runtime.
+//! implementation of [`PeerTransfer`]. The server and the client each have their own thread with an asynchronous
+//! runtime.
 //!
 //! A read is answered exactly once, by its deadline at the latest. If a peer does not give the sample, for any
 //! [reason](Miss), the slot comes back and the caller reads the source. The receiver of bytes checks their length and
-//! their CRC-32C, which also covers the sample's number and version.
+//! their CRC-32C. The CRC-32C also covers the sample id and the version.
 //!
 //! Only the token is trusted: a request without it gets 401 and nothing else. Connections, headers, bytes, times and
 //! buffers are bounded on both sides. With TLS a node is identified by the digest of its certificate. →

@@ -2,8 +2,8 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Raises the process's own limit on open files to `wanted`, as far as the system allows. A higher limit stays as it
-/// is. Returns the resulting limit.
+/// Raises the process's own limit on open files to `wanted`, or as far as the system allows. Never lowers the limit.
+/// Returns the resulting limit.
 pub fn allow_open_files(wanted: u64) -> u64 {
     let limit = getrlimit(Resource::Nofile);
     // `None` means unlimited.

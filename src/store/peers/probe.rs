@@ -1,4 +1,4 @@
-//! Measures how fast other nodes give samples. The samples are made up and in memory, and the client is the one of
+//! Measures how fast other nodes send samples. The samples are made up and in memory; the client is the same as in
 //! training.
 
 use super::client::{
@@ -19,28 +19,29 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The bytes of the small sample. Reads of it measure the round trip alone.
+/// The size of the small sample in bytes. Reads of the small sample measure the round trip alone.
 const SMALL: u32 = 1000;
 
-/// The bytes of the other samples together: more than a processor's caches hold.
-const LARGE_TOGETHER: u64 = 64 << 20;
+/// The total size of the large samples in bytes: more than a processor's caches hold.
+const LARGE_TOTAL: u64 = 64 << 20;
 
 /// The most bytes of samples in flight.
-const IN_FLIGHT_TOGETHER: usize = 256 << 20;
+const MAX_BYTES_IN_FLIGHT: usize = 256 << 20;
 
 /// The version of all samples.
 const VERSION: FileVersion = FileVersion(1);
 
-/// The most reads of a small sample from one peer.
-const MAX_ALONE: u64 = 500;
+/// The most reads of the small sample from one peer.
+const MAX_LATENCY_READS: u64 = 500;
 
-/// The failures in a row after which a peer is given up. A firewall that drops packets costs a deadline each time.
+/// The number of failures in a row after which the probe gives up a peer. If a firewall drops packets, each failure
+/// takes a whole deadline.
 const FAILURES_TO_GIVE_UP: u64 = 2;
 
-/// The deadline of a read. A slower one is of no use to training either.
+/// The deadline of a read. A slower read is of no use to training either.
 const DEADLINE: Duration = Duration::from_secs(1);
 
-/// The longest time that [`PeerProbe::alone`] takes beyond its limit if nothing arrives.
+/// The longest time that [`PeerProbe::measure_latency`] takes beyond its limit if nothing arrives.
 pub const LONGEST_WITHOUT_ANSWER: Duration = DEADLINE.saturating_mul(FAILURES_TO_GIVE_UP as u32);
 
 /// Returns the dataset of the made-up samples, for the job with this secret.
@@ -50,17 +51,17 @@ pub fn probe_dataset(secret: &[u8; 32]) -> SharedDataset {
 
 /// Returns the number of large samples, of `size` bytes each.
 fn large_samples(size: u32) -> u64 {
-    (LARGE_TOGETHER / u64::from(size)).clamp(4, 256)
+    (LARGE_TOTAL / u64::from(size)).clamp(4, 256)
 }
 
 /// Returns the most bytes in flight for samples of `size` bytes over `connections`. On each connection, one sample is
-/// read while another one waits.
+/// read while another sample waits.
 pub fn most_in_flight(size: u32, connections: usize) -> usize {
     let size = size as usize;
-    size * (2 * connections).min((IN_FLIGHT_TOGETHER / size).max(1))
+    size * (2 * connections).min((MAX_BYTES_IN_FLIGHT / size).max(1))
 }
 
-/// Samples in memory: number 0 is small, the others have a size of the user's choice.
+/// Samples in memory. Sample 0 is small; all other samples have the size that the user chose.
 pub struct ProbeSamples(Vec<(Bytes, u32)>);
 
 impl ProbeSamples {
@@ -102,7 +103,7 @@ impl ServedCache for ProbeSamples {
 pub struct ProbedReads {
     /// The number of samples that arrived.
     pub samples: u64,
-    /// Their bytes.
+    /// The bytes of the samples that arrived.
     pub bytes: u64,
     /// The time from the first read to the last answer.
     pub seconds: f64,
@@ -112,7 +113,7 @@ pub struct ProbedReads {
     pub missed: BTreeMap<Miss, u64>,
 }
 
-/// Reads from peers that have a [`ProbeSamples`].
+/// Reads from peers that serve a [`ProbeSamples`].
 pub struct PeerProbe {
     transfer: HttpTransfer,
     slots: SlotPool,
@@ -130,8 +131,8 @@ impl PeerProbe {
     /// Makes a probe that reads samples of `size` bytes over at most `connections` connections to each peer.
     ///
     /// # Errors
-    /// [`Error::Config`](base::error::Error::Config) for `memory` without memory for buffers;
-    /// [`Error::Unavailable`](base::error::Error::Unavailable) when the system refuses a thread.
+    /// [`Error::Config`](base::error::Error::Config) for `memory` if there is no memory for buffers;
+    /// [`Error::Unavailable`](base::error::Error::Unavailable) if the system refuses a thread.
     pub fn new(
         peers: &[Peer],
         dataset: SharedDataset,
@@ -169,12 +170,18 @@ impl PeerProbe {
     ///
     /// # Errors
     /// The error that ended the client's thread.
-    pub fn alone(&mut self, peer: usize, limit: Duration) -> Result<ProbedReads> {
+    pub fn measure_latency(&mut self, peer: usize, limit: Duration) -> Result<ProbedReads> {
         let mut connected = ProbedReads::default();
         self.read(peer, 0, |reads, _| reads.samples == 0, 1, &mut connected)?;
         let mut reads = ProbedReads { missed: connected.missed, ..ProbedReads::default() };
         if connected.samples > 0 {
-            self.read(peer, 0, |reads, spent| reads.samples < MAX_ALONE && spent < limit, 1, &mut reads)?;
+            self.read(
+                peer,
+                0,
+                |reads, spent| reads.samples < MAX_LATENCY_READS && spent < limit,
+                1,
+                &mut reads,
+            )?;
         }
         Ok(reads)
     }
@@ -183,13 +190,13 @@ impl PeerProbe {
     ///
     /// # Errors
     /// The error that ended the client's thread.
-    pub fn together(&mut self, peer: usize, limit: Duration) -> Result<ProbedReads> {
+    pub fn measure_throughput(&mut self, peer: usize, limit: Duration) -> Result<ProbedReads> {
         let mut reads = ProbedReads::default();
         self.read(peer, large_samples(self.size), |_, spent| spent < limit, self.depth, &mut reads)?;
         Ok(reads)
     }
 
-    /// Reads the samples 1 to `large` in turn, or sample 0 if `large` is 0. Continues while `more` allows it, with
+    /// Reads the samples 1 to `large` in turn, or sample 0 if `large` is 0. Continues while `more` returns `true`, with
     /// `depth` reads in flight.
     fn read(
         &mut self,
@@ -253,13 +260,20 @@ mod tests {
         let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let peers = [server.address(), nobody].map(|address| Peer { address, pin: None });
         let mut probe = PeerProbe::new(&peers, dataset, token, size, 4).unwrap();
-        let alone = probe.alone(0, Duration::from_secs(60)).unwrap();
-        assert_eq!((alone.samples, alone.latency.count()), (MAX_ALONE, MAX_ALONE));
-        assert!(alone.missed.is_empty(), "{alone:?}");
-        let together = probe.together(0, Duration::from_millis(50)).unwrap();
-        assert!(together.samples >= 8 && together.missed.is_empty(), "{together:?}");
-        assert_eq!(together.bytes, together.samples * u64::from(size));
-        for reads in [probe.alone(1, Duration::from_secs(1)), probe.together(1, Duration::from_secs(60))] {
+        let latency_reads = probe.measure_latency(0, Duration::from_secs(60)).unwrap();
+        assert_eq!(
+            (latency_reads.samples, latency_reads.latency.count()),
+            (MAX_LATENCY_READS, MAX_LATENCY_READS)
+        );
+        assert!(latency_reads.missed.is_empty(), "{latency_reads:?}");
+        let throughput_reads = probe.measure_throughput(0, Duration::from_millis(50)).unwrap();
+        assert!(throughput_reads.samples >= 8 && throughput_reads.missed.is_empty(), "{throughput_reads:?}");
+        assert_eq!(throughput_reads.bytes, throughput_reads.samples * u64::from(size));
+        let (latency_reads, throughput_reads) = (
+            probe.measure_latency(1, Duration::from_secs(1)),
+            probe.measure_throughput(1, Duration::from_secs(60)),
+        );
+        for reads in [latency_reads, throughput_reads] {
             let reads = reads.unwrap();
             assert!(
                 reads.samples == 0 && reads.missed[&Miss::Unreachable] >= FAILURES_TO_GIVE_UP,

@@ -10,20 +10,20 @@ use std::sync::Arc;
 /// The server's only thread calls these methods. They look up copies and copy bytes, and must not wait. Only
 /// [`ServedCache::accept`] runs on another thread if it has to free space first.
 pub trait ServedCache: Send + Sync {
-    /// Finds the copy of `sample`, if one may be used. `version` is the current version of the sample's file, as the
-    /// requesting peer knows it. Without it, a copy may be used only if this run has confirmed that it is of the
-    /// current version.
+    /// Finds the copy of `sample`, if there is a usable copy. `version` is the current version of the sample's file, as
+    /// the requesting peer knows it. Without a version, a copy is usable only if this run has confirmed that the copy
+    /// is of the current version.
     fn find(&self, sample: u64, version: Option<FileVersion>) -> Found;
 
     /// Returns the length of `sample` in bytes, by the index; `None` if the dataset has no such sample. Pushes of
     /// another length are refused.
     fn length(&self, sample: u64) -> Option<u32>;
 
-    /// Reports that the copy of `sample` with this `crc` has other bytes.
+    /// Reports that the copy of `sample` is damaged: its bytes do not match its checksum `crc`.
     fn damaged(&self, sample: u64, crc: u32);
 
-    /// Returns whether [`ServedCache::accept`] takes or refuses this sample without freeing space first, which takes a
-    /// while.
+    /// Returns whether [`ServedCache::accept`] decides about this sample at once. Otherwise it has to free space first,
+    /// which takes a while.
     fn accepts_at_once(&self, _sample: u64) -> bool {
         true
     }
@@ -37,17 +37,17 @@ pub trait ServedCache: Send + Sync {
 pub enum Found {
     /// There is no copy.
     Absent,
-    /// There is a copy, of another version than its file has now.
+    /// There is a copy, but the sample's file has another version now.
     Stale,
-    /// There is a copy, but this run has not confirmed the current version of its file.
+    /// There is a copy, but this run has not confirmed that it is of the current version of the sample's file.
     Unconfirmed,
-    /// There is a copy that may be used.
+    /// There is a usable copy.
     Copy {
-        /// Its bytes.
+        /// The bytes of the copy.
         bytes: CopyBytes,
-        /// Their CRC-32C. The receiver of the bytes checks it.
+        /// The CRC-32C of the bytes. The receiver of the bytes checks it.
         crc: u32,
-        /// The version of the source's file that they are of.
+        /// The version of the source's file that the bytes are of.
         version: FileVersion,
     },
 }
@@ -73,13 +73,13 @@ pub enum CopyBytes {
 /// The result of a push.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Accepted {
-    /// It was copied, and will be kept.
+    /// The sample was copied, and will be kept.
     Taken,
-    /// It is kept already.
+    /// The sample is kept already.
     Present,
-    /// There is no room for it.
+    /// There is no space for the sample.
     Full,
-    /// The writer cannot keep up.
+    /// The cache's writer cannot keep up.
     Busy,
     /// The cache keeps nothing at present.
     Off,

@@ -60,7 +60,7 @@ struct PeersSum {
     counts: PeerCounts,
     /// The number of peers whose breaker is not closed.
     breakers: u64,
-    /// The longest of their deadlines.
+    /// The longest deadline of these peers.
     deadline: Duration,
     latency: Histogram,
 }
@@ -78,7 +78,7 @@ impl PeersSum {
         sum
     }
 
-    /// Returns the numbers under the names of [`PeerStats::by_name`], with the number of nodes and the number of those
+    /// Returns the numbers under the names of [`PeerStats::by_name`], with the number of nodes and the number of nodes
     /// whose breaker is not closed.
     fn numbers(&self) -> PeerNumbers {
         let nodes = [("nodes", self.nodes), ("breakers_open", self.breakers)];
@@ -87,9 +87,9 @@ impl PeersSum {
     }
 }
 
-/// Returns the statistics of all peers, in so few rows that they can be logged often: the sum, the worst nodes by name,
-/// and the sum of the rest. The worst are those with the most missing samples, and among equals the slowest. `None` if
-/// nothing was requested of any peer.
+/// Returns the statistics of all peers in few rows, so that they can be logged often: the sum, the worst nodes by name,
+/// and the sum of the other nodes. Nodes with more missing samples are worse; among equal nodes, slower ones are.
+/// `None` if nothing was requested of any peer.
 pub fn peers_record(mut peers: Vec<(String, PeerStats)>) -> Option<PeersRecord> {
     peers.retain(|(_, peer)| peer.counts.reads + peer.counts.pushes > 0);
     if peers.is_empty() {

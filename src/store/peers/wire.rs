@@ -1,16 +1,16 @@
-//! The protocol between peers: paths, headers, and the encoding of values in them. Both ends use it from here.
+//! The protocol between peers: paths, headers, and the encoding of values in them. Client and server both use it.
 //!
-//! The path of a sample is `/v1/{fingerprint, 64 hexadecimal digits}/{generation}/samples/{id}`. `GET` returns its
-//! bytes, with the version of its source's file as the `ETag` and their CRC-32C in a header. `PUT` pushes a sample,
-//! with its version and its CRC-32C in headers.
+//! The path of a sample is `/v1/{fingerprint, 64 hexadecimal digits}/{generation}/samples/{id}`. `GET` returns the
+//! sample's bytes, with the version of the source's file as the `ETag` and the CRC-32C of the bytes in a header. `PUT`
+//! pushes a sample, with its version and its CRC-32C in headers.
 
 use base::crc::checksum;
 use data::dataset::{FileVersion, Fingerprint};
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use sha2::{Digest, Sha256};
 
-/// The header with the CRC-32C of the whole sample, as eight hexadecimal digits. It is combined with the CRC of the
-/// sample's number and version, so that a damaged header cannot pass off one sample or version as another.
+/// The header with the CRC-32C of the whole sample, as eight hexadecimal digits. The value is combined with the CRC of
+/// the sample id and version, so that a damaged header cannot pass off one sample or version as another.
 pub(super) const CRC: HeaderName = HeaderName::from_static("foreload-crc32c");
 
 /// The header with the version of a pushed sample, written like an `ETag`, quotes included.
@@ -21,12 +21,12 @@ pub(super) const VERSION: HeaderName = HeaderName::from_static("foreload-version
 pub struct SharedDataset {
     /// The identity of the dataset.
     pub fingerprint: Fingerprint,
-    /// The start of the job, so that a restarted job never talks to nodes of the former start.
+    /// Identifies a start of the job, so that a restarted job never talks to nodes of the former start.
     pub generation: u64,
 }
 
 impl SharedDataset {
-    /// Returns the dataset in the start of a job whose ranks alone know `secret`.
+    /// Returns the dataset for the start of a job with this `secret`, which only the job's ranks know.
     pub fn of_job(fingerprint: Fingerprint, secret: &[u8; 32]) -> Self {
         // The generation is sent where the secret is not, so it must not reveal the secret.
         let digest: [u8; 32] =
@@ -64,7 +64,7 @@ fn parse_fingerprint(text: &str) -> Option<Fingerprint> {
     Some(Fingerprint(bytes))
 }
 
-/// Parses a number in its one decimal form: `str::parse` alone would accept `+7` and `007`, too.
+/// Parses a number in its canonical decimal form: `str::parse` alone also accepts `+7` and `007`.
 fn parse_number(text: &str) -> Option<u64> {
     let number = text.parse().ok()?;
     (text == "0" || text.starts_with(|first: char| ('1'..='9').contains(&first))).then_some(number)
@@ -87,7 +87,8 @@ pub(super) fn crc_value(sample: u64, version: FileVersion, crc: u32) -> HeaderVa
     HeaderValue::try_from(format!("{combined:08x}")).expect("hexadecimal digits")
 }
 
-/// Decodes the checksum of a sample's bytes from the headers. It is right only if they are for this sample and version.
+/// Decodes the checksum of a sample's bytes from the headers. The checksum is right only if the headers are those of
+/// this sample and version.
 pub(super) fn crc_of(headers: &HeaderMap, sample: u64, version: FileVersion) -> Option<u32> {
     let digits = headers.get(CRC)?.to_str().ok().filter(|digits| digits.len() == 8)?;
     Some(u32::from_str_radix(digits, 16).ok()? ^ crc_of_name(sample, version))
@@ -107,7 +108,7 @@ pub(super) fn length_of(headers: &HeaderMap) -> Option<u64> {
 
 /// The part of a sample that a `Range` header requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum RangeAsked {
+pub(super) enum RequestedRange {
     /// Everything. There is no range, or one that RFC 9110 lets a server ignore: several ranges, other units, or an
     /// invalid one.
     Whole,
@@ -118,18 +119,18 @@ pub(super) enum RangeAsked {
 }
 
 /// Returns the part of a sample of `length` bytes that the headers request.
-pub(super) fn range_of(headers: &HeaderMap, length: u64) -> RangeAsked {
-    let asked = headers.get(hyper::header::RANGE).and_then(|value| value.to_str().ok());
-    let Some((first, last)) = asked.and_then(|text| text.strip_prefix("bytes=")?.split_once('-')) else {
-        return RangeAsked::Whole;
+pub(super) fn range_of(headers: &HeaderMap, length: u64) -> RequestedRange {
+    let header = headers.get(hyper::header::RANGE).and_then(|value| value.to_str().ok());
+    let Some((first, last)) = header.and_then(|text| text.strip_prefix("bytes=")?.split_once('-')) else {
+        return RequestedRange::Whole;
     };
     let range = match (first.parse::<u64>(), last.parse::<u64>()) {
         (Ok(first), Ok(last)) if first <= last => first..last.saturating_add(1).min(length),
         (Ok(first), _) if last.is_empty() => first..length,
         (_, Ok(last)) if first.is_empty() => length.saturating_sub(last)..length,
-        _ => return RangeAsked::Whole,
+        _ => return RequestedRange::Whole,
     };
-    if range.start < range.end { RangeAsked::Part(range) } else { RangeAsked::Outside }
+    if range.start < range.end { RequestedRange::Part(range) } else { RequestedRange::Outside }
 }
 
 #[cfg(test)]
@@ -205,7 +206,7 @@ mod tests {
             headers.insert(hyper::header::RANGE, range.parse().unwrap());
             range_of(&headers, 100)
         };
-        assert_eq!(range_of(&HeaderMap::new(), 100), RangeAsked::Whole);
+        assert_eq!(range_of(&HeaderMap::new(), 100), RequestedRange::Whole);
         for (range, part) in [
             ("0-0", 0..1),
             ("10-19", 10..20),
@@ -214,13 +215,13 @@ mod tests {
             ("-7", 93..100),
             ("-900", 0..100),
         ] {
-            assert_eq!(asked(&format!("bytes={range}")), RangeAsked::Part(part), "{range}");
+            assert_eq!(asked(&format!("bytes={range}")), RequestedRange::Part(part), "{range}");
         }
         for range in ["bytes=100-", "bytes=100-200", "bytes=-0"] {
-            assert_eq!(asked(range), RangeAsked::Outside, "{range}");
+            assert_eq!(asked(range), RequestedRange::Outside, "{range}");
         }
         for range in ["bytes=0-1,3-4", "bytes=5-4", "lines=0-1", "bytes=-", "bytes=a-b", "bytes 0-1", ""] {
-            assert_eq!(asked(range), RangeAsked::Whole, "{range}");
+            assert_eq!(asked(range), RequestedRange::Whole, "{range}");
         }
     }
 }

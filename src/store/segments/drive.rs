@@ -11,15 +11,16 @@ use std::os::unix::fs::FileExt;
 pub struct WriteFaults {
     /// The seed of every choice; print it when a test fails.
     pub seed: u64,
-    /// Writes that fail with EIO.
+    /// Percentage of writes that fail with EIO.
     pub errors: u64,
-    /// Writes that fail with ENOSPC.
+    /// Percentage of writes that fail with ENOSPC.
     pub full: u64,
-    /// Writes that write only a part of the bytes.
+    /// Percentage of writes that write only a part of the bytes.
     pub short: u64,
 }
 
-/// Asks the kernel to begin writing, so that dirty pages do not pile up until it blocks the next process that writes.
+/// Asks the kernel to begin writing. Otherwise dirty pages pile up until the kernel blocks the next process that
+/// writes.
 fn start_writeback(file: &File, offset: u64, length: u64) {
     // SAFETY: the descriptor is open, and the call touches no memory of ours. Its result does not matter.
     unsafe {

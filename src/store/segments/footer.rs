@@ -3,8 +3,8 @@
 //! ```text
 //! payload  the samples' bytes
 //! table    a row for each sample
-//! trailer  magic · version u32 · rows u32 · extra bytes of the format · file's number u64 ·
-//!          payload's bytes u64 · CRC-32C of the table u32 · CRC-32C of the trailer before it u32
+//! trailer  magic · version u32 · rows u32 · extra bytes of the format · file number u64 ·
+//!          payload length u64 · CRC-32C of the table u32 · CRC-32C of all earlier bytes of the trailer u32
 //! ```
 //!
 //! All numbers are little-endian.
@@ -15,7 +15,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// The bytes at the end of a file that are read first. They usually hold the whole table.
+/// The number of bytes at the end of a file that are read first. They usually hold the whole table.
 const TAIL: u64 = 32 << 10;
 
 /// Why a segment cannot be used.
@@ -48,9 +48,9 @@ pub struct SegmentTrailer<const MORE: usize> {
     pub rows: u32,
     /// The extra bytes of the format.
     pub more: [u8; MORE],
-    /// The number of the file.
+    /// The file number, which is also in the file's name.
     pub number: u64,
-    /// The bytes before the table.
+    /// The number of bytes before the table.
     pub payload: u64,
     /// The checksum of the table.
     pub crc: u32,
@@ -72,7 +72,7 @@ impl<const ROW: usize, const MORE: usize> SegmentFooter<ROW, MORE> {
 }
 
 impl<const ROW: usize, const MORE: usize> SegmentFormat<ROW, MORE> {
-    /// The bytes of a trailer.
+    /// The length of a trailer in bytes.
     pub const TRAILER: usize = 40 + MORE;
 
     /// Returns the number of bytes of the table and the trailer for `rows` samples.
@@ -94,7 +94,7 @@ impl<const ROW: usize, const MORE: usize> SegmentFormat<ROW, MORE> {
     /// Decodes the trailer of file `number`.
     ///
     /// # Errors
-    /// The defect, in words.
+    /// A description of the defect.
     pub fn decode_trailer(&self, bytes: &[u8], number: u64) -> Result<SegmentTrailer<MORE>, &'static str> {
         let (body, crc) = bytes.split_last_chunk().expect("a trailer has more than its checksum");
         if bytes[..8] != self.magic || checksum(body) != u32::from_le_bytes(*crc) {

@@ -27,13 +27,13 @@ pub struct LockFormat<const BYTES: usize> {
 /// The content of a lock file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LockState {
-    /// It is empty: the directory was never used.
+    /// The file is empty: the directory was never used.
     New,
-    /// It belongs to another program, or is damaged.
+    /// The file belongs to another program, or is damaged.
     Foreign,
-    /// It has this other version.
+    /// The file has this other version.
     OtherVersion(u32),
-    /// It is valid.
+    /// The file is valid.
     Ours {
         /// The run that the directory belongs to; 0 before the first run.
         run: u32,
@@ -46,7 +46,7 @@ impl<const BYTES: usize> LockFormat<BYTES> {
     /// Fills a new lock file.
     ///
     /// # Errors
-    /// The system's.
+    /// The error of the system.
     pub fn initialise(&self, lock: &File) -> io::Result<()> {
         let mut bytes = [0; BYTES];
         bytes[..8].copy_from_slice(&self.magic);
@@ -58,7 +58,7 @@ impl<const BYTES: usize> LockFormat<BYTES> {
     /// Reads a lock file.
     ///
     /// # Errors
-    /// The system's.
+    /// The error of the system.
     pub fn read(&self, lock: &File) -> io::Result<LockState> {
         let size = lock.metadata()?.len();
         if size == 0 {

@@ -1,7 +1,7 @@
 //! Segment files: the common parts of the cache's store ([`crate::tier::store`]) and of the store of streams.
 //!
-//! Both keep samples one after another in numbered files, in a directory with a lock file ([`lock_file`]) and a quota
-//! in pages. A segment ends with a checksummed table ([`footer`]) and gets its name only when it is complete
+//! Both stores keep samples one after another in numbered files, in a directory with a lock file ([`lock_file`]) and a
+//! quota in pages. A segment ends with a checksummed table ([`footer`]) and gets its name only when it is complete
 //! ([`nameless`]).
 //!
 //! The stores differ in policy. A cache's directory is shared by processes and datasets, and its segments never change.

@@ -10,7 +10,7 @@ pub fn name(number: u64, extension: &str) -> String {
     format!("{number:08}.{extension}")
 }
 
-/// Returns the number in the file name `found`; `None` unless [`name`] makes this name with this extension.
+/// Returns the number in the file name `found`; `None` if [`name`] does not make this name.
 pub fn parse(found: &str, extension: &str) -> Option<u64> {
     let digits = found.strip_suffix(extension)?.strip_suffix('.')?;
     let as_written = digits.len() == 8 || digits.len() > 8 && !digits.starts_with('0');
@@ -41,7 +41,7 @@ pub fn files(
         let bytes = known(number).map_or_else(|| entry.metadata().map(|found| found.len()), Ok);
         match bytes {
             Ok(bytes) => drop(found.insert(number, bytes)),
-            // It was removed since it was listed.
+            // The file was removed after it was listed.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(Error::io("look at", entry.path(), error)),
         }

@@ -4,7 +4,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How long ending waits for the thread: a little longer than dropping a reader takes.
+/// The longest wait for the thread to end: a little longer than dropping a reader takes.
 const END_LIMIT: Duration = Duration::from_secs(1);
 
 /// The handle of a background thread.
@@ -28,7 +28,7 @@ impl BackgroundThread {
 
     /// Waits briefly for the thread, which the caller has asked to end. A thread that a dead file system blocks is
     /// detached.
-    pub(super) fn part(&mut self) {
+    pub(super) fn end(&mut self) {
         if self.alive.recv_timeout(END_LIMIT) == Err(RecvTimeoutError::Disconnected)
             && let Some(thread) = self.thread.take()
         {

@@ -39,9 +39,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 pub struct CacheOptions {
     /// The tiers, from the fastest to the slowest.
     pub tiers: Vec<TierOptions>,
-    /// How they are filled.
+    /// How the tiers are filled.
     pub fill: FillChoice,
-    /// Bytes per second that staging may read from the source; `None` lets it use what the pipeline's own reads leave.
+    /// Bytes per second that staging may read from the source; `None` allows what the pipeline's own reads leave.
     pub stage_bandwidth: Option<u64>,
     /// How a copy is verified to match the dataset.
     pub verify: Verify,
@@ -53,9 +53,9 @@ pub struct CacheOptions {
     pub direct: Direct,
     /// The number of reads in flight, for each tier.
     pub queue_depth: usize,
-    /// How the job's nodes share their caches; `None` if they do not.
+    /// How the job's nodes share their caches; `None` if the nodes do not share them.
     pub peers: Option<PeersOptions>,
-    /// Why copies are not converted to another storage format; `None` if they may be.
+    /// Why copies are not converted to another storage format; `None` if conversion is allowed.
     pub no_forms: Option<NoForms>,
 }
 
@@ -74,9 +74,9 @@ pub type OpenSource = dyn Fn(&SlotPool, usize, SourceUse) -> Result<Box<dyn Read
 /// The purpose of reads from the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SourceUse {
-    /// Batches, in their order.
+    /// Reads for batches, in the order of the batches.
     Batches,
-    /// Staging in large pieces, or a measurement.
+    /// Reads in large chunks: staging, or a measurement.
     Staging,
 }
 
@@ -85,7 +85,7 @@ pub struct Cache {
     index: Arc<DatasetIndex>,
     options: CacheOptions,
     trace: Trace,
-    /// From the fastest to the slowest.
+    /// The tiers, from the fastest to the slowest.
     tiers: Vec<KeptTier>,
     /// The job's nodes and the owner node of each sample, if nodes share their caches.
     network: Option<Arc<PeerNetwork>>,
@@ -107,21 +107,21 @@ pub struct Cache {
     counted: SourceCounters,
     last_error: Mutex<Option<String>>,
     /// The locks on files of which this process keeps whole compressed blocks.
-    block_claims: Mutex<HashMap<FileId, Vec<Box<dyn Any + Send>>>>,
-    /// The process that opened the cache. A forked child has none of its threads.
+    block_locks: Mutex<HashMap<FileId, Vec<Box<dyn Any + Send>>>>,
+    /// The process that opened the cache. A forked child does not have the cache's threads.
     process: u32,
 }
 
 /// A tier, and the cache's counters for it.
 struct KeptTier {
     tier: Box<dyn CacheTier>,
-    /// The storage format (`form=`) that the user wants for its copies.
+    /// The storage format (`form=`) that the user chose for the tier's copies.
     form: FormChoice,
     used: UseCounters,
 }
 
 impl KeptTier {
-    /// Returns the bytes of samples that fit, without the room that is lost to the ends of many small segments.
+    /// Returns the bytes of samples that fit, without the space that is lost at the ends of many small segments.
     fn room(&self) -> u64 {
         self.tier.parts().capacity() / 10 * 9
     }
@@ -140,9 +140,9 @@ struct StagingState {
 }
 
 impl Cache {
-    /// Opens the tiers for a dataset and loads the copies that they have already. The work of their threads is logged
-    /// in `trace`. Returns `None` if no tier can be used; training then continues without a cache. If nodes share their
-    /// caches, it meets the other ranks of the `job`.
+    /// Opens the tiers for a dataset and loads the copies that the tiers have already. The work of their threads is
+    /// logged in `trace`. Returns `None` if no tier can be used; training then continues without a cache. If nodes
+    /// share their caches, this function meets the other ranks of the `job`.
     ///
     /// # Errors
     /// The errors of settings that are wrong for any directory, and of meeting the other ranks.
@@ -179,7 +179,7 @@ impl Cache {
             lacks_room: AtomicBool::default(),
             counted: SourceCounters::default(),
             last_error: Mutex::default(),
-            block_claims: Mutex::default(),
+            block_locks: Mutex::default(),
             process: std::process::id(),
         });
         if let Some((network, server)) =
@@ -215,7 +215,7 @@ impl Cache {
         staging.converter = converter;
         if self.fill.get().is_some_and(|(fill, _)| *fill == Fill::Ahead) {
             let stager = Stager::start(self.clone(), open).map_err(failed)?;
-            // The epoch begins before its reader is opened, so the stager gets it here.
+            // The epoch begins before its reader is opened, so pass the epoch to the stager here.
             if let Some((schedule, first_step)) = &staging.epoch {
                 stager.begin(schedule.clone(), *first_step);
             }
@@ -234,7 +234,7 @@ impl Cache {
         };
         let (quota, left) =
             self.tiers.iter().map(room).fold((0, 0), |sum, more| (sum.0 + more.0, sum.1 + more.1));
-        // A nearly full cache counts as full: it is not worth reading pieces of which almost nothing can be kept.
+        // A nearly full cache counts as full: reading a chunk is a waste if almost none of its samples can be kept.
         self.full.store(left < u64::from(self.index.largest()).max(quota / 100), Relaxed);
         self.plan(epoch, schedule, order_of);
         if self.network.is_some() {
@@ -247,7 +247,7 @@ impl Cache {
         }
         let nodes = self.tiers().filter_map(|tier| tier.parts().nodes);
         nodes.for_each(|nodes| nodes.begin(schedule, first_step));
-        // Only tiers that are filled ahead need staging. Others keep samples as they are read.
+        // Only tiers that are filled ahead need staging. Other tiers keep samples as they are read.
         let keeps_first = (0..self.tiers.len()).any(|place| self.fills_ahead(place));
         let mut staging = self.staging();
         if let Some(converter) = &staging.converter {
@@ -281,11 +281,11 @@ impl Cache {
             let words = if *fill == Fill::Ahead { "ahead" } else { "on use" };
             format!("filled {words} ({why})")
         };
-        let forms = self.describe_forms();
+        let forms = self.describe_formats();
         self.fill.get().map(fill).into_iter().chain(forms).collect::<Vec<_>>().join("; ")
     }
 
-    /// Returns the latest error that did not stop anything.
+    /// Returns the latest error that training continued after.
     pub fn last_error(&self) -> Option<String> {
         let own = self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone();
         own.or_else(|| self.local_tiers().find_map(|(_, local)| local.counters().last_error()))
@@ -309,14 +309,14 @@ impl Cache {
     }
 
     /// Returns the owner nodes of the job's samples; `None` if nodes do not share their caches.
-    pub fn homes(&self) -> Option<SampleOwners> {
+    pub fn owners(&self) -> Option<SampleOwners> {
         let network = self.network.as_ref()?;
-        let homes = network.homes.clone();
-        Some(SampleOwners::new(network.node_of_rank.clone(), move |sample| homes.home(sample)))
+        let owners = network.owners.clone();
+        Some(SampleOwners::new(network.node_of_rank.clone(), move |sample| owners.owner(sample)))
     }
 
     /// Returns the counters of this node's server since the cache was opened; `None` if another process of this node
-    /// runs the server, or there is none.
+    /// runs the server, or if there is no server.
     pub fn served(&self) -> Option<ServerStats> {
         Some(self.network.as_ref()?.server.as_ref()?.stats())
     }
@@ -352,12 +352,12 @@ impl Cache {
         &*self.tiers[place].tier
     }
 
-    /// Returns the tiers that keep copies on this node, and their places in the list.
+    /// Returns the tiers that keep copies on this node, and their indices in the list.
     pub(super) fn local_tiers(&self) -> impl Iterator<Item = (TierPlace, &dyn LocalTier)> {
         self.tiers().enumerate().filter_map(|(place, tier)| Some((place, tier.parts().local?)))
     }
 
-    /// Returns whether the tier in this place stands for the caches of the job's other nodes.
+    /// Returns whether the tier at this index stands for the caches of the job's other nodes.
     pub(super) fn is_of_nodes(&self, place: TierPlace) -> bool {
         self.tier(place).parts().nodes.is_some()
     }
@@ -382,10 +382,10 @@ impl Cache {
         self.options.verify
     }
 
-    /// Marks all copies as unverified, as at the start of a run. This is for a loader that joined later.
-    pub fn doubt(&self) {
+    /// Marks all copies as unverified, as at the start of a run. Called when a loader joins later.
+    pub fn mark_unverified(&self) {
         if self.verify() != Verify::Never {
-            self.local_tiers().for_each(|(_, local)| local.doubt());
+            self.local_tiers().for_each(|(_, local)| local.mark_unverified());
         }
     }
 
@@ -394,8 +394,8 @@ impl Cache {
         self.counted.looks.fetch_add(files, Relaxed);
     }
 
-    /// Handles source bytes of a sample that differ from its copy in a tier, although the file has the same stamp:
-    /// counts it, warns, and drops the copy.
+    /// Handles source bytes of a sample that differ from its copy in a tier, although the file has the same stamp.
+    /// Counts the mismatch, warns, and drops the copy.
     pub(super) fn mismatched(&self, sample: u64, place: TierPlace, location: &Location) {
         self.tiers[place].used.mismatched.fetch_add(1, Relaxed);
         self.index.notices().warn_once("mismatched copies", || {
@@ -408,10 +408,11 @@ impl Cache {
                 path.display()
             )
         });
-        self.tier(place).outdate(sample, location);
+        self.tier(place).drop_stale(sample, location);
     }
 
-    /// Counts a sample that a tier had and could not give. `fault` is the defect of its copy, if that is the reason.
+    /// Counts a sample that a tier had but could not give. `fault` is the defect of its copy, if a defect is the
+    /// reason.
     pub(super) fn count_fallback(
         &self,
         sample: u64,
@@ -425,7 +426,8 @@ impl Cache {
         }
     }
 
-    /// Records whether the pipeline waits for reads from this node's own tiers. They come before requests of peers.
+    /// Records whether the pipeline waits for reads from this node's own tiers. These reads come before requests of
+    /// peers.
     pub(super) fn note_own_reads(&self, wait: bool) {
         self.own_reads_wait.store(wait, Relaxed);
     }
@@ -439,9 +441,9 @@ impl Cache {
         self.demand_waits.load(Relaxed)
     }
 
-    /// Ends the cache's threads. They hold references to the cache, so dropping it would not end them.
+    /// Ends the cache's threads. The threads hold references to the cache, so dropping the cache would not end them.
     pub fn close(&self) {
-        // The threads belong to the parent process.
+        // In a forked child, the threads belong to the parent process.
         if !self.is_ours() {
             return;
         }

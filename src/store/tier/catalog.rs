@@ -1,6 +1,6 @@
-//! The catalog: which sample is where in which segment. It takes about 26 bytes of memory for a cached sample, and half
-//! a byte for each other one. A segment is a file of the store, or a block of memory. The store keeps header summaries
-//! of images separately (`store/header_summaries.rs`).
+//! The catalog: which sample is where in which segment. It takes about 26 bytes of memory for each cached sample, and
+//! half a byte for each other sample of the dataset. A segment is a file of the store, or a block of memory. The store
+//! keeps header summaries of images separately (`store/header_summaries.rs`).
 
 use super::copies::Location;
 use base::parts::RawHeaderSummary;
@@ -9,8 +9,8 @@ use pixels::decode::StorageFormat;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 
-/// The catalog's number of a segment. It is the [`data::dataset::FileId`] of the segment for readers. It is never
-/// reused, so that no reader confuses two segments.
+/// The catalog's index of a segment, which readers use as the segment's [`data::dataset::FileId`]. It is never reused,
+/// so that no reader confuses two segments.
 pub(in crate::tier) type SegmentIndex = u32;
 
 /// A sample in a segment: a row of its table.
@@ -19,14 +19,15 @@ pub(in crate::tier) struct SegmentRow {
     pub sample: u64,
     /// The version of the source's file that the bytes are of.
     pub version: FileVersion,
-    /// The offset of its bytes. All samples of a segment begin below 4 GiB.
+    /// The offset of the sample's bytes. All samples of a segment begin below 4 GiB.
     pub offset: u32,
     pub length: u32,
     pub crc: u32,
-    /// The storage format of its bytes.
+    /// The storage format of the sample's bytes.
     pub form: StorageFormat,
-    /// The storage format of the last attempt to convert it. Its bytes have another one if the attempt failed.
-    pub tried: StorageFormat,
+    /// The storage format that the last conversion of the sample tried to make. If it failed, the bytes have another
+    /// one.
+    pub last_target: StorageFormat,
     /// The header summary (`header_summary`) of an image that was packed for the cache, if the segment keeps it; else
     /// zeros.
     pub header_summary: RawHeaderSummary,
@@ -63,13 +64,13 @@ const PENDING: PackedLocation =
 pub(in crate::tier) struct Segment {
     /// The segment's number in its tier.
     pub number: u64,
-    /// The group of its samples.
+    /// The group of the segment's samples.
     pub group: u64,
     /// The size of the file in bytes.
     pub bytes: u64,
     /// The time of the file's last modification, in nanoseconds since 1970.
     pub mtime: i64,
-    /// Whether the segment must not be read any more. Locations in it are overwritten in time.
+    /// Whether the segment must not be read any more. Locations in it stay in the catalog until they are overwritten.
     pub forgotten: bool,
     /// The number of samples that the catalog locates in this segment.
     samples: u32,
@@ -77,21 +78,21 @@ pub(in crate::tier) struct Segment {
     rows: u32,
     /// The number of samples in the file that are out of date, because their source files have changed.
     stale: u32,
-    /// The lowest storage format of the last attempts to convert its samples.
-    pub tried: StorageFormat,
-    /// The segment whose samples it holds in another storage format.
+    /// The lowest storage format of the last attempts to convert the segment's samples.
+    pub last_target: StorageFormat,
+    /// The segment that this segment was converted from.
     former: Option<SegmentIndex>,
 }
 
 impl Segment {
-    /// Returns whether nothing is read from it any more, because later segments have all its samples.
+    /// Returns whether the segment is no longer read, because later segments have all its samples.
     pub(in crate::tier) fn is_superseded(&self) -> bool {
         self.rows > 0 && self.samples == 0
     }
 
-    /// Returns whether it can be read and has samples whose conversion to `form` was not tried.
+    /// Returns whether the segment can be read and has samples whose conversion to `form` was not tried.
     pub(in crate::tier) fn waits_for(&self, form: StorageFormat) -> bool {
-        !self.forgotten && self.tried < form && !self.is_superseded()
+        !self.forgotten && self.last_target < form && !self.is_superseded()
     }
 
     /// Returns whether most of the file is out of date.
@@ -100,7 +101,8 @@ impl Segment {
     }
 }
 
-/// The locations of 64 neighbouring samples, in the samples' order. A bit for each says whether it has one.
+/// The locations of 64 neighbouring samples, in the samples' order. A bit for each sample says whether it has a
+/// location.
 #[derive(Default)]
 struct CatalogChunk {
     present: u64,
@@ -118,7 +120,7 @@ impl CatalogChunk {
         (self.present >> bit & 1 == 1).then(|| self.places[self.rank(bit)])
     }
 
-    /// Sets a location. Returns the former one.
+    /// Sets a location. Returns the former location.
     fn set(&mut self, bit: u32, place: PackedLocation) -> Option<PackedLocation> {
         let rank = self.rank(bit);
         if self.present >> bit & 1 == 1 {
@@ -175,7 +177,7 @@ impl Catalog {
     }
 
     /// Records that the copy of a sample in this segment matches the source. If the copy was converted during the
-    /// check, the converted one counts as verified too.
+    /// check, the converted copy counts as verified too.
     pub(in crate::tier) fn confirm(&mut self, sample: u64, segment_index: SegmentIndex) {
         let former = |place: PackedLocation| self.segments.get(place.segment as usize)?.former;
         let is_of = |place| place == segment_index;
@@ -185,13 +187,13 @@ impl Catalog {
     }
 
     /// Marks every copy as unverified.
-    pub(in crate::tier) fn doubt(&mut self) {
+    pub(in crate::tier) fn mark_unverified(&mut self) {
         self.chunks.iter_mut().for_each(|chunk| chunk.checked = 0);
     }
 
-    /// Drops the copy of a sample in this segment, which does not match the source any more. Returns whether that still
-    /// was the sample's location, and whether most of the segment is out of date now.
-    pub(in crate::tier) fn outdate(&mut self, sample: u64, segment_index: SegmentIndex) -> (bool, bool) {
+    /// Drops the copy of a sample in this segment, which does not match the source any more. Returns whether the copy
+    /// was still the sample's location, and whether most of the segment is out of date now.
+    pub(in crate::tier) fn drop_stale(&mut self, sample: u64, segment_index: SegmentIndex) -> (bool, bool) {
         let Some(place) = self.get(sample).filter(|place| place.segment == segment_index) else {
             return (false, false);
         };
@@ -204,7 +206,7 @@ impl Catalog {
         (true, segment.is_mostly_stale())
     }
 
-    /// Returns whether a sample is kept in `group`, or on its way there.
+    /// Returns whether a sample is kept in `group`, or is on its way to it.
     pub(in crate::tier) fn keeps(&self, sample: u64, group: u64) -> bool {
         let here = |place: PackedLocation| {
             self.is_live(place) && self.segments[place.segment as usize].group == group
@@ -212,9 +214,9 @@ impl Catalog {
         self.get(sample).is_some_and(|place| place == PENDING || here(place))
     }
 
-    /// Marks a sample as on its way to `group`. Returns `false` if it is kept there already. A sample of another group
-    /// moves: until it arrives it cannot be located.
-    pub(in crate::tier) fn expect(&mut self, sample: u64, group: u64) -> bool {
+    /// Marks a sample as on its way to `group`. Returns `false` if `group` has the sample already. A sample of another
+    /// group moves: it cannot be located until it arrives.
+    pub(in crate::tier) fn mark_pending(&mut self, sample: u64, group: u64) -> bool {
         let new = !self.keeps(sample, group);
         if new {
             self.set(sample, PENDING, false);
@@ -223,13 +225,13 @@ impl Catalog {
     }
 
     /// Returns whether a sample is on its way.
-    pub(in crate::tier) fn expects(&self, sample: u64) -> bool {
+    pub(in crate::tier) fn is_pending(&self, sample: u64) -> bool {
         self.get(sample) == Some(PENDING)
     }
 
-    /// Clears the mark of a sample on its way that will not arrive.
-    pub(in crate::tier) fn give_up(&mut self, sample: u64) {
-        if self.expects(sample) {
+    /// Clears the mark of a sample that was on its way but will not arrive.
+    pub(in crate::tier) fn cancel_pending(&mut self, sample: u64) {
+        if self.is_pending(sample) {
             self.chunks[(sample / 64) as usize].clear((sample % 64) as u32);
         }
     }
@@ -262,7 +264,8 @@ impl Catalog {
         self.by_number.remove(&number);
     }
 
-    /// Adds an announced segment that is published now, and returns its index. Its samples are placed afterwards.
+    /// Adds an announced segment that is published now, and returns its index. The caller enters its samples
+    /// afterwards.
     pub(in crate::tier) fn publish(&mut self, number: u64, group: u64, stamp: &Stamp) -> SegmentIndex {
         let segment_index = self.segments.len() as u32;
         let (bytes, mtime) = (stamp.size, stamp.mtime);
@@ -275,7 +278,7 @@ impl Catalog {
             samples: 0,
             rows: 0,
             stale: 0,
-            tried: StorageFormat::Packed,
+            last_target: StorageFormat::Packed,
             former: None,
         });
         self.by_number.insert(number, Some(segment_index));
@@ -283,8 +286,8 @@ impl Catalog {
         segment_index
     }
 
-    /// Enters the samples of a published segment, except those that a later segment has. `checked` says that this run
-    /// has verified them to match the source.
+    /// Enters the samples of a published segment, except samples that a later segment has. `checked` says that this run
+    /// has verified the copies to match the source.
     pub(in crate::tier) fn place(&mut self, segment_index: SegmentIndex, rows: &[SegmentRow], checked: bool) {
         self.note_rows(segment_index, rows);
         for row in rows {
@@ -299,8 +302,8 @@ impl Catalog {
         }
     }
 
-    /// Enters the samples of a published segment that were converted from the segment `former`, except those that have
-    /// left `former` since.
+    /// Enters the samples of a published segment that were converted from the segment `former`, except samples that are
+    /// no longer located in `former`.
     pub(in crate::tier) fn replace(
         &mut self,
         former: SegmentIndex,
@@ -317,16 +320,17 @@ impl Catalog {
     }
 
     /// Records that no sample of a segment could be converted to this storage format.
-    pub(in crate::tier) fn set_tried(&mut self, segment_index: SegmentIndex, form: StorageFormat) {
+    pub(in crate::tier) fn set_last_target(&mut self, segment_index: SegmentIndex, form: StorageFormat) {
         if let Some(segment) = self.segments.get_mut(segment_index as usize) {
-            segment.tried = form;
+            segment.last_target = form;
         }
     }
 
     fn note_rows(&mut self, segment_index: SegmentIndex, rows: &[SegmentRow]) {
         let segment = &mut self.segments[segment_index as usize];
         segment.rows += rows.len() as u32;
-        segment.tried = rows.iter().map(|row| row.tried).fold(segment.tried, StorageFormat::min);
+        segment.last_target =
+            rows.iter().map(|row| row.last_target).fold(segment.last_target, StorageFormat::min);
     }
 
     fn enter(&mut self, segment_index: SegmentIndex, row: &SegmentRow, checked: bool) {
@@ -337,7 +341,7 @@ impl Catalog {
     }
 
     /// Records that `samples` samples of this segment are out of date, because their files have changed. Returns
-    /// whether that is most of it.
+    /// whether most of the segment is out of date.
     pub(in crate::tier) fn note_stale(&mut self, segment_index: SegmentIndex, samples: u32) -> bool {
         let segment = &mut self.segments[segment_index as usize];
         segment.rows += samples;
@@ -375,7 +379,7 @@ impl Catalog {
             .map(|&segment_index| (segment_index, self.segments[segment_index as usize]))
     }
 
-    /// Returns the segments from which nothing is read any more, because later ones have all their samples.
+    /// Returns the segments that are no longer read, because later segments have all their samples.
     pub(in crate::tier) fn superseded(&self) -> impl Iterator<Item = SegmentIndex> {
         self.live().filter(|(_, segment)| segment.is_superseded()).map(|(segment_index, _)| segment_index)
     }

@@ -20,13 +20,14 @@ use std::collections::BTreeMap;
 /// The location of a sample's copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Location {
-    /// The copy's bytes. The file's number is the tier's own, not the index's, and is never reused.
+    /// The copy's bytes. The file's number belongs to the tier, not to the index, and is never reused.
     pub extent: Extent,
     /// The [`checksum`] that the bytes must have; `None` if the tier's own reader verifies it.
     pub crc: Option<u32>,
-    /// The version of the source's file that the bytes are of; `None` if it is known only after reading them.
+    /// The version of the source's file that the bytes are of; `None` if it is known only after the bytes were read.
     pub version: Option<FileVersion>,
-    /// Whether this run has verified that this version is the source's. If not, compare it before the bytes are used.
+    /// Whether this run has verified that the source's file has this version. If not, compare the versions before the
+    /// bytes are used.
     pub checked: bool,
 }
 
@@ -55,13 +56,13 @@ pub enum Offer {
 /// The defect of a located copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CopyFault {
-    /// It was evicted and no longer exists.
+    /// The copy was evicted and no longer exists.
     Gone,
-    /// It could not be read, or is shorter or newer than it was.
+    /// The copy could not be read, or is shorter or newer than it was.
     Unreadable,
-    /// Its bytes do not match their checksum.
+    /// The copy's bytes do not match their checksum.
     Checksum,
-    /// None, but the tier gives it only for a request with the version of its file.
+    /// There is no defect, but the tier gives the copy only for a request with the version of the sample's file.
     Unconfirmed,
 }
 
@@ -79,7 +80,8 @@ pub(super) trait CacheTier: Send + Sync {
     /// Returns whether the tier takes samples now.
     fn is_open(&self) -> bool;
 
-    /// Returns whether it takes samples once there is room. It does not if it is read-only, or if a write has failed.
+    /// Returns whether the tier takes samples when there is space. It does not if it is read-only, or if a write has
+    /// failed.
     fn can_take(&self) -> bool;
 
     /// Offers a sample's bytes, to be kept with other samples of its `group`. The samples of a group leave together. A
@@ -91,7 +93,7 @@ pub(super) trait CacheTier: Send + Sync {
     fn confirm(&self, sample: u64, location: &Location);
 
     /// Drops the copy of a sample at `location`, which does not match the source any more.
-    fn outdate(&self, sample: u64, location: &Location);
+    fn drop_stale(&self, sample: u64, location: &Location);
 
     /// Drops a copy that could not be read or was wrong, with its whole segment or block.
     fn damaged(&self, sample: u64, location: Location, why: CopyFault);
@@ -99,20 +101,20 @@ pub(super) trait CacheTier: Send + Sync {
     /// Returns the counters and gauges.
     fn stats(&self) -> CopyStats;
 
-    /// Returns a reader of its copies, into slots of the pool.
+    /// Returns a reader of the tier's copies, into slots of the pool.
     fn reader(&self, slots: &SlotPool) -> TierReader;
 }
 
-/// The abilities that only some tiers have; `None` for those that this tier lacks.
+/// The abilities that only some tiers have. A field is `None` if the tier lacks the ability.
 #[derive(Clone, Copy, Default)]
 pub(super) struct TierParts<'a> {
-    /// It keeps copies on this node. Unless it is also `shared`, they belong to this process alone.
+    /// Keeps copies on this node. If the tier is not also `shared`, the copies belong to this process alone.
     pub local: Option<&'a dyn LocalTier>,
-    /// All ranks of the node share it, and the next run finds its copies.
+    /// All ranks of the node share the tier, and the next run finds its copies.
     pub shared: Option<&'a dyn SharedTier>,
-    /// Its copies can be converted to another storage format.
+    /// The tier's copies can be converted to another storage format.
     pub convertible: Option<&'a dyn ConvertibleTier>,
-    /// It stands for the caches of the job's other nodes.
+    /// The tier stands for the caches of the job's other nodes.
     pub nodes: Option<&'a dyn NodesTier>,
 }
 
@@ -126,18 +128,18 @@ impl TierParts<'_> {
 /// When a tier must publish the samples that it has taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Publish {
-    /// Soon, however few they are.
+    /// Soon, however few samples there are.
     Soon,
     /// Soon, because an epoch ends. A tier that had stopped filling then tries again.
     AtEnd,
-    /// Now: the call waits until the tier has done it or given up.
+    /// Now: the call waits until the samples are published or publishing has failed.
     Now,
 }
 
 /// A tier that keeps copies on this node. All methods return at once, except [`LocalTier::read_blocking`] and, with
 /// [`Publish::Now`], [`LocalTier::publish`].
 pub(super) trait LocalTier: Send + Sync {
-    /// Returns the bytes that it may hold in total.
+    /// Returns the bytes that the tier may hold in total.
     fn capacity(&self) -> u64;
 
     /// Returns the bytes held for each group.
@@ -150,7 +152,7 @@ pub(super) trait LocalTier: Send + Sync {
     fn publish(&self, when: Publish);
 
     /// Marks every copy as unverified, as at the start of a run.
-    fn doubt(&self);
+    fn mark_unverified(&self);
 
     /// Returns whether a sample of `length` bytes that is offered now is kept or refused without waiting for memory.
     fn offers_at_once(&self, group: u64, length: u32) -> bool;
@@ -158,7 +160,7 @@ pub(super) trait LocalTier: Send + Sync {
     /// Reads a copy on the calling thread.
     ///
     /// # Errors
-    /// [`base::error::Error::Io`] if it cannot be read, with `NotFound` if it was removed.
+    /// [`base::error::Error::Io`] if the copy cannot be read, with `NotFound` if the copy was removed.
     fn read_blocking(&self, location: &Location) -> Result<Vec<u8>>;
 
     /// Returns the bytes of a copy for another node, or their place in a file.
@@ -167,20 +169,20 @@ pub(super) trait LocalTier: Send + Sync {
     /// The defect of the copy; `None` if this process lacks a resource.
     fn bytes_of(&self, location: &Location) -> Result<CopyBytes, Option<CopyFault>>;
 
-    /// Returns its counters, which include its latest error that did not stop anything.
+    /// Returns the tier's counters, which include its latest error that training continued after.
     fn counters(&self) -> &CopyCounters;
 }
 
 /// A tier that the ranks of a node share, and that is kept for the next run.
 pub(super) trait SharedTier: Send + Sync {
-    /// Locks unit `unit` of this dataset for staging; `None` if another process has it. The lock ends when the returned
-    /// value is dropped, or with the process.
-    fn claim_unit(&self, unit: u64) -> Option<Box<dyn Any + Send>>;
+    /// Locks unit `unit` of this dataset for staging; `None` if another process has locked it. The lock ends when the
+    /// returned value is dropped, or with the process.
+    fn lock_unit(&self, unit: u64) -> Option<Box<dyn Any + Send>>;
 
     /// Returns the most bytes that may have been taken and cannot be located yet.
     fn unpublished(&self) -> u64;
 
-    /// Removes soon a file of copies from an earlier run, whose samples other nodes own now.
+    /// Removes soon a file of copies from an earlier run, because other nodes own its samples now.
     fn forget(&self, file: FileId);
 
     /// Returns the header summary (`header_summary`) of a sample's packed copy at `location`, if it is known and the
@@ -193,15 +195,15 @@ pub(super) trait ConvertibleTier: Send + Sync {
     /// Converts the copies of one file of copies, or of one block of memory. This takes a while.
     fn convert(&self, conversion: &mut Conversion<'_>) -> ConversionResult;
 
-    /// Reserves room for the conversion of a file of copies, if `wanted`. Returns whether the tier is large enough for
-    /// that.
-    fn leave_spare(&self, wanted: bool) -> bool;
+    /// Reserves space for the conversion of a file of copies, if `wanted`. Returns whether the tier is large enough for
+    /// the reservation.
+    fn reserve_for_conversion(&self, wanted: bool) -> bool;
 }
 
 /// A tier that stands for the caches of the job's other nodes.
 pub(super) trait NodesTier: Send + Sync {
-    /// Returns whether this tier, and none of this node's, must keep a sample.
-    fn claims(&self, sample: u64) -> bool;
+    /// Returns whether this tier, and none of this node's tiers, must keep a sample.
+    fn is_responsible_for(&self, sample: u64) -> bool;
 
     /// Returns whether the tier would keep this sample if it were offered now.
     fn wants(&self, sample: u64) -> bool;
@@ -213,7 +215,7 @@ pub(super) trait NodesTier: Send + Sync {
     fn peers(&self) -> Vec<(String, PeerStats)>;
 }
 
-/// Opens a reader. Its first answer calls the waker while it listens.
+/// Opens a reader. While the reader listens, its first answer calls the waker.
 pub(super) type OpenListening = dyn FnOnce(Waker) -> Result<Box<dyn ListeningReader>>;
 
 /// How to read the copies of a tier.

@@ -8,27 +8,27 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 pub struct CopyStats {
     /// The number of samples written into segments that are published.
     pub admitted_samples: u64,
-    /// The bytes of these samples.
+    /// The bytes of the samples written into segments that are published.
     pub admitted_bytes: u64,
     /// The number of samples offered while all write buffers were in use: they arrive faster than the drive writes.
     pub dropped_busy: u64,
     /// The number of samples that did not fit into the quota.
     pub dropped_full: u64,
-    /// The number of samples lost to a failed write, or offered while filling paused after one.
+    /// The number of samples lost to a failed write, or offered while filling paused after a failed write.
     pub dropped_off: u64,
     /// The number of writes, links and listings of the directory that failed.
     pub write_errors: u64,
     /// The number of segments found unusable: torn, changed, unreadable.
     pub damaged_segments: u64,
-    /// The number of copies that are not used because their file has changed since.
+    /// The number of copies that are not used because their file has changed since they were made.
     pub stale: u64,
     /// The number of samples not kept because their file changed while it was read.
     pub dropped_changed: u64,
-    /// The number of segments that another process evicted while this one knew them.
+    /// The number of segments in this process's catalog that another process evicted.
     pub vanished_segments: u64,
     /// The number of segments that this process evicted, to get below the quota or because their group had to leave.
     pub evicted_segments: u64,
-    /// The bytes of these segments.
+    /// The bytes of the segments that this process evicted.
     pub evicted_bytes: u64,
     /// The number of copies that were converted to another storage format (`form=`).
     pub converted_samples: u64,
@@ -38,7 +38,7 @@ pub struct CopyStats {
     pub held_samples: u64,
     /// Gauge: the bytes of this dataset's segment files in this process's catalog, footers included.
     pub held_bytes: u64,
-    /// Gauge: the bytes on disk of all datasets' segments and of those being filled, when they were last counted.
+    /// Gauge: the bytes on disk of all datasets' segments and of segments being filled, when they were last counted.
     pub used_bytes: u64,
     /// Gauge: the quota in bytes.
     pub quota_bytes: u64,

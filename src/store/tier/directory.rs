@@ -39,14 +39,14 @@ pub(super) struct ServedFiles(Mutex<ServedTable>);
 
 #[derive(Default)]
 struct ServedTable {
-    /// Each open file, and the number of its latest use.
+    /// Each open file, and the sequence number of its latest use.
     open: HashMap<FileId, (Arc<File>, u64)>,
     /// The number of uses so far.
     uses: u64,
 }
 
 impl ServedFiles {
-    /// Returns the file of a segment, open for reading. If too many are open, it closes the least recently used one.
+    /// Returns the file of a segment, open for reading. If too many files are open, closes the least recently used one.
     fn open(&self, files: &dyn Files, file: FileId) -> Result<Arc<File>> {
         let ServedTable { open, uses } = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         *uses += 1;
@@ -101,8 +101,8 @@ impl CacheTier for Directory {
         self.store.confirm(sample, location);
     }
 
-    fn outdate(&self, sample: u64, location: &Location) {
-        self.store.outdate(sample, location);
+    fn drop_stale(&self, sample: u64, location: &Location) {
+        self.store.drop_stale(sample, location);
     }
 
     fn damaged(&self, sample: u64, location: Location, why: CopyFault) {
@@ -121,7 +121,8 @@ impl CacheTier for Directory {
             first: Extent { file: FileId(0), offset: 0, length: 1 },
             bytes: self.size,
         };
-        // A queue depth for a dataset on servers would need as many threads with pread.
+        // With pread, each read in flight needs a thread, so limit a queue depth that was meant for a dataset on
+        // servers.
         let depth = self.queue_depth.min(MAX_READS);
         let (slots, io, direct) = (slots.clone(), self.io, self.direct);
         TierReader::Waiting(Box::new(move || open_source(&source, &slots, io, direct, depth)))
@@ -144,13 +145,13 @@ impl LocalTier for Directory {
     fn publish(&self, when: Publish) {
         match when {
             Publish::Soon => self.store.publish(),
-            Publish::AtEnd => self.store.seal(),
+            Publish::AtEnd => self.store.publish_at_end(),
             Publish::Now => self.store.flush(),
         }
     }
 
-    fn doubt(&self) {
-        self.store.doubt();
+    fn mark_unverified(&self) {
+        self.store.mark_unverified();
     }
 
     /// Returns `true`: the write buffers exist from the start.

@@ -28,7 +28,7 @@ pub enum Fill {
 
 /// Bytes of one staging read: large enough for any parallel file system, and small enough that the pipeline's own reads
 /// hardly wait for it.
-pub const PIECE: u64 = 4 << 20;
+pub const STAGED_READ: u64 = 4 << 20;
 
 /// The reason for not staging on a node that uses a part of the samples in each epoch: a shard has many samples that
 /// the node uses later, or never.
@@ -37,7 +37,7 @@ pub const KEPT_AS_READ: &str = "the node uses only a part of each epoch, and kee
 /// How many times faster staging must be than reading on use. Staging needs a second reader, and samples that are used
 /// before their shard has arrived are read twice.
 const ADVANTAGE: f64 = 1.5;
-/// The same if each request is charged. Staging makes far fewer requests, and may take twice the time for that.
+/// The same factor if each request is charged. Staging makes far fewer requests, and may take twice the time for that.
 const CHARGED_ADVANTAGE: f64 = 0.5;
 
 /// The inputs of the cost model.
@@ -58,8 +58,8 @@ pub struct FillJob {
 /// Chooses how to fill, and returns the reason in words.
 ///
 /// Compares the time that a first epoch needs for its reads, by [`TierRates`]: for all samples in random order, and for
-/// all shards in pieces of [`PIECE`] bytes. If the rates are unknown, `source` is the reason; shards are then staged
-/// only if each request is charged.
+/// all shards in reads of [`STAGED_READ`] bytes. If the rates are unknown, `source` is the reason; shards are then
+/// staged only if each request is charged.
 pub fn choose(choice: FillChoice, job: &FillJob, source: Result<TierRates, String>) -> (Fill, String) {
     match choice {
         FillChoice::Use => return (Fill::Use, "fill=use".into()),
@@ -72,19 +72,19 @@ pub fn choose(choice: FillChoice, job: &FillJob, source: Result<TierRates, Strin
     let source = match source {
         Ok(source) => source,
         Err(_) if job.charged => {
-            let mib = PIECE >> 20;
+            let mib = STAGED_READ >> 20;
             return (Fill::Ahead, format!("requests are charged, and reads of {mib} MiB need few of them"));
         }
         Err(why) => return (Fill::Use, why),
     };
     let at_once = TierRates { concurrency: source.concurrency.min(job.depth as f64), ..source };
     let on_use = at_once.random_seconds(job.samples, job.bytes, false);
-    let ahead = source.sequential_seconds(job.bytes, PIECE);
+    let ahead = source.sequential_seconds(job.bytes, STAGED_READ);
     let rate = |seconds: f64| job.bytes as f64 / 1e6 / seconds.max(f64::MIN_POSITIVE);
     let rates = format!(
         "reads of samples reach {:.0} MB/s, reads of {} MiB reach {:.0} MB/s",
         rate(on_use),
-        PIECE >> 20,
+        STAGED_READ >> 20,
         rate(ahead)
     );
     let advantage = if job.charged { CHARGED_ADVANTAGE } else { ADVANTAGE };

@@ -1,6 +1,6 @@
-//! Measures how fast a tier is, by reading from it briefly as training will.
+//! Measures how fast a tier is, by reading from it briefly in the way that training reads.
 
-use super::fill::PIECE;
+use super::fill::STAGED_READ;
 use super::rates::TierRates;
 use crate::io::{Completion, ReadRequest, Reader};
 use base::error::Result;
@@ -39,11 +39,11 @@ pub struct MeasuredTier {
     pub rates: TierRates,
     /// Reads of the first samples of shards, one at a time.
     pub opened: Option<Reads>,
-    /// Reads of samples, one at a time; for shards, from open ones.
+    /// Reads of samples, one at a time. In a sharded dataset, the shards are open already.
     pub one: Reads,
     /// Reads of samples, with as many in flight as in training.
     pub full: Reads,
-    /// Reads of large consecutive pieces.
+    /// Reads of large consecutive chunks.
     pub large: Option<Reads>,
     /// The number of requests to servers for all these reads.
     #[serde(skip)]
@@ -60,14 +60,14 @@ const SHARDS: u64 = 64;
 /// The number of samples that are read one at a time from an open shard.
 const OF_A_SHARD: u64 = 12;
 
-/// The number of large pieces in flight.
+/// The number of large chunks in flight.
 const LARGE: usize = 4;
 
 /// The most bytes of slots, unless samples are larger.
 const ARENA: usize = 128 << 20;
 
 /// Reads samples of `index` through its own reader for about `limit`: one at a time, then `depth` at a time, then large
-/// pieces of shards.
+/// chunks of shards.
 ///
 /// # Errors
 /// The errors of `open`, and of the first read that fails.
@@ -102,15 +102,15 @@ pub fn source(
     let full = meter.read(&mut samples(0), depth, limit / 2)?;
     let size = |shard| index.shard_stamp(shard).map_or(0, |stamp| stamp.size);
     // Begin with the last shards, because samples were read from the first ones.
-    let pieces: Vec<_> = shards.iter().rev().flat_map(|&shard| pieces(shard, size(shard))).collect();
-    let large = meter.read(&mut pieces.into_iter().cycle(), LARGE, limit / 4)?;
+    let chunks: Vec<_> = shards.iter().rev().flat_map(|&shard| chunks(shard, size(shard))).collect();
+    let large = meter.read(&mut chunks.into_iter().cycle(), LARGE, limit / 4)?;
     let rates = rates(Some(&opened), &one, &full, Some(&large));
     let requests = reader.stats().requests;
     Ok(MeasuredTier { io, rates, opened: Some(opened), one, full, large: Some(large), requests })
 }
 
 /// Reads `length` bytes at random places of file 0, which has `size` bytes, for about `limit`: one at a time, `depth`
-/// at a time, and in large pieces. `open` makes the reader.
+/// at a time, and in large chunks. `open` makes the reader.
 ///
 /// # Errors
 /// The errors of `open`, and of the first read that fails.
@@ -134,7 +134,7 @@ pub fn file(
     };
     let one = meter.read(&mut samples(0), 1, limit / 4)?;
     let full = meter.read(&mut samples(one.reads), depth, limit / 2)?;
-    let large = meter.read(&mut pieces(FileId(0), size).cycle(), LARGE, limit / 4)?;
+    let large = meter.read(&mut chunks(FileId(0), size).cycle(), LARGE, limit / 4)?;
     let rates = rates(None, &one, &full, Some(&large));
     let requests = reader.stats().requests;
     Ok(MeasuredTier { io, rates, opened: None, one, full, large: Some(large), requests })
@@ -201,16 +201,16 @@ impl Reads {
 
 fn slots(depth: usize, largest: usize) -> Result<SlotPool> {
     // The sizes include room for alignment.
-    let (sample, piece) = (largest + 8192, PIECE as usize + 8192);
-    let least = (2 * sample).max((LARGE + 1) * piece);
+    let (sample, chunk) = (largest + 8192, STAGED_READ as usize + 8192);
+    let least = (2 * sample).max((LARGE + 1) * chunk);
     SlotPool::new((2 * depth * sample).clamp(least, ARENA.max(least)))
 }
 
-/// Cuts a file into pieces of [`PIECE`] bytes.
-fn pieces(file: FileId, size: u64) -> impl Iterator<Item = Extent> + Clone {
-    (0..size.div_ceil(PIECE)).map(move |piece| {
-        let offset = piece * PIECE;
-        Extent { file, offset, length: PIECE.min(size - offset) as u32 }
+/// Cuts a file into chunks of [`STAGED_READ`] bytes.
+fn chunks(file: FileId, size: u64) -> impl Iterator<Item = Extent> + Clone {
+    (0..size.div_ceil(STAGED_READ)).map(move |chunk| {
+        let offset = chunk * STAGED_READ;
+        Extent { file, offset, length: STAGED_READ.min(size - offset) as u32 }
     })
 }
 
@@ -228,7 +228,7 @@ struct RateMeter<'a> {
 }
 
 impl RateMeter<'_> {
-    /// Reads a sample of each shard, which opens it, and then further samples of it.
+    /// Reads a sample of each shard, which opens the shard, and then further samples of the shard.
     fn shards(&mut self, index: &DatasetIndex, shards: &[FileId], limit: Duration) -> Result<(Reads, Reads)> {
         let (mut opened, mut one) = (Reads::default(), Reads::default());
         let begun = Instant::now();
@@ -259,29 +259,29 @@ impl RateMeter<'_> {
         limit: Duration,
     ) -> Result<Reads> {
         let mut reads = Reads { in_flight: depth.min(self.reader.room()).max(1), ..Reads::default() };
-        let mut asked = HashMap::new();
+        let mut since_posted = HashMap::new();
         let (mut waiting, mut out) = (None, Vec::new());
         let begun = Instant::now();
         let mut next = 0;
         loop {
-            while (begun.elapsed() < limit || next == 0) && asked.len() < reads.in_flight {
+            while (begun.elapsed() < limit || next == 0) && since_posted.len() < reads.in_flight {
                 let Some(extent) = waiting.take().or_else(|| extents.next()) else { break };
                 let Some(slot) = self.slots.try_take(extent.length as usize) else {
                     waiting = Some(extent);
                     break;
                 };
-                asked.insert(next, Instant::now());
+                since_posted.insert(next, Instant::now());
                 self.reader.submit(ReadRequest::new(next, extent, slot));
                 next += 1;
             }
-            if asked.is_empty() {
+            if since_posted.is_empty() {
                 break;
             }
             let in_time = begun.elapsed() < limit || reads.reads == 0;
             self.reader.wait(&mut out)?;
             let now = Instant::now();
             for Completion { token, result, .. } in out.drain(..) {
-                let (bytes, since) = (result?.len() as u64, asked.remove(&token).unwrap_or(now));
+                let (bytes, since) = (result?.len() as u64, since_posted.remove(&token).unwrap_or(now));
                 if in_time {
                     reads.reads += 1;
                     reads.bytes += bytes;
@@ -305,7 +305,8 @@ mod tests {
 
     #[test]
     fn rates_explain_what_was_measured() {
-        // Opening 2 ms, reading 1 ms, 200 MB/s, samples of 100 KB: 3.5 ms one at a time, 2000 a second at most.
+        // Opening takes 2 ms, reading 1 ms, and the transfer runs at 200 MB/s. A sample of 100 KB takes 3.5 ms alone;
+        // at most 2000 samples are read per second.
         let (opened, one) = (reads(1, 10, 1_000_000, 0.035, 3.5e-3), reads(1, 100, 10_000_000, 0.15, 1.5e-3));
         let full = reads(32, 2000, 200_000_000, 1.0, 16e-3);
         let large = reads(4, 48, 48 << 22, 1.0, 83e-3);
@@ -316,7 +317,7 @@ mod tests {
         near(found.read_bandwidth, (48u64 << 22) as f64);
         assert_eq!(found.concurrency, 32.0);
         near(found.random_seconds(2000, 200_000_000, false), 1.0);
-        // Loose files, limited by latency: 16 reads are served concurrently, however many are requested.
+        // Files of one sample each, limited by latency: 16 reads are served concurrently, however many are requested.
         let (one, full) = (reads(1, 300, 3_000_000, 0.9, 3e-3), reads(64, 5333, 53_330_000, 1.0, 12e-3));
         let found = rates(None, &one, &full, None);
         near(found.concurrency, 5333.0 * found.open_seconds);

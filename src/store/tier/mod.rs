@@ -1,12 +1,12 @@
-//! Tiers: the places that a sample's bytes can come from, and the copies that fast ones keep because the schedule is
-//! known.
+//! Tiers: the places that a sample's bytes can come from. Fast tiers keep copies of samples, which the known schedule
+//! selects.
 //!
 //! ```text
 //! reader ─┬─ memory has a copy of the file's version? ────► copied ────────────────────┐
 //!         ├─ a directory has one? ─► io_uring on segments ─────────────────────────────┼─► checksum ─► slot
 //!         ├─ another node owns the sample? ─► request to that node ────────────────────┘
 //!         └─ otherwise ─► the source's reader, on its own thread ─► slot ─► offered to the tiers
-//! stager (its own thread) ─► the source, in large pieces, in the order of next use ─► offered to the tiers
+//! stager (its own thread) ─► the source, in large chunks, in the order of next use ─► offered to the tiers
 //! ```
 //!
 //! A [`Cache`] has a list of tiers that keep copies, from the fastest to the slowest: memory ([`ram`]), directories on

@@ -1,11 +1,12 @@
-//! Computes which node keeps which sample. Each sample has an owner node (`home`), and every node computes it alone.
+//! Computes which node keeps which sample. Each sample has an owner node, which every node computes on its
+//! own.
 //!
 //! Samples are assigned to *slots*, and a slot's owner is found by weighted rendezvous hashing (Thaler and Ravishankar,
 //! "Using name-based mappings to increase hit rates", 1998). Each node draws a time for each slot, exponentially
 //! distributed with its capacity as the rate, and the node with the earliest time owns the slot. So a node that joins
-//! or leaves moves only its own slots. A slot that exceeds its node's capacity goes to the next node in time that has
-//! room. That moves slightly more slots, but nodes whose capacities together suffice then really hold the whole
-//! dataset.
+//! or leaves moves only its own slots. A slot that exceeds its node's capacity goes to the node with the next time that
+//! has space. This rule moves slightly more slots. But if the capacities of all nodes together suffice, the nodes
+//! really hold the whole dataset.
 //!
 //! If the capacities do not suffice, a virtual bidder for the missing bytes takes part like a node; its slots have no
 //! owner. All arithmetic is in integers, so that all machines compute the same result.
@@ -19,30 +20,31 @@ use std::num::NonZeroU64;
 /// A node that keeps samples for all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeShare {
-    /// The name that identifies it, also after an absence: its hostname.
+    /// The name that identifies the node, even after an absence: its hostname.
     pub name: String,
-    /// The bytes that it can keep.
+    /// The bytes that the node can keep.
     pub capacity: u64,
 }
 
 /// The owner nodes of all samples of a dataset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placement {
-    deal: SlotAssignment,
-    /// The owner of each slot: the place of a node in the list that was given, or [`NO_OWNER`].
-    homes: Vec<u32>,
+    assignment: SlotAssignment,
+    /// The owner of each slot: the index of a node in the list that was given, or [`NO_OWNER`].
+    owners: Vec<u32>,
 }
 
 /// The owner of slots that no node keeps.
 const NO_OWNER: u32 = u32::MAX;
 
-/// The most slots. Their owners take half a megabyte. Of a thousand nodes, each owns about a hundred of them.
+/// The most slots. The table of their owners takes half a megabyte. Of a thousand nodes, each owns about a hundred
+/// slots.
 const MAX_SLOTS: u64 = 1 << 17;
 
 impl Placement {
-    /// Finds the owner nodes of `samples` samples among `nodes`. `bytes` returns the size of each sample, 0 for one
-    /// that is never used. The time is proportional to the samples, and to the slots times the nodes: some milliseconds
-    /// for ten nodes, a second for a thousand.
+    /// Finds the owner nodes of `samples` samples among `nodes`. `bytes` returns the size of each sample, 0 for a
+    /// sample that is never used. The time is proportional to the samples, and to the slots times the nodes: some
+    /// milliseconds for ten nodes, a second for a thousand.
     ///
     /// If the capacities suffice, every sample has an owner node. If they do not, no node gets more than its capacity.
     /// If they just suffice, a node may exceed its capacity by less than a slot, which is one sample in small datasets
@@ -56,34 +58,34 @@ impl Placement {
         samples: u64,
         bytes: impl Fn(u64) -> u64,
     ) -> Result<Self> {
-        let key = RandomKey::new(&fingerprint.0, 0, 0, Use::Home);
-        let deal = SlotAssignment::new(&key, samples);
-        let mut slots = vec![0; deal.slots as usize];
-        (0..samples).for_each(|sample| slots[deal.slot(sample)] += bytes(sample));
+        let key = RandomKey::new(&fingerprint.0, 0, 0, Use::Owner);
+        let assignment = SlotAssignment::new(&key, samples);
+        let mut slots = vec![0; assignment.slots as usize];
+        (0..samples).for_each(|sample| slots[assignment.slot(sample)] += bytes(sample));
         let mut bidders = Bidders::new(nodes, &key, slots.iter().map(|&bytes| u128::from(bytes)).sum())?;
         let first_choices = (0u64..).flat_map(|run| bidders.first_choices(run));
         let first_choices: Vec<u32> = first_choices.take(slots.len()).collect();
-        let home = |(slot, (bytes, first))| bidders.give(slot, bytes, first as usize);
-        let homes = (0u64..).zip(slots.into_iter().zip(first_choices)).map(home).collect();
-        Ok(Self { deal, homes })
+        let owner = |(slot, (bytes, first))| bidders.give(slot, bytes, first as usize);
+        let owners = (0u64..).zip(slots.into_iter().zip(first_choices)).map(owner).collect();
+        Ok(Self { assignment, owners })
     }
 
-    /// Returns a digest. Equal placements have the same one, and hardly any others do.
+    /// Returns a digest. Equal placements have equal digests, and different placements almost never do.
     pub fn digest(&self) -> u64 {
         let of = |numbers: &[u32]| {
             let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
             u64::from(checksum(&bytes))
         };
-        of(&self.deal.begins) << 32 ^ self.deal.slots << 40 ^ of(&self.homes)
+        of(&self.assignment.begins) << 32 ^ self.assignment.slots << 40 ^ of(&self.owners)
     }
 
-    /// Returns the node that keeps `sample`, by its place in the list that was given; `None` if no node does.
+    /// Returns the node that keeps `sample`, by its index in the list that was given; `None` if no node does.
     ///
     /// # Panics
     /// Panics if there is no such sample.
-    pub fn home(&self, sample: u64) -> Option<usize> {
-        let home = self.homes[self.deal.slot(sample)];
-        (home != NO_OWNER).then_some(home as usize)
+    pub fn owner(&self, sample: u64) -> Option<usize> {
+        let owner = self.owners[self.assignment.slot(sample)];
+        (owner != NO_OWNER).then_some(owner as usize)
     }
 }
 
@@ -115,12 +117,12 @@ impl SlotAssignment {
 struct Bidders(Vec<Bidder>);
 
 struct Bidder {
-    /// The node's place in the list that was given, or [`NO_OWNER`].
+    /// The node's index in the list that was given, or [`NO_OWNER`].
     node: u32,
     key: RandomKey,
     /// The mean of the bidder's times: 2⁶⁴ divided by its capacity.
     pace: u64,
-    /// The bytes that it can still keep.
+    /// The bytes that the bidder can still keep.
     room: u64,
 }
 
@@ -167,7 +169,7 @@ impl Bidders {
             for (block, first) in first.iter_mut().enumerate() {
                 for (word, first) in first.iter_mut().enumerate() {
                     let word = words[word][block];
-                    // The word itself is a lower bound of its exponential, so few of these need to be computed.
+                    // The word itself is a lower bound of its exponential, so few exponentials need to be computed.
                     if u128::from(word) * u128::from(bidder.pace) < first.0 {
                         *first = (bidder.time(word), number).min(*first);
                     }
@@ -177,8 +179,8 @@ impl Bidders {
         first.into_iter().flatten().map(|(_, number)| number)
     }
 
-    /// Gives a slot of `bytes` to the bidder with the earliest time that has room for it. `first` is the earliest of
-    /// all. Returns the new owner.
+    /// Gives a slot of `bytes` to the bidder with the earliest time that has space for it. `first` is the bidder with
+    /// the earliest time of all. Returns the new owner.
     fn give(&mut self, slot: u64, bytes: u64, first: usize) -> u32 {
         let first = match self.0.get(first) {
             None => return NO_OWNER,
@@ -186,14 +188,14 @@ impl Bidders {
             Some(_) => self.first_with(slot, |bidder| bidder.room >= bytes),
         };
         // At the end there may be room for only a part of the slot.
-        let nobody = || self.0.iter().position(|bidder| bidder.node == NO_OWNER);
-        let first = first.or_else(nobody).or_else(|| self.first_with(slot, |bidder| bidder.room > 0));
+        let virtual_bidder = || self.0.iter().position(|bidder| bidder.node == NO_OWNER);
+        let first = first.or_else(virtual_bidder).or_else(|| self.first_with(slot, |bidder| bidder.room > 0));
         let Some(bidder) = first.map(|first| &mut self.0[first]) else { return NO_OWNER };
         bidder.room = bidder.room.saturating_sub(bytes);
         bidder.node
     }
 
-    /// Returns the bidder with the earliest time at a slot, among those that `can` keep it.
+    /// Returns the bidder with the earliest time at a slot, among the bidders that `can` keep the slot.
     fn first_with(&self, slot: u64, can: impl Fn(&Bidder) -> bool) -> Option<usize> {
         let bidders = self.0.iter().enumerate().filter(|(_, bidder)| can(bidder));
         let word = |bidder: &Bidder| bidder.key.block(slot / WORDS as u64, 0)[slot as usize % WORDS];
@@ -214,8 +216,7 @@ fn exponential(word: u32) -> u64 {
     const FRACTION: u32 = 32;
     /// ln 2.
     const LN_2: u128 = 0xB172_17F8;
-    // Computes the binary logarithm of the rest, digit by digit: a square that reaches 2 has a logarithm of 1/2 or
-    // more.
+    // Compute the binary logarithm of `rest`, digit by digit: a square that reaches 2 has a logarithm of 1/2 or more.
     let rest = (1 << 32) - u64::from(word);
     let mut digits = u64::from(rest.ilog2());
     let mut mantissa = rest << rest.leading_zeros();

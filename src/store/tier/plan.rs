@@ -1,4 +1,4 @@
-//! Decides what a tier keeps. Pure; the pipeline and the simulator share it.
+//! Decides what a tier keeps. The pipeline and the simulator share this module, which does no I/O.
 //!
 //! Samples of one *group* are used at about the same time. They are stored in their own segments and leave together.
 
@@ -9,7 +9,7 @@ use std::ops::Range;
 /// A point in the progress of a training: `epoch · samples + position`.
 pub type Moment = u64;
 
-/// The uses of samples by a node, for as many epochs as are known. Pure; nodes do not exchange it.
+/// The uses of samples by a node, for as many epochs as are known. Each node computes its own uses from the schedule.
 #[derive(Debug, Clone)]
 pub struct KnownUses {
     samples: u64,
@@ -38,8 +38,8 @@ impl NodeSlice {
         Self { global_batch: batch * u64::from(world_size), begin, end }
     }
 
-    /// Returns whether the node takes the sample at this place of an epoch. For places of a last batch that is dropped
-    /// or split differently, this is a guess.
+    /// Returns whether the node takes the sample at this position of an epoch. For positions in a last batch that is
+    /// dropped or split differently, this is a guess.
     pub fn takes(&self, place: u64) -> bool {
         (self.begin..self.end).contains(&(place % self.global_batch))
     }
@@ -51,7 +51,7 @@ impl NodeSlice {
 }
 
 impl KnownUses {
-    /// Computes the uses by a node that takes `slice` of epochs in these `orders`. The first order is that of
+    /// Computes the uses by a node that takes `slice` of epochs in these `orders`. The first order is the order of
     /// `first_epoch`.
     ///
     /// # Panics
@@ -73,8 +73,8 @@ impl KnownUses {
     }
 
     /// Returns the first moment after `moment` at which the node uses `sample`; `None` if no known epoch uses it again.
-    /// Each epoch that is searched costs one inverse of the order. On average that is as many epochs as there are
-    /// nodes, or repeats if these are more.
+    /// Each searched epoch costs one inverse of the order. On average as many epochs are searched as there are nodes,
+    /// or repeats if these are more.
     pub fn next_use(&self, sample: u64, moment: Moment) -> Option<Moment> {
         let known = self.first_epoch..self.first_epoch + self.orders.len() as u64;
         let first = (moment / self.samples.max(1)).max(known.start);
@@ -90,7 +90,7 @@ impl KnownUses {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RetentionRule {
     /// The samples that came first stay: the tier is filled, and then it stops. No rule reads less if a node uses every
-    /// sample once an epoch, or if the tier has room for all.
+    /// sample once an epoch, or if the tier has space for all samples.
     Keep,
     /// The samples that are used soonest stay. This pays (two to five times the hits) if a node uses only a part of the
     /// samples in each epoch, because it is one of several nodes or because samples are repeated. Samples of one group
@@ -102,7 +102,8 @@ pub enum RetentionRule {
 }
 
 impl RetentionRule {
-    /// Returns the best rule for a node that takes `slice` of epochs such as `order`, if its tier has no room for all.
+    /// Returns the best rule for a node that takes `slice` of epochs such as `order`, if its tier has no space for all
+    /// samples.
     pub fn best(slice: NodeSlice, order: &Order) -> Self {
         let uses_all = slice.is_whole() && order.repeats() == 1;
         // A sample that is drawn repeatedly within an epoch is always used soon, so it also came first and stays.
@@ -115,7 +116,7 @@ impl RetentionRule {
     }
 }
 
-/// The number of a group of samples that are used at about the same time: that of their interval of moments. Under
+/// Identifies a group of samples that are used at about the same time: the index of their interval of moments. Under
 /// [`RetentionRule::Keep`] all samples are in group 0.
 pub type GroupId = u64;
 
@@ -124,9 +125,9 @@ pub type GroupId = u64;
 pub enum Admission {
     /// The sample is not kept.
     Bypass,
-    /// The sample is kept with those of `group`.
+    /// The sample is kept with the samples of `group`.
     Admit {
-        /// The group of samples that it leaves with.
+        /// The group that the sample leaves with.
         group: GroupId,
     },
 }
@@ -170,7 +171,7 @@ impl TierPlan {
 
     /// Decides whether to keep a sample of `bytes` that is used at `now`, and again at `next`.
     ///
-    /// Afterwards [`TierPlan::take_evicted`] returns the groups that must leave for it.
+    /// Afterwards [`TierPlan::take_evicted`] returns the groups that must be evicted for the sample.
     pub fn admit(&mut self, bytes: u64, next: Option<Moment>, now: Moment) -> Admission {
         let group = match self.rule {
             RetentionRule::Keep => 0,
@@ -184,7 +185,7 @@ impl TierPlan {
             return Admission::Bypass;
         }
         while self.held + bytes > self.capacity {
-            // The group with the latest use leaves first, if that use is later than the new sample's.
+            // The group with the latest use leaves first, if its use is later than the use of the new sample.
             let Some((&last, _)) = self.groups.last_key_value().filter(|(last, _)| **last > group) else {
                 return Admission::Bypass;
             };
@@ -263,7 +264,7 @@ mod tests {
         (0..epochs).map(order).collect()
     }
 
-    /// Returns the share of hits of node 0 of `nodes`, if samples are shown `repeats` times. It counts only epochs in
+    /// Returns the share of hits of node 0 of `nodes`, if samples are shown `repeats` times. Counts only epochs in
     /// which the tier is full and the future is known. A batch reads a sample once.
     fn hits(
         nodes: u32,
@@ -312,8 +313,8 @@ mod tests {
 
     #[test]
     fn what_is_used_soonest_is_kept_where_an_epoch_uses_a_part() {
-        // Belady's optimum for 4 and 16 nodes is .563 and .584 (simulated with single samples); groups cost a little.
-        // For one node, repeats act like several nodes: each epoch uses one sample in that many.
+        // The hit rate of Belady's optimum is 0.563 for 4 nodes and 0.584 for 16 (simulated with single samples);
+        // groups cost a little. For one node, n repeats act like n nodes: each epoch uses one sample in n.
         for (nodes, repeats, optimum, kept) in
             [(4, 1, 0.563, 0.248), (16, 1, 0.584, 0.251), (1, 4, 0.563, 0.248), (4, 3, 0.563, 0.248)]
         {

@@ -6,15 +6,15 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TierRates {
-    /// Seconds until a file is open. It is paid for each file, and so only once for a shard.
+    /// Seconds until a file is open. Each file is opened once, so a shard with many samples costs this time only once.
     pub open_seconds: f64,
-    /// Seconds from the request for bytes until the first arrives.
+    /// Seconds from the request for bytes until the first byte arrives.
     pub read_seconds: f64,
     /// The number of requests that the tier serves concurrently.
     pub concurrency: f64,
-    /// Bytes per second that it gives to all readers together.
+    /// Bytes per second that the tier gives to all readers together.
     pub read_bandwidth: f64,
-    /// Bytes per second that it takes; 0 where nothing is written.
+    /// Bytes per second that the tier takes; 0 if nothing is written to it.
     #[serde(default)]
     pub write_bandwidth: f64,
 }
@@ -33,16 +33,16 @@ pub struct Machine {
 
 impl TierRates {
     /// Returns the least seconds in which `files` files (or extents of open shards) of `bytes` in total arrive in
-    /// random order. They are limited by the concurrency and by the bandwidth.
+    /// random order. The limits are the concurrency and the bandwidth.
     pub fn random_seconds(&self, files: u64, bytes: u64, opens: bool) -> f64 {
         let latency = self.read_seconds + if opens { self.open_seconds } else { 0.0 };
         let waiting = files as f64 * latency / self.concurrency.max(1.0);
         waiting.max(bytes as f64 / self.read_bandwidth)
     }
 
-    /// Returns the least seconds in which `bytes` arrive in reads of `piece` bytes.
-    pub fn sequential_seconds(&self, bytes: u64, piece: u64) -> f64 {
-        self.random_seconds(bytes.div_ceil(piece.max(1)), bytes, false)
+    /// Returns the least seconds in which `bytes` arrive in reads of `read_bytes` bytes.
+    pub fn sequential_seconds(&self, bytes: u64, read_bytes: u64) -> f64 {
+        self.random_seconds(bytes.div_ceil(read_bytes.max(1)), bytes, false)
     }
 }
 

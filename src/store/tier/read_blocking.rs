@@ -11,11 +11,11 @@ use base::tier_name::TierName;
 use pixels::decode::{FileRestorer, storage_format_of};
 
 impl Cache {
-    /// Reads a sample's bytes, and returns the tier that they came from. They are checked, counted and kept like those
-    /// of any other sample.
+    /// Reads a sample's bytes, and returns the tier that they came from. The bytes are checked, counted and kept like
+    /// the bytes of any other sample.
     ///
     /// # Errors
-    /// The errors of reading it from the source.
+    /// The errors of reading the sample from the source.
     ///
     /// # Panics
     /// Panics if the dataset has no such sample.
@@ -46,7 +46,7 @@ impl Cache {
         Ok((bytes, TierName::SOURCE))
     }
 
-    /// Reads a copy's bytes; `None` if they cannot be read or are wrong.
+    /// Reads a copy's bytes; `None` if the copy cannot be read or is wrong.
     fn read_copy(&self, sample: u64, place: TierPlace, location: Location) -> Option<Vec<u8>> {
         // A single sample of another node is not worth the wait: it is read from the source.
         let read = self.tier(place).parts().local.map(|local| local.read_blocking(&location));

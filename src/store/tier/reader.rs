@@ -3,11 +3,11 @@
 //! A copy that a tier has but cannot give (damaged, evicted, unreadable) is read from the source into the same slot,
 //! and counted.
 //!
-//! Of a packed copy in a directory, only the wanted parts are read, unless a tier must keep the sample, because tiers
-//! keep whole samples. The pipeline chooses the parts by a header summary (`header_summary`) before the copy is known.
-//! So the request names that summary, and a copy with another one is read whole. For parts, the checksums of the head
-//! and of the rows are verified, and the summary. If anything is wrong, the copy is read whole, and its own checksum
-//! decides. → `tests/load/cached_parts.rs`
+//! Only the wanted parts of a packed copy in a directory are read. If a tier must keep the sample, the whole copy is
+//! read, because tiers keep whole samples. The pipeline chooses the parts by a header summary (`header_summary`) before
+//! the copy is known. So the request names that summary, and a copy with another summary is read whole. For parts, the
+//! summary and the checksums of the head and of the rows are verified. If anything is wrong, the copy is read whole,
+//! and the checksum of the whole copy decides. → `tests/load/cached_parts.rs`
 
 use super::cache::{Cache, SampleOrigin, TierPlace};
 use super::copies::{CopyFault, Location, TierReader};
@@ -31,18 +31,18 @@ mod tests;
 /// Reads samples from the fastest tier that has them, and otherwise from the source.
 pub(crate) struct TieredReader {
     cache: Arc<Cache>,
-    /// The source's reader, followed by that of each tier.
+    /// The source's reader, followed by the reader of each tier.
     readers: ReaderGroup,
     revalidation: Revalidation,
     /// Samples in flight, by token.
-    asked: HashMap<u64, PendingSample>,
+    pending: HashMap<u64, PendingSample>,
     arrived: Vec<(usize, Completion)>,
-    looked: Vec<VersionAnswer>,
+    versions: Vec<VersionAnswer>,
 }
 
 /// A sample in flight.
 struct PendingSample {
-    asked: SampleRequest,
+    sample_request: SampleRequest,
     state: PendingState,
 }
 
@@ -52,7 +52,7 @@ struct SampleRequest {
     sample: u64,
     /// The extent in the dataset.
     extent: Extent,
-    /// The origin to report if it is read from the source.
+    /// The origin to report if the sample is read from the source.
     at_source: SampleOrigin,
     /// The wanted parts, and the header summary of the copy that they are chosen for.
     parts: Option<(WantedBytes, SummarizedBytes)>,
@@ -74,108 +74,117 @@ impl SampleRequest {
 
 /// The progress of a sample in flight.
 enum PendingState {
-    /// The version of its file was requested. The sample will be read into this slot.
-    Look { slot: Slot, copy: Option<(TierPlace, Location)> },
-    /// It is being read.
+    /// The version of the sample's file was requested. The sample will be read into this slot.
+    AwaitingVersion { slot: Slot, copy: Option<(TierPlace, Location)> },
+    /// The sample is being read.
     Read(Route),
 }
 
-/// The place of the source's reader in the group.
+/// The index of the source's reader in the group.
 const SOURCE: usize = 0;
 
-/// Returns the place of a tier's reader in the group.
+/// Returns the index of a tier's reader in the group.
 fn of(place: TierPlace) -> usize {
     place + 1
 }
 
 impl TieredReader {
-    /// Opens the readers of all tiers. The source's reader, which `source` opens, has its own thread. So have all
-    /// tiers' readers that wait for their reads themselves, except the first of these, which the calling thread drives.
+    /// Opens the readers of all tiers. The source's reader, which `source` opens, has its own thread. Of the tiers'
+    /// readers that wait for their reads themselves, the calling thread drives the first. Each further such reader has
+    /// its own thread.
     ///
     /// # Errors
-    /// The errors of opening any of them.
+    /// The errors of opening any reader.
     pub(super) fn new(
         cache: Arc<Cache>,
         source: impl FnOnce() -> Result<Box<dyn Reader>> + Send + 'static,
         slots: &SlotPool,
     ) -> Result<Self> {
-        let bell = Arc::new(GroupWaker::default());
+        let group_waker = Arc::new(GroupWaker::default());
         let mut copies = Vec::new();
         let mut driven_here = false;
         for tier in cache.tiers() {
             copies.push(match tier.reader(slots) {
-                TierReader::Listening(open) => GroupedReader::Listening(open(bell.waker())?),
+                TierReader::Listening(open) => GroupedReader::Listening(open(group_waker.waker())?),
                 TierReader::Waiting(open) if !std::mem::replace(&mut driven_here, true) => {
                     GroupedReader::Waiting(open()?)
                 }
                 TierReader::Waiting(open) => {
                     let thread = format!("foreload-{}", tier.name());
-                    GroupedReader::Listening(Box::new(OwnThread::new(&thread, open, bell.waker())?))
+                    GroupedReader::Listening(Box::new(OwnThread::new(&thread, open, group_waker.waker())?))
                 }
             });
         }
-        let source = OwnThread::new("foreload-source", source, bell.waker())?;
+        let source = OwnThread::new("foreload-source", source, group_waker.waker())?;
         let source = GroupedReader::Listening(Box::new(source));
-        let readers = ReaderGroup::new(std::iter::once(source).chain(copies).collect(), bell);
+        let readers = ReaderGroup::new(std::iter::once(source).chain(copies).collect(), group_waker);
         let depth = readers.get(SOURCE).room();
         let revalidation = Revalidation::new(cache.index(), depth, readers.waker())?;
-        let (asked, arrived, looked) = (HashMap::new(), Vec::new(), Vec::new());
-        Ok(Self { cache, readers, revalidation, asked, arrived, looked })
+        let (pending, arrived, versions) = (HashMap::new(), Vec::new(), Vec::new());
+        Ok(Self { cache, readers, revalidation, pending, arrived, versions })
     }
 
     /// Submits a sample's read, or requests the version of its file first.
-    fn follow(&mut self, token: u64, asked: SampleRequest, slot: Slot, lookup: RouteLookup) {
+    fn submit_or_query(
+        &mut self,
+        token: u64,
+        sample_request: SampleRequest,
+        slot: Slot,
+        lookup: RouteLookup,
+    ) {
         match lookup {
-            RouteLookup::Found(route) => self.read(token, asked, slot, route),
+            RouteLookup::Found(route) => self.read(token, sample_request, slot, route),
             RouteLookup::NeedsVersion(copy) => {
-                let state = PendingState::Look { slot, copy };
-                self.asked.insert(token, PendingSample { asked, state });
-                self.revalidation.ask(token, asked.extent.file);
+                let state = PendingState::AwaitingVersion { slot, copy };
+                self.pending.insert(token, PendingSample { sample_request, state });
+                self.revalidation.ask(token, sample_request.extent.file);
             }
         }
     }
 
     /// Submits a sample's read by the given route.
-    fn read(&mut self, token: u64, asked: SampleRequest, slot: Slot, route: Route) {
+    fn read(&mut self, token: u64, sample_request: SampleRequest, slot: Slot, route: Route) {
         if let Route::Copy(place, location) = &route
             && location.extent.length as usize + OVERHEAD > slot.capacity()
         {
             // The slot has the largest possible size, but another storage format made this huge sample slightly larger.
-            self.cache.count_fallback(asked.sample, *place, *location, None);
-            let lookup = self.cache.route_without_copy(asked.extent.file);
-            return self.follow(token, asked, slot, lookup);
+            self.cache.count_fallback(sample_request.sample, *place, *location, None);
+            let lookup = self.cache.route_without_copy(sample_request.extent.file);
+            return self.submit_or_query(token, sample_request, slot, lookup);
         }
         match &route {
             Route::Copy(place, location) => {
-                // The copy may be another one than the parts were chosen for.
-                let summarized = || self.cache.header_summary(asked.sample, *place, location);
-                let parts = asked.parts.filter(|(_, chosen_by)| summarized() == Some(*chosen_by));
+                // The parts may have been chosen for another copy than this one.
+                let summarized = || self.cache.header_summary(sample_request.sample, *place, location);
+                let parts = sample_request.parts.filter(|(_, chosen_by)| summarized() == Some(*chosen_by));
                 let parts = parts.map(|(parts, _)| parts);
                 let request = ReadRequest::new(token, location.extent, slot);
                 let request = ReadRequest { version: location.version, parts, ..request };
                 self.readers.submit(of(*place), request);
             }
             Route::Source { .. } => {
-                self.readers.submit(SOURCE, ReadRequest::new(token, asked.extent, slot));
+                self.readers.submit(SOURCE, ReadRequest::new(token, sample_request.extent, slot));
             }
         }
-        self.asked.insert(token, PendingSample { asked, state: PendingState::Read(route) });
+        self.pending.insert(token, PendingSample { sample_request, state: PendingState::Read(route) });
     }
 
     /// Submits the reads of samples whose files' versions have arrived. Returns whether there were any.
-    fn go_on(&mut self) -> bool {
-        self.revalidation.take(&mut self.looked);
-        let mut looked = std::mem::take(&mut self.looked);
-        let any = !looked.is_empty();
-        for VersionAnswer { token, version } in looked.drain(..) {
-            if let Some(PendingSample { asked, state: PendingState::Look { slot, copy } }) =
-                self.asked.remove(&token)
+    fn resume_after_version(&mut self) -> bool {
+        self.revalidation.take(&mut self.versions);
+        let mut versions = std::mem::take(&mut self.versions);
+        let any = !versions.is_empty();
+        for VersionAnswer { token, version } in versions.drain(..) {
+            if let Some(PendingSample {
+                sample_request,
+                state: PendingState::AwaitingVersion { slot, copy },
+            }) = self.pending.remove(&token)
             {
-                let route = self.cache.route(asked.sample, version, copy);
-                self.read(token, asked, slot, route);
+                let route = self.cache.route(sample_request.sample, version, copy);
+                self.read(token, sample_request, slot, route);
             }
         }
-        self.looked = looked;
+        self.versions = versions;
         any
     }
 
@@ -184,12 +193,12 @@ impl TieredReader {
     fn complete_reads(&mut self, out: &mut Vec<Completion>) {
         let mut arrived = std::mem::take(&mut self.arrived);
         for (_, completion) in arrived.drain(..) {
-            match self.asked.remove(&completion.token) {
-                Some(PendingSample { asked, state: PendingState::Read(Route::Copy(place, at)) }) => {
-                    self.complete_copy(asked, (place, at), completion, out);
+            match self.pending.remove(&completion.token) {
+                Some(PendingSample { sample_request, state: PendingState::Read(Route::Copy(place, at)) }) => {
+                    self.complete_copy(sample_request, (place, at), completion, out);
                 }
                 Some(PendingSample {
-                    asked: SampleRequest { sample, at_source, .. },
+                    sample_request: SampleRequest { sample, at_source, .. },
                     state: PendingState::Read(Route::Source { version, copy }),
                 }) => {
                     if let Ok(bytes) = &completion.result {
@@ -200,7 +209,7 @@ impl TieredReader {
                     }
                     out.push(completion);
                 }
-                // An extent that is no sample.
+                // The extent is not a sample.
                 _ => out.push(completion),
             }
         }
@@ -209,14 +218,14 @@ impl TieredReader {
 
     fn complete_copy(
         &mut self,
-        asked: SampleRequest,
+        sample_request: SampleRequest,
         (place, location): (TierPlace, Location),
         completion: Completion,
         out: &mut Vec<Completion>,
     ) {
-        let (token, SampleRequest { sample, extent, .. }) = (completion.token, asked);
+        let (token, SampleRequest { sample, extent, .. }) = (completion.token, sample_request);
         let (slot, fault) = match completion.result {
-            Ok(bytes) if asked.is_intact(&location, &bytes) => {
+            Ok(bytes) if sample_request.is_intact(&location, &bytes) => {
                 match bytes.in_parts() {
                     (_, Some(_)) => self.cache.count_hit(place, bytes.arrived()),
                     (all, None) => {
@@ -230,8 +239,8 @@ impl TieredReader {
             Ok(bytes) if bytes.in_parts().1.is_some() => match bytes.into_slot() {
                 // The checksum of the whole copy decides whether the copy is damaged or its header summary is wrong.
                 Some(slot) => {
-                    let asked = SampleRequest { parts: None, ..asked };
-                    return self.read(token, asked, slot, Route::Copy(place, location));
+                    let sample_request = SampleRequest { parts: None, ..sample_request };
+                    return self.read(token, sample_request, slot, Route::Copy(place, location));
                 }
                 None => (None, Some(CopyFault::Checksum)),
             },
@@ -243,18 +252,18 @@ impl TieredReader {
             self.cache.count_fallback(sample, place, location, fault);
         }
         match slot {
-            // Request it again, with the version that its file has.
+            // Request the copy again, with the version that the sample's file has.
             Some(slot) if unconfirmed => {
                 let lookup = RouteLookup::NeedsVersion(Some((place, location)));
-                self.follow(token, asked, slot, lookup);
+                self.submit_or_query(token, sample_request, slot, lookup);
             }
             Some(slot) => {
-                // A node without the sample gets it pushed. A node that may have it was only late, and a push would
-                // make it later.
+                // A node without the sample gets it pushed. A node that may have the sample was only late, and a push
+                // would make that node later.
                 let may_have_it = self.cache.is_of_nodes(place) && fault != Some(CopyFault::Gone);
                 let at_source = if may_have_it { SampleOrigin::SourceUnpushed } else { SampleOrigin::Source };
                 let lookup = self.cache.route_without_copy(extent.file);
-                self.follow(token, SampleRequest { at_source, ..asked }, slot, lookup);
+                self.submit_or_query(token, SampleRequest { at_source, ..sample_request }, slot, lookup);
             }
             // The slot was lost with a thread that panicked, so there is nothing to read into.
             None => {
@@ -267,11 +276,11 @@ impl TieredReader {
     /// Waits for the first answer, from any tier.
     fn wait_once(&mut self) -> Result<()> {
         if self.readers.in_flight() == 0 {
-            self.revalidation.wait(&mut self.looked);
+            self.revalidation.wait(&mut self.versions);
             return Ok(());
         }
-        let looked = self.revalidation.in_flight() > 0 && !self.revalidation.listen();
-        self.readers.wait(looked, &mut self.arrived)
+        let answered = self.revalidation.in_flight() > 0 && !self.revalidation.listen();
+        self.readers.wait(answered, &mut self.arrived)
     }
 
     /// Returns whether reads from this node's own copies are in flight.
@@ -285,7 +294,7 @@ impl TieredReader {
     }
 }
 
-/// The error of a tier that gives a copy only for a request with the version of its file.
+/// The error of a tier that gives a copy only for a request with the version of the sample's file.
 #[derive(Debug)]
 pub(super) struct Unconfirmed;
 
@@ -297,7 +306,7 @@ impl std::fmt::Display for Unconfirmed {
 
 impl std::error::Error for Unconfirmed {}
 
-/// Returns the fault of a copy that a failed read shows; `None` if this process lacks a resource.
+/// Returns the fault of a copy that the error of a read shows; `None` if this process lacks a resource.
 pub(super) fn fault(error: &Error) -> Option<CopyFault> {
     const OURS: [i32; 4] = [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::EAGAIN];
     match error {
@@ -325,27 +334,27 @@ impl Reader for TieredReader {
 
     fn submit(&mut self, request: ReadRequest) {
         let Some(sample) = self.cache.index().sample_of(request.extent) else {
-            // An extent that is no sample has no copies.
+            // An extent that is not a sample has no copies.
             return self.readers.submit(SOURCE, ReadRequest { parts: None, ..request });
         };
         let ReadRequest { token, extent, slot, parts, chosen_by, .. } = request;
         let lookup = self.cache.look_up_route(sample, extent.file);
-        let asked =
+        let sample_request =
             SampleRequest { sample, extent, at_source: SampleOrigin::Source, parts: parts.zip(chosen_by) };
-        self.follow(token, asked, slot, lookup);
+        self.submit_or_query(token, sample_request, slot, lookup);
     }
 
     fn wait(&mut self, out: &mut Vec<Completion>) -> Result<()> {
         let before = out.len();
-        self.go_on();
-        // While there is room for more reads, the pipeline does not wait for these.
+        self.resume_after_version();
+        // While there is room for more reads, the pipeline does not wait for the reads in flight.
         let full = self.room() == 0;
         self.cache.note_demand(full && self.readers.get(SOURCE).in_flight() > 0);
         self.cache.note_own_reads(full && self.own_copies_in_flight());
         loop {
             let waited_for = self.in_flight();
             self.wait_once()?;
-            let went_on = self.go_on();
+            let went_on = self.resume_after_version();
             let nothing_came = self.arrived.is_empty() && !went_on;
             self.complete_reads(out);
             // A sample that is read again from the source is no answer yet. Otherwise, a return without answers means
@@ -367,7 +376,7 @@ impl Reader for TieredReader {
         }))
     }
 
-    /// Returns the counters of reads from the source. The cache counts those of copies.
+    /// Returns the counters of reads from the source. The cache counts the reads of copies.
     fn stats(&self) -> ReadStats {
         self.readers.get(SOURCE).stats()
     }

@@ -1,5 +1,5 @@
-//! Queries the current versions of the source's files. A query is fast on a local file system, but takes about a
-//! millisecond on others, where several threads query many files at once.
+//! Queries the current versions of the source's files. A query is fast on a local file system. On other file systems it
+//! takes about a millisecond, and several threads query many files at once.
 
 use crate::io::Waker;
 use crate::io::storage::{Storage, StorageKind};
@@ -11,16 +11,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-/// The most threads.
+/// The most threads that query a file system.
 const MAX_THREADS: usize = 16;
-/// The same if each query is a request to a server.
+/// The most threads if each query is a request to a server.
 const MAX_REMOTE_THREADS: usize = 64;
 
 /// The answer to a query for the version of a file.
 pub(super) struct VersionAnswer {
     /// The token of the query.
     pub token: u64,
-    /// The version of the file; `None` if it is unknown, or cannot be distinguished from a later one.
+    /// The version of the file; `None` if it is unknown, or cannot be distinguished from a later version.
     pub version: Option<FileVersion>,
 }
 
@@ -36,7 +36,7 @@ pub(super) struct Revalidation {
 
 struct RevalidationThreads {
     /// The queue of queries; `None` while dropping.
-    asked: Option<Sender<(u64, FileId)>>,
+    queries: Option<Sender<(u64, FileId)>>,
     answers: Receiver<ThreadAnswer>,
     shared: Arc<RevalidationShared>,
     handles: Vec<JoinHandle<()>>,
@@ -48,20 +48,20 @@ enum ThreadAnswer {
 }
 
 struct RevalidationShared {
-    /// Whether the querying thread sleeps elsewhere, to be woken by an answer.
+    /// Whether the querying thread waits for something else, so that the next answer must wake it.
     listening: AtomicBool,
     woken: AtomicBool,
-    rouse: Waker,
+    on_answer: Waker,
     answer: Sender<ThreadAnswer>,
 }
 
 impl Revalidation {
-    /// Prepares queries for files of `index`, about `depth` at a time. It calls `rouse` when an answer arrives while
-    /// the caller [listens](Revalidation::listen).
+    /// Prepares queries for files of `index`, about `depth` at a time. It calls `on_answer` when an answer arrives
+    /// while the caller [listens](Revalidation::listen).
     ///
     /// # Errors
     /// [`Error::Unavailable`] if no thread can be started.
-    pub(super) fn new(index: &Arc<DatasetIndex>, depth: usize, rouse: Waker) -> Result<Self> {
+    pub(super) fn new(index: &Arc<DatasetIndex>, depth: usize, on_answer: Waker) -> Result<Self> {
         let near = |root: &std::path::Path| {
             let kind = Storage::of(root).map(|storage| storage.kind);
             matches!(kind, Ok(StorageKind::Local | StorageKind::Memory))
@@ -72,7 +72,7 @@ impl Revalidation {
         } else {
             Some({
                 let most = if index.has_remote() { MAX_REMOTE_THREADS } else { MAX_THREADS };
-                RevalidationThreads::start(index, depth.min(most), rouse)?
+                RevalidationThreads::start(index, depth.min(most), on_answer)?
             })
         };
         Ok(Self { index: index.clone(), in_flight: 0, ready: VecDeque::new(), threads, count: 0 })
@@ -93,7 +93,8 @@ impl Revalidation {
         self.count += 1;
         match &self.threads {
             // If the threads have died, this thread queries the file system itself.
-            Some(RevalidationThreads { asked: Some(asked), .. }) if asked.send((token, file)).is_ok() => {}
+            Some(RevalidationThreads { queries: Some(queries), .. })
+                if queries.send((token, file)).is_ok() => {}
             _ => self.ready.push_back(VersionAnswer { token, version: version_now(&self.index, file) }),
         }
     }
@@ -125,7 +126,7 @@ impl Revalidation {
         self.take(out);
     }
 
-    /// Makes the first answer from now on call `rouse`. Returns `false` if answers are already available.
+    /// Makes the next answer call `on_answer`. Returns `false` if answers are already available.
     pub(super) fn listen(&self) -> bool {
         let Some(threads) = &self.threads else { return self.ready.is_empty() };
         threads.shared.listening.store(true, Ordering::SeqCst);
@@ -147,11 +148,11 @@ impl Revalidation {
 }
 
 impl RevalidationThreads {
-    fn start(index: &Arc<DatasetIndex>, count: usize, rouse: Waker) -> Result<Self> {
-        let (asked, questions) = unbounded::<(u64, FileId)>();
+    fn start(index: &Arc<DatasetIndex>, count: usize, on_answer: Waker) -> Result<Self> {
+        let (queries, questions) = unbounded::<(u64, FileId)>();
         let (answer, answers) = unbounded();
         let (listening, woken) = (AtomicBool::new(false), AtomicBool::new(false));
-        let shared = Arc::new(RevalidationShared { listening, woken, rouse, answer });
+        let shared = Arc::new(RevalidationShared { listening, woken, on_answer, answer });
         let mut handles = Vec::new();
         for i in 0..count.max(1) {
             let (index, questions, shared) = (index.clone(), questions.clone(), shared.clone());
@@ -162,7 +163,7 @@ impl RevalidationThreads {
                         break;
                     }
                     if shared.listening.swap(false, Ordering::SeqCst) {
-                        (shared.rouse.0)();
+                        (shared.on_answer.0)();
                     }
                 }
             };
@@ -170,7 +171,7 @@ impl RevalidationThreads {
             let failed = |error| Error::Unavailable(format!("cannot start a thread of the cache: {error}"));
             handles.push(thread.map_err(failed)?);
         }
-        Ok(Self { asked: Some(asked), answers, shared, handles })
+        Ok(Self { queries: Some(queries), answers, shared, handles })
     }
 
     fn take(&self, answer: ThreadAnswer, out: &mut Vec<VersionAnswer>) {
@@ -182,16 +183,17 @@ impl RevalidationThreads {
 }
 
 impl Drop for RevalidationThreads {
-    /// Detaches threads that a dead file system blocks. They own nothing but the index.
+    /// Detaches threads that a dead file system blocks. The threads own nothing but the index.
     fn drop(&mut self) {
-        self.asked = None;
+        self.queries = None;
         for handle in self.handles.drain(..).filter(JoinHandle::is_finished) {
             let _ = handle.join();
         }
     }
 }
 
-/// Returns the version of a file, once it can be distinguished from every later version.
+/// Returns the version of a file; `None` if a later version might not differ from it. Waits briefly if the file has
+/// just changed.
 pub(super) fn version_now(index: &DatasetIndex, file: FileId) -> Option<FileVersion> {
     let stamp = Stamp::stable(TICK, || index.stat(file)).ok()?;
     stamp.is_stable().then(|| stamp.version())

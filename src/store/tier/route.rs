@@ -5,11 +5,11 @@
 //! copy of another run, loose    ─► stat the file ─┬► its tier, if the copy is of the file's current version
 //! no copy, loose file           ─► stat the file ─┴► source, offered to the tiers as of that version
 //! no copy, no tier takes more   ──────────────────────► source
-//! sample of a shard             ─► likewise without a stat: its version is known since the index was opened
+//! sample of a shard             ─► the same without a stat: the shard's version was read when the index was opened
 //! ```
 //!
-//! Of several copies, that in the fastest tier counts. With [`Verify::Checksum`], samples that would be read from a
-//! copy are read from the source once a run, and compared.
+//! If there are several copies, the copy in the fastest tier is used. With [`Verify::Checksum`], samples that would be
+//! read from a copy are read from the source once a run, and compared.
 //!
 //! The *fingerprint* identifies the dataset: names, extents and labels, but no time or place. The *stamp* identifies
 //! the version of a file: size, times and inode, but no device number, because that differs by mount and node. A copy
@@ -24,10 +24,10 @@ use data::dataset::{FileId, FileVersion};
 
 /// Where a sample is read from.
 pub(super) enum Route {
-    /// It is read from its copy in this tier.
+    /// The sample is read from its copy in this tier.
     Copy(TierPlace, Location),
-    /// It is read from the source. It may be kept as this version, if that is known, and is compared with the copy, if
-    /// there is one.
+    /// The sample is read from the source. It may be kept as this version, if the version is known, and is compared
+    /// with the copy, if there is one.
     Source { version: Option<FileVersion>, copy: Option<(TierPlace, Location)> },
 }
 
@@ -62,12 +62,12 @@ impl Cache {
         copy: Option<(TierPlace, Location)>,
     ) -> Route {
         let (Some((place, location)), Some(now)) = (copy, version) else {
-            // Reading a file that was removed reports that. If the version is unknown, the copy may be right, but
-            // nothing confirms it.
+            // If the file was removed, reading it reports that. If the version is unknown, the copy may be right, but
+            // nothing confirms the copy.
             return Route::Source { version, copy: None };
         };
         if location.version.is_some_and(|copied| copied != now) {
-            self.tier(place).outdate(sample, &location);
+            self.tier(place).drop_stale(sample, &location);
             // A slower tier may have a copy of the current version.
             return self.route(sample, version, self.locate(sample));
         }
@@ -81,7 +81,7 @@ impl Cache {
         Route::Copy(place, location)
     }
 
-    /// Returns the route of a sample in `file` whose copy could not be used. Its file may have changed since the copy
+    /// Returns the route of a sample in `file` whose copy could not be used. The file may have changed since the copy
     /// was verified.
     pub(super) fn route_without_copy(&self, file: FileId) -> RouteLookup {
         match self.index().shard_version(file) {

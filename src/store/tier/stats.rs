@@ -44,23 +44,23 @@ stats! {
     TierStats {
         /// The number of samples that came from the tier.
         Counter hits,
-        /// The bytes that were read of these samples.
+        /// The bytes that were read of the samples that came from the tier.
         Counter bytes,
-        /// The number of samples that it had but could not give, because they were damaged, evicted or unreadable. They
-        /// were read from the source.
+        /// The number of samples that the tier had but could not give, because their copies were damaged, evicted or
+        /// unreadable. They were read from the source.
         Counter fallbacks,
-        /// The number of copies that were not used because their file has changed since.
+        /// The number of copies that were not used because their file has changed since they were made.
         Counter stale,
         /// The number of copies that differ from the source's bytes although nothing shows that the file changed (with
         /// `verify="checksum"`).
         Counter mismatched,
         /// The number of samples written to the tier.
         Counter admitted_samples,
-        /// The bytes of these samples.
+        /// The bytes of the samples written to the tier.
         Counter admitted_bytes,
         /// The number of samples not kept because the writer could not keep up.
         Counter dropped_busy,
-        /// The number of samples not kept because the tier was full; a slower one may have taken them.
+        /// The number of samples not kept because the tier was full; a slower tier may have taken them.
         Counter dropped_full,
         /// The number of samples not kept because a write had failed.
         Counter dropped_off,
@@ -73,14 +73,14 @@ stats! {
         /// The bytes evicted.
         Counter evicted_bytes,
         /// The number of copies converted to another storage format (`form=`) since the tier was opened. It is a gauge
-        /// because much of that happens between epochs, outside of any period.
+        /// because many conversions happen between epochs, outside of any period.
         Gauge converted_samples,
-        /// The number of copies that stay as they are, because they cannot be converted, or would take too much room;
-        /// since the tier was opened.
+        /// The number of copies since the tier was opened that stay as they are, because they cannot be converted, or
+        /// take too much space.
         Gauge unconvertible_samples,
         /// The number of this dataset's samples in the tier.
         Gauge held_samples,
-        /// The bytes that they take.
+        /// The bytes that these samples take.
         Gauge held_bytes,
         /// The bytes that the tier may hold in total.
         Gauge quota,
@@ -98,9 +98,9 @@ stats! {
         Counter looks,
         /// The bytes read from the source ahead of their use.
         Counter staged_bytes,
-        /// The number of requests to servers for these reads, and for measuring the source.
+        /// The number of requests to servers for staging, and for measuring the source.
         Counter staged_requests,
-        /// The number of samples that were kept from these reads.
+        /// The number of samples that were kept from staging reads.
         Counter staged_samples,
         /// The number of shards (or batches, where each sample is a file) that have been staged in this epoch.
         Gauge staged_units,
@@ -118,7 +118,7 @@ pub struct CacheStats {
     pub tiers: Vec<(TierName, TierStats)>,
 }
 
-/// Writes the numbers of the source, and under `tiers` those of each tier by its name.
+/// Writes the numbers of the source, and under `tiers` the numbers of each tier by its name.
 impl Serialize for CacheStats {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         struct ByTier<'a>(&'a [(TierName, TierStats)]);
@@ -137,7 +137,7 @@ impl Serialize for CacheStats {
 }
 
 impl CacheStats {
-    /// Returns the numbers of the tier `name`; zeros if there is none.
+    /// Returns the numbers of the tier `name`; zeros if there is no such tier.
     pub fn tier(&self, name: TierName) -> TierStats {
         self.tiers.iter().find(|(known, _)| *known == name).map(|(_, stats)| *stats).unwrap_or_default()
     }
@@ -151,7 +151,7 @@ impl CacheStats {
         all
     }
 
-    /// Returns the used share of the tiers' room: 0 to 1.
+    /// Returns the used share of the tiers' capacity: 0 to 1.
     pub fn fill(&self) -> f64 {
         let all = self.all();
         all.held_bytes as f64 / all.quota.max(1) as f64
@@ -167,7 +167,7 @@ impl CacheStats {
         now
     }
 
-    /// Combines each number with that of the same name and tier in `other`, or with 0 if there is none.
+    /// Combines each number with the number of the same name and tier in `other`, or with 0 if there is none.
     fn combine(&mut self, other: &Self, with: impl Fn(&mut u64, u64, StatKind)) {
         let mut source = other.source;
         let each = |ours: StatFields<'_>, theirs: StatFields<'_>| {
@@ -182,7 +182,7 @@ impl CacheStats {
 }
 
 impl std::ops::AddAssign for CacheStats {
-    /// Adds the counters; gauges become those of `more`.
+    /// Adds the counters; gauges take the values of `more`.
     fn add_assign(&mut self, more: Self) {
         for (name, _) in &more.tiers {
             if self.tiers.iter().all(|(known, _)| known != name) {
@@ -234,7 +234,7 @@ pub(super) struct UseCounters {
 }
 
 impl UseCounters {
-    /// Returns these counters together with those of the tier.
+    /// Returns these counters together with the tier's counters.
     pub(super) fn with(&self, tier: &dyn CacheTier) -> TierStats {
         let number = |counter: &AtomicU64| counter.load(Relaxed);
         let CopyStats {

@@ -1,12 +1,12 @@
 //! Divides the rehearsal buffers of former ranks among more or fewer ranks.
 //!
-//! Each rank takes from all former buffers the samples whose ids, modulo the number of ranks, are its number. Their
-//! reservoirs are merged. The result is a reservoir of these samples up to the smallest threshold of the former ranks,
-//! because below it every former rank still has all of its samples.
+//! Each rank takes the samples that belong to it from all former buffers, and merges their reservoirs. The merged
+//! reservoir ends at the smallest threshold of the former ranks, because below this threshold every former rank still
+//! has all of its samples.
 //!
-//! Before a state of this run is safely written, no rank changes what a former state needs, so the same restart can be
-//! tried again. A directory stores its run, and a state the runs that it continues. So no directory of another run is
-//! taken for that of a former rank.
+//! Until a state of this run is safely written, no rank changes any data that a former state needs. So the same restart
+//! can be tried again. A directory stores its run, and a state stores the runs that it continues. So a directory of
+//! another run is not mistaken for the directory of a former rank.
 
 use super::RehearsalBuffer;
 use super::saved::{has_states, ids_of, no_directory};
@@ -23,8 +23,8 @@ use std::sync::Arc;
 
 /// The saved buffer of a former rank.
 struct FormerBuffer {
-    /// The directory of the former rank; `None` if it is this rank's own.
-    foreign: Option<ReadOnlyStore>,
+    /// The directory of the former rank; `None` if it is now the directory of this rank.
+    other_directory: Option<ReadOnlyStore>,
     saved: SnapshotRef,
     snapshot: BufferSnapshot,
 }
@@ -47,7 +47,7 @@ impl RehearsalBuffer {
     /// Finds the saved buffers of the former ranks, and changes nothing.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] for snapshots that are not those of the states; I/O errors of the directories.
+    /// [`Error::Unavailable`] if a snapshot does not belong to its state; I/O errors of the directories.
     pub(crate) fn find_former_buffers(&mut self, former: &[Option<SnapshotRef>]) -> Result<FormerBuffers> {
         let world_size = former.len() as u32;
         let of_rank = |(rank, saved): (u32, &Option<SnapshotRef>)| match saved {
@@ -62,16 +62,16 @@ impl RehearsalBuffer {
         let base = self.options.directory.clone().ok_or_else(no_directory)?;
         let (path, saved) = (share.path(&base), *saved);
         if path == self.share.path(&base) {
-            // An empty directory is that of a new node. One with other snapshots belongs to another run.
+            // An empty directory belongs to a new node. A directory with other snapshots belongs to another run.
             if self.bytes.store().is_some_and(|store| !store.snapshots().is_empty()) {
                 let snapshot = self.snapshot(&saved)?;
-                return Ok(Some(FormerBuffer { foreign: None, saved, snapshot }));
+                return Ok(Some(FormerBuffer { other_directory: None, saved, snapshot }));
             }
         } else {
             let store = ReadOnlyStore::new(path.clone());
             if let Some(bytes) = store.read_snapshot(saved.number)? {
                 let snapshot = BufferSnapshot::of(&saved, &bytes, &path)?;
-                return Ok(Some(FormerBuffer { foreign: Some(store), saved, snapshot }));
+                return Ok(Some(FormerBuffer { other_directory: Some(store), saved, snapshot }));
             }
         }
         self.notices.warn_once("unreachable rehearsal", || {
@@ -88,22 +88,22 @@ impl RehearsalBuffer {
     }
 
     /// Restores this rank's share of the former buffers, without the samples that were `withdrawn`. The run continues
-    /// those of this `lineage`. A new directory gets the number `run`.
+    /// the runs of `lineage`. A new directory gets the run number `run`.
     ///
     /// # Errors
-    /// [`Error::Config`] if the directory has the states of another run, [`Error::Unavailable`] if there is no room for
-    /// the samples; I/O errors of the directories.
+    /// [`Error::Config`] if the directory has the states of another run, [`Error::Unavailable`] if the directory has
+    /// too little space for the samples; I/O errors of the directories.
     pub(crate) fn restore_share(
         &mut self,
         former: &FormerBuffers,
         (run, lineage): (Option<u32>, Vec<u32>),
         withdrawn: &HashSet<u64>,
     ) -> Result<()> {
-        let own = former.found().find(|former| former.foreign.is_none());
+        let own = former.found().find(|former| former.other_directory.is_none());
         let are_all_there = former.0.iter().all(Option::is_some);
         if let (None, Some(store)) = (own, self.bytes.store()) {
-            // An earlier attempt to resume from the same states may have been killed. While all former snapshots are
-            // still there, no state of that attempt was acknowledged.
+            // An earlier attempt to resume from the same states may have been killed. If all former snapshots still
+            // exist, no state of that attempt was acknowledged.
             let is_earlier_try = are_all_there && lineage.contains(&store.run());
             if !store.snapshots().is_empty() && !is_earlier_try {
                 return Err(has_states(store.path()));
@@ -118,23 +118,23 @@ impl RehearsalBuffer {
         }
         self.copy_missing_bytes(former)?;
         let headers = || former.found().map(|former| &former.snapshot.header);
-        // A new sample counts as later than all that were offered to any of the former ranks.
+        // A new sample counts as later than all samples that were offered to any former rank.
         self.offered = headers().map(|header| header.offered).max().unwrap_or(0);
         self.failed = self.failed_of(headers());
-        self.take_forsaken()?;
+        self.open_abandoned()?;
         if !withdrawn.is_empty() {
             self.withdraw(withdrawn)?;
         }
         Ok(())
     }
 
-    /// Builds the reservoir of this rank from the former ones.
+    /// Builds the reservoir of this rank from the reservoirs of the former ranks.
     fn merge_reservoirs(&mut self, former: &FormerBuffers) -> Result<()> {
         let options = (self.seed, self.options.by, self.options.capacity);
         let mut merged = Reservoir::new(self.seed, self.options.by, self.options.capacity)?;
         for FormerBuffer { snapshot, .. } in former.found() {
             let kept: Vec<KeptSample> =
-                snapshot.kept.iter().filter(|kept| self.share.takes_id(kept.id)).copied().collect();
+                snapshot.kept.iter().filter(|kept| self.share.owns_id(kept.id)).copied().collect();
             let part = Reservoir::restore(options, snapshot.header.reservoir_parts(), kept);
             let (part, _) = part.map_err(|what| {
                 Error::Unavailable(format!("a snapshot of a former rank's buffer is invalid: {what}"))
@@ -145,12 +145,13 @@ impl RehearsalBuffer {
         Ok(())
     }
 
-    /// Copies the bytes of samples from the directories of other ranks. Damaged or missing samples leave the reservoir.
+    /// Copies the bytes of samples from the directories of other ranks. Damaged or missing samples are removed from the
+    /// reservoir.
     fn copy_missing_bytes(&mut self, former: &FormerBuffers) -> Result<()> {
         let all = self.reservoir.len();
         let kept = self.reservoir.entries().map(|kept| kept.id);
         let mut wanted: IdSet = kept.filter(|&id| !self.bytes.has(id)).collect();
-        for store in former.found().filter_map(|former| former.foreign.as_ref()) {
+        for store in former.found().filter_map(|former| former.other_directory.as_ref()) {
             store.take(&mut wanted, |record| {
                 self.bytes.keep(&Arc::new(record)).map_err(|error| match error {
                     Error::Unavailable(what) => Error::Unavailable(format!(
@@ -161,18 +162,18 @@ impl RehearsalBuffer {
                 })
             })?;
         }
-        self.tell_missing(wanted.len(), all);
+        self.warn_missing(wanted.len(), all);
         for id in wanted {
             self.reservoir.withdraw(id, []);
         }
         Ok(())
     }
 
-    /// The failed samples of this rank, and the steps whose batches they were in.
+    /// The failed samples of this rank: for each step, the ids of the samples that failed in its batch.
     fn failed_of<'a>(&self, headers: impl Iterator<Item = &'a SnapshotHeader>) -> VecDeque<(u64, Vec<u64>)> {
         let mut failed = BTreeMap::<u64, Vec<u64>>::new();
         for (step, ids) in headers.flat_map(|header| &header.failed) {
-            failed.entry(*step).or_default().extend(ids.iter().filter(|id| self.share.takes_id(**id)));
+            failed.entry(*step).or_default().extend(ids.iter().filter(|id| self.share.owns_id(**id)));
         }
         failed.values_mut().for_each(|ids| ids.sort_unstable());
         failed.into_iter().filter(|(_, ids)| !ids.is_empty()).collect()

@@ -1,13 +1,13 @@
 //! The rehearsal buffer (for experience replay): which earlier samples are kept, and where their bytes are.
 //!
 //! The reservoir decides which samples are kept. The bytes of a sample stay while the reservoir may need them. This
-//! includes samples that return if a planned step is taken back, and the samples of snapshots that a training may
-//! resume from. Steps are undone from the last to the first.
+//! includes samples that return if a planned step is undone, and the samples of snapshots from which training can
+//! resume. Steps are undone from the last to the first.
 
 mod divided;
-mod kept;
 mod saved;
 mod snapshot;
+mod storage;
 
 use super::ids::IdSet;
 use super::live::{LiveBytes, LiveTable};
@@ -18,16 +18,16 @@ use super::share::RankShare;
 use base::error::{Error, Result};
 use base::notices::Notices;
 use base::slot::SlotPool;
-use kept::SampleStorage;
 use saved::has_states;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use storage::SampleStorage;
 use store::io::{Direct, IoChoice, Reader};
 
-/// A sample that failed in a batch leaves the buffer after this many steps. Fewer steps are planned ahead, so the
-/// samples drawn do not depend on how far ahead steps are planned.
+/// The number of steps after which a sample that failed in a batch leaves the buffer. Fewer steps are planned ahead, so
+/// the drawn samples do not depend on how far ahead steps are planned.
 const FAILED_LEAVE_AFTER: u64 = 64;
 
 /// The settings of the rehearsal buffer.
@@ -35,26 +35,26 @@ const FAILED_LEAVE_AFTER: u64 = 64;
 pub struct RehearsalOptions {
     pub by: KeepBy,
     pub capacity: Capacity,
-    /// The directory with the bytes of all kept samples; `None` to keep them in memory. With several ranks the rank's
-    /// number is appended to its name.
+    /// The directory with the bytes of all kept samples; `None` to keep them in memory. If there are several ranks, the
+    /// rank is appended to its name.
     pub directory: Option<PathBuf>,
     /// The quota of the directory in bytes.
     pub directory_bytes: u64,
-    /// With a directory, the bytes of kept samples that are also in memory.
+    /// The limit of the bytes of kept samples that are also in memory, if there is a directory.
     pub memory_bytes: u64,
     /// The number of states that may wait to be acknowledged.
     pub keep_states: usize,
 }
 
 impl RehearsalOptions {
-    /// The settings as text, which states compare.
+    /// The settings as text. A state must have the same text.
     pub(super) fn words(&self) -> String {
         format!("{:?}, {:?}", self.by, self.capacity)
     }
 
     /// Opens the directory of a rank.
     fn open_store(&self, path: &Path, notices: &Notices) -> Result<SegmentStore> {
-        // A snapshot has about thirty bytes for each sample, and several may be kept.
+        // A snapshot takes about thirty bytes per sample, and several snapshots may be kept.
         let snapshot_bytes = self.directory_bytes / 16;
         let settings = SegmentOptions::new(path, self.directory_bytes, "rehearsal.directory_size");
         SegmentStore::open(&SegmentOptions { snapshot_bytes, ..settings }, notices)
@@ -80,17 +80,17 @@ pub(super) struct RehearsalBuffer {
     offered: u64,
     /// The steps that are planned and not delivered, in order.
     ahead: VecDeque<BufferStep>,
-    /// The samples that failed: the step whose batch they were in, and their ids.
+    /// The failed samples: for each step, the ids of the samples that failed in its batch.
     failed: VecDeque<(u64, Vec<u64>)>,
     /// The sorted ids of the samples in each snapshot.
     snapshots: BTreeMap<u64, Vec<u64>>,
     /// The snapshot of the latest state that is known to be safely written.
     acknowledged: Option<u64>,
     /// This run and the runs that it continues. A directory with the name of a rank's directory belongs to this run if
-    /// its run number is one of these.
+    /// its run number is in this list.
     lineage: Vec<u32>,
     /// Directories of this run whose ranks no longer exist. They stay until a state of this run is safely written.
-    forsaken: Vec<SegmentStore>,
+    abandoned: Vec<SegmentStore>,
     notices: Notices,
 }
 
@@ -98,15 +98,16 @@ pub(super) struct RehearsalBuffer {
 struct BufferStep {
     step: u64,
     change: StepChange,
-    /// The ids of the samples that were evicted, and of those that were inserted.
+    /// The ids of the samples that were evicted.
     evicted: Vec<u64>,
+    /// The ids of the samples that were inserted.
     inserted: Vec<u64>,
     /// The number of samples that had been offered before.
     offered: u64,
 }
 
 impl RehearsalBuffer {
-    /// Opens the buffer of a rank, which is empty.
+    /// Opens the buffer of a rank. The buffer is empty at first.
     ///
     /// # Errors
     /// I/O errors of the directory.
@@ -131,12 +132,12 @@ impl RehearsalBuffer {
             snapshots: BTreeMap::new(),
             acknowledged: None,
             lineage: Vec::new(),
-            forsaken: Vec::new(),
+            abandoned: Vec::new(),
             notices,
         })
     }
 
-    /// Begins empty, and removes what a run that was never saved left in the directory.
+    /// Begins with an empty buffer, and removes the samples that a run without saved states left in the directory.
     ///
     /// # Errors
     /// [`Error::Config`] for a directory with snapshots, from which a run may resume.
@@ -151,17 +152,17 @@ impl RehearsalBuffer {
         self.bytes.retain_on_disk(&IdSet::default())
     }
 
-    /// The runs whose directories belong to this one.
+    /// The runs whose directories belong to this run.
     pub(super) fn lineage(&self) -> &[u32] {
         &self.lineage
     }
 
     /// Opens the directories of this run whose ranks no longer exist.
-    fn take_forsaken(&mut self) -> Result<()> {
+    fn open_abandoned(&mut self) -> Result<()> {
         let Some(base) = self.options.directory.clone() else { return Ok(()) };
-        for path in self.share.forsaken(&base) {
+        for path in self.share.abandoned(&base) {
             if ReadOnlyStore::new(&path).run().is_some_and(|run| self.lineage.contains(&run)) {
-                self.forsaken.push(self.options.open_store(&path, &self.notices)?);
+                self.abandoned.push(self.options.open_store(&path, &self.notices)?);
             }
         }
         Ok(())
@@ -204,13 +205,13 @@ impl RehearsalBuffer {
     ///
     /// # Errors
     /// [`Error::Internal`] if the sample is not kept; I/O errors of the directory.
-    pub(super) fn lend(&self, id: u64) -> Result<BatchSample> {
+    pub(super) fn for_batch(&self, id: u64) -> Result<BatchSample> {
         let none = || Error::Internal(format!("sample {id} is rehearsed, but not stored"));
         let kept = self.reservoir.get(id).ok_or_else(none)?;
         Ok(BatchSample {
             label: Some(kept.class).filter(|&class| class != NO_CLASS),
-            bytes: self.bytes.lend(id)?,
-            // Its first use, when it was new, counts too.
+            bytes: self.bytes.for_batch(id)?,
+            // The first use, as a new sample, counts too.
             uses: kept.uses + 1,
         })
     }
@@ -255,7 +256,7 @@ impl RehearsalBuffer {
         inserted.into_iter().try_for_each(|id| self.forget_bytes(id))
     }
 
-    /// Confirms the delivery of the first step, with the samples of it that `failed`.
+    /// Confirms that the first planned step was delivered. `failed` are the samples that failed in its batch.
     ///
     /// # Errors
     /// I/O errors of the directory.
@@ -272,7 +273,7 @@ impl RehearsalBuffer {
         evicted.into_iter().try_for_each(|id| self.forget_bytes(id))
     }
 
-    /// Drops samples that keep a batch from being delivered.
+    /// Drops samples because of which a batch cannot be delivered.
     ///
     /// # Errors
     /// I/O errors of the directory.
@@ -327,7 +328,7 @@ impl RehearsalBuffer {
             withdrawn += u64::from(kept.is_some());
         }
         self.bytes.withdraw(ids)?;
-        for store in &mut self.forsaken {
+        for store in &mut self.abandoned {
             store.withdraw(ids, &mut Vec::new())?;
         }
         for saved in self.snapshots.values_mut() {

@@ -11,8 +11,8 @@ use base::error::{Error, Result};
 use std::path::Path;
 
 impl RehearsalBuffer {
-    /// Saves the buffer as of the last delivered step, and the positions of the sources. Without a directory it warns
-    /// and returns `None`.
+    /// Saves the buffer as of the last delivered step, and the positions of the sources. If there is no directory,
+    /// warns and returns `None`.
     ///
     /// # Errors
     /// [`Error::Unavailable`] if too many states wait to be acknowledged; I/O errors of the directory.
@@ -61,10 +61,10 @@ impl RehearsalBuffer {
     pub(crate) fn restore(&mut self, saved: &SnapshotRef, lineage: &[u32]) -> Result<Vec<SourcePosition>> {
         let snapshot = self.snapshot(saved)?;
         self.lineage = lineage.to_vec();
-        self.take_forsaken()?;
+        self.open_abandoned()?;
         self.revert_to(Some((saved.number, ids_of(&snapshot))))?;
         let (kept, gone): (Vec<_>, Vec<_>) = snapshot.kept.iter().partition(|kept| self.bytes.has(kept.id));
-        self.tell_missing(gone.len(), snapshot.kept.len());
+        self.warn_missing(gone.len(), snapshot.kept.len());
         let options = (self.seed, self.options.by, self.options.capacity);
         let restored =
             Reservoir::restore(options, snapshot.header.reservoir_parts(), kept.into_iter().copied());
@@ -81,7 +81,7 @@ impl RehearsalBuffer {
         Ok(snapshot.header.positions)
     }
 
-    /// Goes back to a snapshot, given by its number and the ids in it, or to before all of them.
+    /// Reverts to a snapshot, given by its number and the ids in it. If `saved` is `None`, reverts to an empty buffer.
     pub(super) fn revert_to(&mut self, saved: Option<(u64, Vec<u64>)>) -> Result<()> {
         self.acknowledged = saved.as_ref().map(|(number, _)| *number);
         self.snapshots.extend(saved);
@@ -90,7 +90,7 @@ impl RehearsalBuffer {
             if Some(number) > self.acknowledged {
                 store.remove_snapshot(number)?;
             } else if !self.snapshots.contains_key(&number)
-                // Nothing can resume from a snapshot that cannot be read.
+                // Skip a snapshot that cannot be read, because no run can resume from it.
                 && let Ok(older) = store.read_snapshot(number)
                 && let Ok(older) = BufferSnapshot::decode(&older)
             {
@@ -102,7 +102,7 @@ impl RehearsalBuffer {
     }
 
     /// Warns that `gone` of the `all` samples in a state's buffer are missing.
-    pub(super) fn tell_missing(&self, gone: usize, all: usize) {
+    pub(super) fn warn_missing(&self, gone: usize, all: usize) {
         if gone > 0 {
             self.notices.warn_once("missing rehearsal", || {
                 format!(
@@ -131,7 +131,7 @@ impl RehearsalBuffer {
         BufferSnapshot::of(saved, &bytes, &path)
     }
 
-    /// Removes all snapshots before the one with this number, and what only they need.
+    /// Removes all snapshots before snapshot `number`, and the samples that only these snapshots need.
     ///
     /// # Errors
     /// I/O errors of the directory.
@@ -145,15 +145,15 @@ impl RehearsalBuffer {
             }
             ids.into_iter().try_for_each(|id| self.forget_bytes(id))?;
         }
-        while let Some(store) = self.forsaken.last_mut() {
+        while let Some(store) = self.abandoned.last_mut() {
             store.remove()?;
-            self.forsaken.pop();
+            self.abandoned.pop();
         }
         Ok(())
     }
 }
 
-/// The error for a directory that must be empty and has states.
+/// The error for a directory that has states, but must be empty.
 pub(super) fn has_states(path: &Path) -> Error {
     let message = format!(
         "{} contains states of an earlier run: load one of them with load_state_dict, choose another directory, or \

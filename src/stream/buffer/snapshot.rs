@@ -26,12 +26,12 @@ pub(super) struct BufferSnapshot {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SnapshotHeader {
-    /// For each part of the reservoir its number and its threshold: the smallest (key, id) that was refused or evicted
-    /// for lack of room.
+    /// For each part of the reservoir, its part number and its threshold: the smallest (key, id) that was ever refused
+    /// or evicted because the part was full.
     pub parts: Vec<(u32, Option<(u64, u64)>)>,
     /// The number of samples that were offered.
     pub offered: u64,
-    /// The samples that failed: the step whose batch they were in, and their ids.
+    /// The failed samples: for each step, the ids of the samples that failed in its batch.
     pub failed: Vec<(u64, Vec<u64>)>,
     pub positions: Vec<SourcePosition>,
 }
@@ -46,7 +46,7 @@ impl BufferSnapshot {
     /// Parses the snapshot of a state from `bytes` that were found in `directory`.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] if the bytes are not those of the state.
+    /// [`Error::Unavailable`] if the bytes do not belong to the state.
     pub(super) fn of(saved: &SnapshotRef, bytes: &[u8], directory: &Path) -> Result<Self, Error> {
         if (bytes.len() as u64, checksum(bytes)) != (saved.bytes, saved.crc) {
             return Err(saved.is_other(directory, "has different bytes"));
@@ -69,7 +69,7 @@ impl BufferSnapshot {
     /// Parses the bytes that [`BufferSnapshot::encode`] returned.
     ///
     /// # Errors
-    /// The problem as text.
+    /// What is wrong with the bytes, as text.
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, String> {
         let cut = || "it is cut short".to_owned();
         let (length, rest) = bytes.split_first_chunk().ok_or_else(cut)?;

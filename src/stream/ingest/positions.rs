@@ -16,8 +16,8 @@ pub(crate) struct IngestPositions {
 
 impl IngestQueue {
     /// Sets where an ordered source begins.
-    pub(crate) fn begin_behind(&self, source: usize, key: String) {
-        self.lock().sources[source].begin_behind(key);
+    pub(crate) fn start_after(&self, source: usize, key: String) {
+        self.lock().sources[source].start_after(key);
     }
 
     /// The counters, positions and withdrawn samples, at one instant.

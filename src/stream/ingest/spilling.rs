@@ -12,15 +12,16 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, PoisonError};
 
 impl IngestQueue {
-    /// Stores the held samples: in memory if no older one waits in the directory, otherwise in the directory while it
-    /// has room. Returns whether any sample was added to memory.
+    /// Stores the samples of `overflow`. A sample goes to memory if memory has space and no older sample waits in the
+    /// directory. Otherwise it goes to the directory, until the directory is full. Returns whether any sample was added
+    /// to memory.
     ///
     /// # Errors
     /// I/O errors of the directory.
-    pub(super) fn spill_held(&self, state: &mut IngestState, spill: &Spill) -> Result<bool> {
+    pub(super) fn spill_overflow(&self, state: &mut IngestState, spill: &Spill) -> Result<bool> {
         let mut more = false;
-        while let Some(sample) = state.held.pop_front() {
-            if state.spilled.is_empty() && state.waiting.has_room() {
+        while let Some(sample) = state.overflow.pop_front() {
+            if state.spilled.is_empty() && state.waiting.has_space() {
                 state.waiting.add(sample);
                 more = true;
                 continue;
@@ -28,7 +29,7 @@ impl IngestQueue {
             match spill.put(&sample.record) {
                 Ok(Some(place)) => state.spill(sample, place),
                 full_or_failed => {
-                    state.held.push_front(sample);
+                    state.overflow.push_front(sample);
                     full_or_failed?;
                     self.options.notices.warn_once("full spill", || {
                         "the spill directory is full (spill_size), so sources wait until samples are used"
@@ -41,7 +42,7 @@ impl IngestQueue {
         Ok(more)
     }
 
-    /// Reads spilled samples back while memory has room, until the queue is closed.
+    /// Reads spilled samples back while memory has space, until the queue is closed.
     ///
     /// # Errors
     /// I/O errors of the directory.
@@ -49,26 +50,26 @@ impl IngestQueue {
         let Some(spill) = &self.options.spill else { return Ok(()) };
         let mut state = self.lock();
         while !state.closed {
-            let mut more = self.spill_held(&mut state, spill)?;
-            if state.waiting.has_room()
+            let mut more = self.spill_overflow(&mut state, spill)?;
+            if state.waiting.has_space()
                 && let Some((arrival, sample)) = state.spilled.pop_first()
             {
-                self.take_back(&mut state, spill, arrival, &sample);
+                self.restore_spilled(&mut state, spill, arrival, &sample);
                 more = true;
             }
             if more {
                 drop(state);
-                self.room.notify_all();
-                self.rouse();
+                self.space_freed.notify_all();
+                self.wake_planner();
                 state = self.lock();
             } else {
-                state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state = self.space_freed.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
         }
         Ok(())
     }
 
-    fn take_back(&self, state: &mut IngestState, spill: &Spill, arrival: u64, sample: &SpilledSample) {
+    fn restore_spilled(&self, state: &mut IngestState, spill: &Spill, arrival: u64, sample: &SpilledSample) {
         state.counters.spilled -= 1;
         let SpilledSample { source, number, id, since, .. } = *sample;
         match spill.take(sample) {

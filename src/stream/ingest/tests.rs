@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 /// An event at the queue.
 #[derive(Debug, Clone)]
-enum Happening {
+enum QueueEvent {
     /// Samples arrive. Some may be unusable, and the first may have arrived before.
     Arrive {
         samples: u8,
@@ -19,18 +19,18 @@ enum Happening {
     Settle {
         failed: bool,
     },
-    /// A fifth of all samples that there may ever be is withdrawn.
+    /// A fifth of all possible samples is withdrawn.
     Withdraw(u8),
 }
 
-fn happenings() -> impl Strategy<Value = Vec<Happening>> {
+fn happenings() -> impl Strategy<Value = Vec<QueueEvent>> {
     let arrive = (1..12u8, any::<bool>(), any::<bool>());
     let one = prop_oneof![
-        4 => arrive.prop_map(|(samples, unusable, again)| Happening::Arrive { samples, unusable, again }),
-        3 => (1..9u8).prop_map(Happening::Take),
-        1 => Just(Happening::PutBack),
-        2 => any::<bool>().prop_map(|failed| Happening::Settle { failed }),
-        1 => any::<u8>().prop_map(Happening::Withdraw),
+        4 => arrive.prop_map(|(samples, unusable, again)| QueueEvent::Arrive { samples, unusable, again }),
+        3 => (1..9u8).prop_map(QueueEvent::Take),
+        1 => Just(QueueEvent::PutBack),
+        2 => any::<bool>().prop_map(|failed| QueueEvent::Settle { failed }),
+        1 => any::<u8>().prop_map(QueueEvent::Withdraw),
     ];
     proptest::collection::vec(one, 1..60)
 }
@@ -47,7 +47,7 @@ fn ingest(policy: StreamPolicy, spill: Option<Spill>) -> Arc<IngestQueue> {
         policy,
         seed: 1,
         most_bytes: 1000,
-        always: 2,
+        always_admitted: 2,
         labeled: false,
         raises: false,
         spill,
@@ -74,20 +74,20 @@ proptest! {
         let (mut next, mut taken) = (0, Vec::<WaitingSample>::new());
         for happening in happenings {
             match happening {
-                Happening::Arrive { samples, unusable, again } => {
+                QueueEvent::Arrive { samples, unusable, again } => {
                     let first = if again { next.max(1) - 1 } else { next };
                     let end = first + u64::from(samples);
                     let arrivals = (first..end).map(|number| arrival(number, !unusable || number % 3 > 0));
                     ingest.arrive(0, arrivals).unwrap();
                     next = end;
                 }
-                Happening::Take(count) => taken.extend(ingest.take(count.into())),
-                Happening::PutBack => ingest.put_back(taken.drain(..)),
-                Happening::Settle { failed } => {
-                    let fate = if failed { Fate::Failed } else { Fate::Delivered };
-                    ingest.settle(taken.drain(..).map(|sample| (sample.record.id, fate)));
+                QueueEvent::Take(count) => taken.extend(ingest.take(count.into())),
+                QueueEvent::PutBack => ingest.put_back(taken.drain(..)),
+                QueueEvent::Settle { failed } => {
+                    let outcome = if failed { SampleOutcome::Failed } else { SampleOutcome::Delivered };
+                    ingest.settle(taken.drain(..).map(|sample| (sample.record.id, outcome)));
                 }
-                Happening::Withdraw(part) => {
+                QueueEvent::Withdraw(part) => {
                     let keys = (0..next + 5).filter(|number| number % 5 == u64::from(part) % 5);
                     let ids = keys.map(|number| crate::sample_id("s", &number.to_string())).collect();
                     ingest.withdraw(&ids).unwrap();
@@ -98,9 +98,9 @@ proptest! {
             prop_assert!(counters.queued >= taken.len() as u64);
         }
         // The remaining samples can be used up.
-        ingest.settle(taken.drain(..).map(|sample| (sample.record.id, Fate::Delivered)));
+        ingest.settle(taken.drain(..).map(|sample| (sample.record.id, SampleOutcome::Delivered)));
         let rest = ingest.take(usize::MAX);
-        ingest.settle(rest.into_iter().map(|sample| (sample.record.id, Fate::Delivered)));
+        ingest.settle(rest.into_iter().map(|sample| (sample.record.id, SampleOutcome::Delivered)));
         let counters = ingest.counters();
         prop_assert_eq!(counters.queued, 0);
         let unsettled: u64 = ingest.positions().sources.iter().map(|(_, unsettled)| unsettled).sum();

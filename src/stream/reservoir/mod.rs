@@ -1,18 +1,20 @@
-//! The reservoir: which samples of a stream the rehearsal buffer keeps, and which of them a step rehearses. Pure.
+//! The reservoir: which samples of a stream the rehearsal buffer keeps, and which of them a step rehearses. No I/O.
 //!
 //! Each sample has a random key ([`order`]), and the samples with the smallest keys are kept: a fixed number of them,
 //! or as many as fit into the capacity. So the content depends only on the set of samples that were offered, not on
 //! their order. Reservoirs of parts of a stream merge into the reservoir of the whole stream.
 //!
-//! Why this holds although samples are offered one by one: sort a set of samples by key. Those are kept that fit
-//! together with all before them. Call the first sample that does not fit the *threshold*. Another sample can only
-//! increase the sum up to any other, so samples at or above the threshold never fit again and need not be remembered.
-//! All samples below the threshold are still kept, so the new content is found by evicting from the end. The threshold
-//! falls to the last evicted sample. A smaller share of the capacity evicts in the same way, because what fits into it
-//! is a prefix of what fitted before.
+//! Why this holds although samples are offered one by one: sort a set of samples by key. A sample is kept if it fits
+//! together with all samples before it. Call the first sample that does not fit the *threshold*. Further samples can
+//! only increase the sum up to any sample. So samples at or above the threshold never fit again and need not be
+//! remembered.
 //!
-//! A withdrawn sample leaves a gap that only samples below the threshold can fill. Samples at or above it are refused,
-//! as earlier ones were.
+//! All samples below the threshold are still kept, so the new content is found by evicting from the end. The threshold
+//! falls to the last evicted sample. If the share of the capacity shrinks, samples are evicted in the same way: the
+//! content that fits into a smaller share is a prefix of the former content.
+//!
+//! A withdrawn sample leaves a gap that only samples below the threshold can fill. Samples at or above the threshold
+//! are refused, as earlier samples were.
 //!
 //! When samples are kept by class, every class that was seen has a reservoir, and all classes have the same share of
 //! the capacity. Samples without a class form a class.
@@ -39,7 +41,7 @@ use std::collections::{BTreeMap, HashMap};
 
 /// The class of samples without a class.
 pub const NO_CLASS: u32 = u32::MAX;
-/// The threshold of a part that never lacked room.
+/// The threshold of a part that was never full.
 const NEVER: (u64, u64) = (u64::MAX, u64::MAX);
 
 /// How the probability of keeping a sample is determined.
@@ -49,7 +51,7 @@ pub enum KeepBy {
     Uniform,
     /// All classes have the same share, and within a class all samples are equally likely.
     Class,
-    /// The weight of a sample is twice that of one which arrived `half_life` samples earlier.
+    /// The weight of a sample is twice the weight of a sample that arrived `half_life` samples earlier.
     Recency { half_life: f64 },
     /// The weight of a sample is its score.
     Score,
@@ -92,7 +94,7 @@ pub struct KeptSample {
 /// The result of an offer.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct OfferOutcome {
-    /// Whether the sample was inserted. `false` for a sample that was there already, which stays as it is.
+    /// Whether the sample was inserted. `false` also for a sample that was already kept, which stays unchanged.
     pub kept: bool,
     /// The samples that were evicted.
     pub evicted: Vec<KeptSample>,
@@ -103,16 +105,16 @@ pub struct OfferOutcome {
 pub struct ReservoirPart {
     /// The class if samples are kept by class, otherwise 0.
     pub part: u32,
-    /// The smallest (key, id) that was ever refused or evicted for lack of room.
+    /// The smallest (key, id) that was ever refused or evicted because the part was full.
     pub threshold: Option<(u64, u64)>,
 }
 
-/// The part of the reservoir of one class, or all of it.
+/// The totals and the threshold of one class, or of the whole reservoir if samples are not kept by class.
 #[derive(Debug, Clone, Copy)]
 struct Part {
     samples: u64,
     bytes: u64,
-    /// The smallest (key, id) that was ever refused or evicted for lack of room.
+    /// The smallest (key, id) that was ever refused or evicted because the part was full.
     threshold: (u64, u64),
 }
 
@@ -174,8 +176,8 @@ impl Reservoir {
         Ok(outcome)
     }
 
-    /// Removes a sample for good, also from the changes of the `pending` steps, so that undoing them does not bring it
-    /// back. Returns the sample if it was kept, or could have returned.
+    /// Removes a sample for good, also from the changes of the `pending` steps, so that undoing these steps does not
+    /// bring the sample back. Returns the sample if it was kept, or could have returned.
     pub fn withdraw<'a>(
         &mut self,
         id: u64,
@@ -200,7 +202,7 @@ impl Reservoir {
     pub fn draw(&self, step: u64, count: usize) -> Vec<u64> {
         let mut random = self.rehearse.stream(step);
         let len = self.entries.len();
-        // The beginning of a shuffle of all ranks. Only the ranks that were moved are stored.
+        // The first swaps of a shuffle of all indices. Only the indices that were moved are stored.
         let mut moved = HashMap::new();
         let ranks: Vec<usize> = (0..count.min(len))
             .map(|place| {
@@ -243,7 +245,7 @@ impl Reservoir {
         self.parts.values().map(|part| part.bytes).sum()
     }
 
-    /// Removes a sample that is of no use. Undoing `change` brings it back. Returns whether it was kept.
+    /// Removes a sample. Undoing `change` brings the sample back. Returns whether the sample was kept.
     pub fn discard(&mut self, id: u64, change: &mut StepChange) -> bool {
         let entry = self.remove(id);
         change.log.extend(entry.map(ReservoirChange::Evicted));
@@ -260,7 +262,7 @@ impl Reservoir {
         self.positions.contains_key(&id)
     }
 
-    /// The capacity of each part. It is 0 if there are more classes than samples fit.
+    /// The capacity of each part. It is 0 if there are more classes than the capacity has samples.
     pub fn share(&self) -> Capacity {
         let parts = self.parts.len().max(1) as u64;
         match self.capacity {
@@ -320,7 +322,7 @@ impl Reservoir {
         }
     }
 
-    /// Evicts the last entry of a part. From then on only entries below it are kept.
+    /// Evicts the last entry of a part. From then on only entries below this entry are kept.
     fn evict(&mut self, last: ReservoirEntry, change: &mut StepChange) {
         self.remove(last.kept.id);
         let part = self.parts.get_mut(&last.part).expect("a part is there as long as its samples");

@@ -26,11 +26,11 @@ impl KeepOrder {
 
     /// The key of a sample.
     ///
-    /// With uniform keys, the k smallest are a uniform choice. With weights w, the k smallest values of -ln(u)/w are
-    /// distributed as k draws without replacement, each in proportion to the weights that are left (Efraimidis and
-    /// Spirakis, "Weighted random sampling with a reservoir", Information Processing Letters 97, 2006). Their
-    /// logarithm, ln(-ln u) - ln w, has the same order and never overflows: a weight that doubles with every half-life
-    /// of samples (forward decay) is a product there, not a power.
+    /// With uniform keys, the k smallest keys are a uniform choice. With weights w, the k smallest values of -ln(u)/w
+    /// are distributed as k draws without replacement, each in proportion to the remaining weights (Efraimidis and
+    /// Spirakis, "Weighted random sampling with a reservoir", Information Processing Letters 97, 2006). The logarithm
+    /// of these values, ln(-ln u) - ln w, has the same order and never overflows: for a weight that doubles with every
+    /// half-life of samples (forward decay), ln w is a product and not a power.
     ///
     /// # Errors
     /// [`Error::Config`] for a score that cannot be a weight.

@@ -5,8 +5,8 @@
 
 use super::KeptSample;
 
-/// The most entries of a chunk, 40 KiB.
-const MOST: usize = 1024;
+/// The most entries of a chunk, which then takes 40 KiB.
+const MAX_CHUNK: usize = 1024;
 
 /// The sort key of an entry: its part, its random key, its id.
 pub(super) type Position = (u32, u64, u64);
@@ -42,7 +42,7 @@ impl SortedEntries {
         self.chunks.partition_point(|chunk| chunk[0].position() <= position).saturating_sub(1)
     }
 
-    /// The chunk of the entry at `position`, and its index in the chunk.
+    /// The index of the chunk with the entry at `position`, and the entry's index in the chunk.
     fn find(&self, position: Position) -> Option<(usize, usize)> {
         let chunk = self.chunk(position);
         let found = self.chunks.get(chunk)?.binary_search_by_key(&position, ReservoirEntry::position);
@@ -60,8 +60,8 @@ impl SortedEntries {
         let at = chunk.partition_point(|other| other.position() < entry.position());
         debug_assert!(chunk.get(at).is_none_or(|other| other.position() != entry.position()));
         chunk.insert(at, entry);
-        if chunk.len() > MOST {
-            let upper = chunk.split_off(MOST / 2);
+        if chunk.len() > MAX_CHUNK {
+            let upper = chunk.split_off(MAX_CHUNK / 2);
             self.chunks.insert(number + 1, upper);
         }
     }
@@ -75,7 +75,8 @@ impl SortedEntries {
         let left = self.chunks[number].len();
         if left == 0 {
             self.chunks.remove(number);
-        } else if left < MOST / 4 && self.chunks.get(number + 1).is_some_and(|next| left + next.len() < MOST)
+        } else if left < MAX_CHUNK / 4
+            && self.chunks.get(number + 1).is_some_and(|next| left + next.len() < MAX_CHUNK)
         {
             let next = self.chunks.remove(number + 1);
             self.chunks[number].extend(next);
@@ -101,7 +102,8 @@ impl SortedEntries {
         Some(&chunk[at]).filter(|entry| entry.part == part)
     }
 
-    /// The ids of the entries at these ranks, in the order of `ranks`. Each rank must be below the number of entries.
+    /// The ids of the entries at these indices of the sorted list, in the order of `ranks`. Each index must be below
+    /// the number of entries.
     pub(super) fn at_ranks(&self, ranks: &[usize]) -> Vec<u64> {
         let mut sorted: Vec<(usize, usize)> = ranks.iter().copied().zip(0..).collect();
         sorted.sort_unstable();

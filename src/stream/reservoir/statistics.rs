@@ -45,8 +45,9 @@ pub(super) fn assert_follows(what: &str, counts: &[u64], expected: &[f64]) {
     assert_likely(what, value.sum(), counts.len() - 1);
 }
 
-/// The same for counts of how often each item was among `taken` that were drawn `times` times without replacement. The
-/// counts of one time are not independent: drawing one item makes the others rarer, which the statistic corrects.
+/// Fails like [`assert_follows`] if the counts are not uniform. Each count says how often an item was drawn: `times`
+/// times, `taken` items were drawn without replacement. The counts of one time are not independent: drawing one item
+/// makes the other items rarer. The statistic corrects this.
 pub(super) fn assert_uniform(what: &str, counts: &[u64], taken: usize, times: u64) {
     let (all, times) = (counts.len() as f64, times as f64);
     let share = taken as f64 / all;

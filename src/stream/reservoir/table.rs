@@ -47,8 +47,8 @@ impl Reservoir {
         Ok((made, evicted))
     }
 
-    /// Merges another reservoir into this one, as if this one had been offered the samples of both. Returns the samples
-    /// of both that are no longer kept. No step may be pending that could be undone.
+    /// Merges another reservoir into this one, as if this reservoir had been offered the samples of both. Returns the
+    /// samples of both reservoirs that are no longer kept. No step may be pending that could be undone.
     ///
     /// # Errors
     /// [`base::error::Error::Unavailable`] if the two reservoirs have different keys, so that they cannot be merged.
@@ -58,7 +58,8 @@ impl Reservoir {
             return Err(base::error::Error::Unavailable(message.to_owned()));
         }
         let mut gone = Vec::new();
-        // Samples at or above either threshold may be missing in one of the two, so the union keeps none of them.
+        // Samples at or above either threshold may be missing in one of the reservoirs, so the merged reservoir keeps
+        // none of them.
         for (&number, theirs) in &other.parts {
             self.ensure_part(number);
             let part = self.parts.get_mut(&number).expect("seen just now");
@@ -77,7 +78,7 @@ impl Reservoir {
                 gone.push(kept);
                 continue;
             }
-            // A sample in both stays once, with the smaller key.
+            // A sample that is in both reservoirs stays once, with the smaller key.
             if let Some(own) = self.remove(kept.id) {
                 let uses = own.kept.uses.saturating_add(kept.uses);
                 kept = if own.kept.order <= kept.order { own.kept } else { kept };
@@ -86,7 +87,7 @@ impl Reservoir {
             self.insert(ReservoirEntry { part: self.part_of(kept.class), kept });
         }
         self.shrink(&mut StepChange::default(), &mut gone);
-        // A sample that only one of the two drops may still be kept.
+        // A sample that was dropped from only one of the reservoirs may still be kept.
         gone.retain(|kept| !self.contains(kept.id));
         Ok(gone)
     }

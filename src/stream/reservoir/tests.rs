@@ -16,7 +16,7 @@ fn random(number: u64) -> RandomStream {
     RandomKey::new(b"tests of the reservoir", SEED, 0, Use::Size).stream(number)
 }
 
-/// An id that looks like a sample's, which is a hash.
+/// A pseudorandom id, because the id of a real sample is a hash.
 fn id(number: u64) -> u64 {
     random(number ^ 1 << 40).next_u64() >> 1
 }
@@ -171,7 +171,7 @@ fn what_is_evicted_was_kept_and_what_is_kept_was_told_of() {
 
 /// An event at a reservoir, for the test of undoing.
 #[derive(Debug, Clone)]
-enum Happening {
+enum ReservoirEvent {
     /// A step draws this many samples, then offers this many.
     Step(usize, usize),
     /// The first undelivered step is delivered.
@@ -185,10 +185,10 @@ enum Happening {
 #[test]
 fn undone_steps_leave_nothing_but_what_was_withdrawn() {
     let happening = prop_oneof![
-        6 => (0..6usize, 0..12usize).prop_map(|(draws, offers)| Happening::Step(draws, offers)),
-        2 => Just(Happening::Deliver),
-        2 => Just(Happening::Undo),
-        2 => any::<prop::sample::Index>().prop_map(Happening::Withdraw),
+        6 => (0..6usize, 0..12usize).prop_map(|(draws, offers)| ReservoirEvent::Step(draws, offers)),
+        2 => Just(ReservoirEvent::Deliver),
+        2 => Just(ReservoirEvent::Undo),
+        2 => any::<prop::sample::Index>().prop_map(ReservoirEvent::Withdraw),
     ];
     let happenings = prop::collection::vec(happening, 1..40);
     run((any_by(), any_capacity(), any_offers(), happenings), |(by, capacity, offers, happenings)| {
@@ -199,7 +199,7 @@ fn undone_steps_leave_nothing_but_what_was_withdrawn() {
         let (mut next, mut number, mut outdated) = (0, 0, false);
         for happening in happenings {
             match happening {
-                Happening::Step(draws, count) => {
+                ReservoirEvent::Step(draws, count) => {
                     let mut change = StepChange::default();
                     let drawn = reservoir.draw(number, draws);
                     reservoir.used(&drawn, &mut change);
@@ -210,7 +210,7 @@ fn undone_steps_leave_nothing_but_what_was_withdrawn() {
                     (next, number) = (next + mine.len(), number + 1);
                     pending.push((change, drawn, mine));
                 }
-                Happening::Deliver if !pending.is_empty() && !outdated => {
+                ReservoirEvent::Deliver if !pending.is_empty() && !outdated => {
                     let (_, drawn, mine) = pending.remove(0);
                     let mut change = StepChange::default();
                     delivered.used(&drawn, &mut change);
@@ -218,8 +218,8 @@ fn undone_steps_leave_nothing_but_what_was_withdrawn() {
                         delivered.offer(offered, &mut change).unwrap();
                     }
                 }
-                Happening::Deliver => {}
-                Happening::Undo => {
+                ReservoirEvent::Deliver => {}
+                ReservoirEvent::Undo => {
                     for (change, _, mine) in pending.drain(..).rev() {
                         next -= mine.len();
                         reservoir.undo(change);
@@ -227,7 +227,7 @@ fn undone_steps_leave_nothing_but_what_was_withdrawn() {
                     outdated = false;
                     prop_assert_eq!(content(&reservoir), content(&delivered));
                 }
-                Happening::Withdraw(which) if next > 0 => {
+                ReservoirEvent::Withdraw(which) if next > 0 => {
                     // Pending steps were computed with the withdrawn sample. The contents can be compared only after
                     // they are undone.
                     let id = offers[which.index(next)].id;
@@ -236,7 +236,7 @@ fn undone_steps_leave_nothing_but_what_was_withdrawn() {
                     prop_assert!(!reservoir.contains(id));
                     outdated = !pending.is_empty();
                 }
-                Happening::Withdraw(_) => {}
+                ReservoirEvent::Withdraw(_) => {}
             }
         }
         Ok(())
@@ -250,7 +250,7 @@ fn a_withdrawn_sample_is_told_of_and_what_was_refused_stays_away() {
     let before: Vec<KeptSample> = reservoir.entries().copied().collect();
     assert_eq!(reservoir.withdraw(before[3].id, []), Some(before[3]));
     assert_eq!(reservoir.withdraw(before[3].id, []), None);
-    // There is room, but samples that are offered again were refused before.
+    // There is space, but samples that were refused before are refused again.
     let mut change = StepChange::default();
     for offered in offers.iter().filter(|offered| offered.id != before[3].id) {
         assert!(!reservoir.offer(offered, &mut change).unwrap().kept);

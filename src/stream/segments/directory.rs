@@ -1,14 +1,14 @@
 //! The directory of a store: its lock, its quota, and files that get their names when they are complete.
 //!
 //! ```text
-//! <directory>/lock             format, run, next segment's number; locked by the process that uses the directory
+//! <directory>/lock             format, run, next segment number; locked by the process that uses the directory
 //! <directory>/<number>.seg     segments
 //! <directory>/<number>.snap    snapshots
 //! <directory>/*.tmp            incomplete files, if files cannot be written without a name; removed at the next start
 //! ```
 //!
-//! One process uses the directory, so the used space is a sum that this process keeps. The pages of every file,
-//! including those being written, are counted before the first byte is written and until the file is removed.
+//! One process uses the directory, so this process keeps a sum of the used space. The pages of every file are counted
+//! before the first byte is written, and until the file is removed.
 
 use super::format::VERSION;
 use super::{SegmentOptions, StoreFull};
@@ -37,11 +37,12 @@ const TEMPORARY: &str = "tmp";
 pub(super) struct RecordDirectory {
     path: PathBuf,
     lock: File,
-    /// The run that the directory belongs to; 0 if none has begun in it.
+    /// The run that the directory belongs to; 0 before the first run.
     run: u32,
     next: u64,
-    /// In pages.
+    /// The quota in pages.
     quota: u64,
+    /// The used space in pages.
     used: u64,
     /// Whether the file system supports files without a name.
     nameless: bool,
@@ -50,8 +51,8 @@ pub(super) struct RecordDirectory {
 }
 
 impl RecordDirectory {
-    /// Locks the directory, which is created if it is missing, and removes incomplete files of the last process. Does
-    /// not count existing files yet.
+    /// Creates the directory if it is missing, locks it, and removes incomplete files of the last process. Existing
+    /// files are not counted yet.
     pub(super) fn open(options: &SegmentOptions) -> Result<Self> {
         let path = std::path::absolute(&options.directory)
             .map_err(|error| Error::io("resolve", &options.directory, error))?;
@@ -105,7 +106,7 @@ impl RecordDirectory {
         }
     }
 
-    /// The numbers of the files with this extension, in ascending order, and their bytes.
+    /// The numbers of the files with this extension, in ascending order, and the size of each file in bytes.
     pub(super) fn files(&self, extension: &str) -> Result<BTreeMap<u64, u64>> {
         numbered::files(&self.path, extension, |_| None)
     }
@@ -161,7 +162,7 @@ impl RecordDirectory {
         self.next = self.next.max(number + 1);
     }
 
-    /// Returns a number that no segment has ever had.
+    /// Returns a file number that no segment has ever had.
     pub(super) fn next_number(&mut self) -> Result<u64> {
         let written = self.lock.write_all_at(&(self.next + 1).to_le_bytes(), NEXT_AT);
         written.map_err(|error| Error::io("write", self.path.join(LOCK), error))?;
@@ -169,7 +170,7 @@ impl RecordDirectory {
         Ok(self.next - 1)
     }
 
-    /// The run that the directory belongs to; 0 if none has begun in it.
+    /// The run that the directory belongs to; 0 before the first run.
     pub(super) fn run(&self) -> u32 {
         self.run
     }
@@ -182,7 +183,7 @@ impl RecordDirectory {
         Ok(())
     }
 
-    /// Creates a file, which [`RecordDirectory::publish`] names.
+    /// Creates a file, which gets its name in [`RecordDirectory::publish`].
     pub(super) fn create(&self, number: u64, extension: &'static str) -> Result<UnnamedFile> {
         let path = self.path_of(number, extension);
         if self.nameless {
@@ -202,8 +203,8 @@ impl RecordDirectory {
         written.map_err(|error| Error::io("write", &file.path, error))
     }
 
-    /// Gives a file its name, and replaces an existing file with this name. With `safe` the file's bytes are on the
-    /// drive before, so that no power cut leaves an incomplete file. The name is on the drive after
+    /// Gives a file its name, and replaces an existing file with this name. If `safe` is true, the file's bytes are
+    /// synced to the drive first, so that no power cut leaves an incomplete file. The name is on the drive only after
     /// [`RecordDirectory::sync`].
     pub(super) fn publish(&self, new: &mut UnnamedFile, safe: bool) -> Result<()> {
         let failed = |error| Error::io("publish", &new.path, error);
@@ -229,20 +230,20 @@ impl RecordDirectory {
         Ok(())
     }
 
-    /// Gives up a file that has no name yet.
+    /// Removes a file that has no name yet.
     pub(super) fn discard(&self, new: UnnamedFile) {
         if let Some(temporary) = &new.temporary {
             let _ = fs::remove_file(temporary);
         }
     }
 
-    /// Brings the names of files to the drive.
+    /// Syncs the names of files to the drive.
     pub(super) fn sync(&self) -> Result<()> {
         let synced = File::open(&self.path).and_then(|directory| directory.sync_all());
         synced.map_err(|error| Error::io("sync", &self.path, error))
     }
 
-    /// Removes a file, which may not exist.
+    /// Removes a file, if it exists.
     pub(super) fn remove(&self, number: u64, extension: &str) -> Result<()> {
         self.remove_file(&numbered::name(number, extension))
     }
@@ -263,15 +264,15 @@ impl RecordDirectory {
 
 impl Drop for RecordDirectory {
     fn drop(&mut self) {
-        // Closing the file unlocks it too, but a process that is being started may hold the descriptor for a moment. In
-        // a forked process the lock is the parent's.
+        // Closing the file also releases the lock. But a process that is being started may still hold the descriptor
+        // for a moment. In a forked process the lock belongs to the parent.
         if self.process == std::process::id() {
             let _ = self.lock.unlock();
         }
     }
 }
 
-/// A file without a name, or with a temporary one.
+/// A file without a name, or with a temporary name.
 pub(super) struct UnnamedFile {
     pub file: File,
     /// The path that the file will have.
@@ -284,7 +285,8 @@ fn temporary(path: &Path) -> PathBuf {
     path.with_extension(format!("{}.{TEMPORARY}", path.extension().unwrap_or_default().display()))
 }
 
-/// The run that a directory belongs to, which another process may use. `None` if it is not the directory of a store.
+/// The run that a directory belongs to. Another process may be using the directory. `None` if it is not the directory
+/// of a store.
 pub(super) fn run_of(directory: &Path) -> Option<u32> {
     match File::open(directory.join(LOCK)).and_then(|lock| LOCK_FORMAT.read(&lock)).ok()? {
         LockState::Ours { run, .. } => Some(run),
@@ -292,7 +294,7 @@ pub(super) fn run_of(directory: &Path) -> Option<u32> {
     }
 }
 
-/// Reads the run and the next segment's number from a lock file, or initialises a new one.
+/// Reads the run and the next segment number from a lock file, or initialises a new lock file.
 fn read_lock(lock: &File, at: &Path, directory: &Path) -> Result<(u32, u64)> {
     let refused = |path: &Path, message: &str| {
         let message = format!("{} {message}: choose another directory", path.display());
@@ -305,7 +307,8 @@ fn read_lock(lock: &File, at: &Path, directory: &Path) -> Result<(u32, u64)> {
             refused(directory, &format!("has format {version}, but this program uses {VERSION}"))
         }
         LockState::New => {
-            // Files of other programs with these extensions must not be taken for damaged segments, which are removed.
+            // Damaged segments are removed, so files of other programs with these extensions must not be mistaken for
+            // segments.
             let names = fs::read_dir(directory).map_err(|error| Error::io("list", directory, error))?;
             let mut extensions =
                 names.filter_map(|entry| entry.ok()?.path().extension().map(ToOwned::to_owned));

@@ -12,12 +12,12 @@ use store::segments::pages;
 /// The most bytes that are buffered before they are written.
 const WRITE_BUFFER: usize = 1 << 20;
 
-/// A segment without a name: some of its samples are in the file, the rest is buffered.
+/// A segment without a name: some of its samples are in the file, the later samples are buffered.
 pub(super) struct SegmentDraft {
     pub number: u64,
     pub rows: RecordRows,
     file: UnnamedFile,
-    /// The bytes in the file. The bytes after them are in `buffer`.
+    /// The number of bytes in the file. The following bytes are in `buffer`.
     written: u64,
     buffer: Vec<u8>,
     /// The most bytes in `buffer`.
@@ -45,7 +45,7 @@ impl SegmentDraft {
     /// Adds a sample.
     ///
     /// # Errors
-    /// An I/O error when the buffer is written. Then the sample is not added, and all earlier ones are still there.
+    /// An I/O error when the buffer is written. Then the sample is not added, and all earlier samples are kept.
     pub(super) fn push(
         &mut self,
         directory: &mut RecordDirectory,
@@ -80,10 +80,10 @@ impl SegmentDraft {
         Ok(bytes)
     }
 
-    /// Writes the rest of the samples and the table, and gives the segment its name. Returns its stamp.
+    /// Writes the buffered samples and the table, and gives the segment its name. Returns the stamp of the file.
     ///
     /// # Errors
-    /// I/O errors of the drive. All samples are still there, and the call may be repeated.
+    /// I/O errors of the drive. All samples are kept, and the call may be repeated.
     pub(super) fn publish(&mut self, directory: &mut RecordDirectory, safe: bool) -> Result<Stamp> {
         self.flush(directory)?;
         directory.write(&self.file, &encode_footer(self.number, &self.rows), self.written)?;

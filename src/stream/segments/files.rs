@@ -20,7 +20,7 @@ pub(super) struct SegmentFiles {
 struct FileTable {
     next: u32,
     files: HashMap<FileId, (PathBuf, Stamp)>,
-    of_segments: HashMap<u64, FileId>,
+    by_segment: HashMap<u64, FileId>,
 }
 
 impl SegmentFiles {
@@ -29,29 +29,29 @@ impl SegmentFiles {
     }
 
     /// Adds a segment that has just been published, and removes the file that it replaces.
-    pub(super) fn enter(&self, segment: u64, path: PathBuf, stamp: Stamp) {
-        self.leave(segment);
+    pub(super) fn add(&self, segment: u64, path: PathBuf, stamp: Stamp) {
+        self.remove(segment);
         let mut table = self.table();
         let file = FileId(table.next);
         table.next = table.next.wrapping_add(1);
-        // Naming the file changed its change time, so only size and modification time can be compared.
+        // Giving the file its name changed its change time, so only size and modification time can be compared.
         let stamp = Stamp { size: stamp.size, mtime: stamp.mtime, ..Stamp::default() };
         table.files.insert(file, (path, stamp));
-        table.of_segments.insert(segment, file);
+        table.by_segment.insert(segment, file);
     }
 
     /// Removes a segment.
-    pub(super) fn leave(&self, segment: u64) {
+    pub(super) fn remove(&self, segment: u64) {
         let mut table = self.table();
-        if let Some(file) = table.of_segments.remove(&segment) {
+        if let Some(file) = table.by_segment.remove(&segment) {
             table.files.remove(&file);
             self.gone.fetch_add(1, Relaxed);
         }
     }
 
-    /// Where readers find the sample at `place`. `None` if its segment is not published.
+    /// The extent at which readers find the sample at `place`. `None` if its segment is not published.
     pub(super) fn extent(&self, place: &RecordPlace) -> Option<Extent> {
-        let file = *self.table().of_segments.get(&place.segment)?;
+        let file = *self.table().by_segment.get(&place.segment)?;
         Some(Extent { file, offset: place.offset, length: place.length })
     }
 

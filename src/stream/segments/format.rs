@@ -1,4 +1,4 @@
-//! The rows in the tables of stream segments. The file format is that of [`store::segments::footer`].
+//! The rows in the tables of stream segments. [`store::segments::footer`] defines the rest of the file format.
 //!
 //! ```text
 //! row, 32 bytes  id u64 · offset u64 · bytes u32 · CRC-32C u32 · class u32 · 0 u32
@@ -16,7 +16,7 @@ pub(super) const VERSION: u32 = 1;
 const ROW: usize = 32;
 const FORMAT: SegmentFormat<ROW, 0> = SegmentFormat { magic: *b"FLRECORD", version: VERSION };
 
-/// The size of a segment with this many samples of `payload` bytes together.
+/// The size in bytes of a segment with this number of `samples`, whose bytes sum up to `payload`.
 pub(super) fn file_bytes(payload: u64, samples: usize) -> u64 {
     payload + SegmentFormat::<ROW, 0>::footer_bytes(samples)
 }

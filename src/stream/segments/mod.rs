@@ -1,34 +1,34 @@
-//! The segment store: samples of streams in files on a local drive, for one process at a time. `store::segments` has
-//! the code that it shares with the stores of caches.
+//! The segment store: samples of streams in files on a local drive, for one process at a time. The code that it shares
+//! with the stores of caches is in `store::segments`.
 //!
 //! Samples are appended to the segment being written, the *draft*, and can be read at once. A draft that is large
 //! enough is published: its file gets a table, then its name. A published segment changes only as a whole, when it is
 //! rewritten without some of its samples.
 //!
-//! - **Bytes are right or it is an error.** Tables and samples have checksums. Every read of a sample here compares its
-//!   checksum. Readers that use the segments as [`Files`] compare the checksum of the place.
+//! - **Wrong bytes are an error.** Tables and samples have checksums. Every read in this module compares the sample's
+//!   checksum. Readers that use the segments as [`Files`] compare the checksum in [`RecordPlace`].
 //! - **The quota holds at every instant.** It includes drafts, snapshots and the lock file, in pages as file systems
 //!   allocate them. It does not include directories and removed files that readers still have open. Space to rewrite
 //!   the largest segment is always kept free, so that a full store can still be compacted and samples can be withdrawn.
 //! - **A process may be killed at any moment.** Files get their names when they are complete. Incomplete files vanish,
-//!   or are removed when the store is opened next. A sample that was being moved may then be stored twice.
-//! - Samples that are no longer needed are freed. A segment without needed samples is removed, and one with few of them
-//!   can be [compacted](SegmentStore::compact).
+//!   or are removed the next time the store is opened. A sample that was being moved may then be stored twice.
+//! - Samples that are no longer needed are freed. A segment without needed samples is removed. A segment with few
+//!   needed samples can be [compacted](SegmentStore::compact).
 
 mod directory;
 mod draft;
 mod files;
-mod foreign;
 mod format;
-mod full;
+mod ownership;
+mod read_only;
 mod rewrite;
 mod rows;
 mod snapshots;
-mod whole;
+mod store_error;
 
-pub use foreign::ReadOnlyStore;
-pub use full::{AppendError, StoreFull};
+pub use read_only::ReadOnlyStore;
 pub use rewrite::MovedRecord;
+pub use store_error::{AppendError, StoreFull};
 
 use super::ids::IdSet;
 use super::record::Record;
@@ -63,7 +63,7 @@ const NO_LABEL: u32 = u32::MAX;
 pub struct SegmentOptions {
     /// The directory, which is created if it is missing.
     pub directory: PathBuf,
-    /// The quota in bytes for all files in it, counted in pages of 4 KiB.
+    /// The quota in bytes for all files in the directory, counted in pages of 4 KiB.
     pub quota: u64,
     /// The name of the setting that gives the quota, for messages.
     pub setting: &'static str,
@@ -95,13 +95,13 @@ impl SegmentOptions {
 /// The place of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RecordPlace {
-    /// The number of the segment.
+    /// The segment number.
     pub segment: u64,
-    /// The offset of the first byte.
+    /// The offset in the segment, in bytes.
     pub offset: u64,
-    /// The number of bytes.
+    /// The length in bytes.
     pub length: u32,
-    /// Their CRC-32C.
+    /// The CRC-32C of the bytes.
     pub crc: u32,
 }
 
@@ -110,9 +110,9 @@ pub struct RecordPlace {
 pub struct StoredRecord {
     /// The id of the sample.
     pub id: u64,
-    /// Its class, if it has one.
+    /// The class of the sample, if the sample has one.
     pub label: Option<u32>,
-    /// Where it is.
+    /// The place of the sample.
     pub place: RecordPlace,
 }
 
@@ -143,8 +143,8 @@ impl SegmentStore {
     /// with damaged footers are removed, with a warning.
     ///
     /// # Errors
-    /// [`Error::Config`] if the quota is too small; [`Error::Unavailable`] if another process uses the directory, or it
-    /// belongs to another program; [`Error::Io`] if it cannot be created, read or written.
+    /// [`Error::Config`] if the quota is too small; [`Error::Unavailable`] if another process uses the directory, or if
+    /// the directory belongs to another program; [`Error::Io`] if the directory cannot be created, read or written.
     pub fn open(options: &SegmentOptions, notices: &Notices) -> Result<Self> {
         if options.quota < SMALLEST_QUOTA {
             let message = format!("is {} bytes, must be at least {SMALLEST_QUOTA}", options.quota);
@@ -214,13 +214,13 @@ impl SegmentStore {
         let path = self.segment_path(number);
         let file = File::open(&path)?;
         let rows = read_footer(&file, size, number)?;
-        self.enter(number, Stamp::of(&file.metadata()?), rows);
+        self.add_published(number, Stamp::of(&file.metadata()?), rows);
         Ok(())
     }
 
-    /// Adds a published segment, in place of the former one with its number.
-    fn enter(&mut self, number: u64, stamp: Stamp, rows: RecordRows) {
-        self.files.enter(number, self.segment_path(number), stamp);
+    /// Adds a published segment, and replaces the former segment with the same number.
+    fn add_published(&mut self, number: u64, stamp: Stamp, rows: RecordRows) {
+        self.files.add(number, self.segment_path(number), stamp);
         self.close(number);
         self.segments.insert(number, rows);
         self.find_largest();
@@ -234,7 +234,7 @@ impl SegmentStore {
     /// Appends a sample. It can be read at once.
     ///
     /// # Errors
-    /// [`AppendError`]. The sample is not stored then, and all others are.
+    /// [`AppendError`]. Then the sample is not stored, and all earlier samples are kept.
     pub fn append(&mut self, record: &Record) -> Result<RecordPlace, AppendError> {
         let bytes = record.bytes();
         let too_large = |draft: &SegmentDraft| {
@@ -268,13 +268,13 @@ impl SegmentStore {
     /// Publishes the draft, if there is one.
     ///
     /// # Errors
-    /// [`Error::Io`]. All samples are still stored, and the call may be repeated.
+    /// [`Error::Io`]. All samples are kept, and the call may be repeated.
     pub fn publish(&mut self) -> Result<()> {
         let Some(mut draft) = self.draft.take_if(|draft| draft.rows.len() > 0) else { return Ok(()) };
         match draft.publish(&mut self.directory, false) {
             Ok(stamp) => {
                 self.unsynced.insert(draft.number);
-                self.enter(draft.number, stamp, draft.rows);
+                self.add_published(draft.number, stamp, draft.rows);
                 Ok(())
             }
             Err(error) => {
@@ -379,8 +379,8 @@ impl SegmentStore {
         self.remove_if_unwanted(place.segment)
     }
 
-    /// Frees all samples except those whose ids `is_wanted` accepts. Of a sample that is stored twice, the one appended
-    /// last stays.
+    /// Frees all samples except the samples whose ids `is_wanted` accepts. If a sample is stored twice, the copy that
+    /// was appended last stays.
     ///
     /// # Errors
     /// [`Error::Io`] if a segment cannot be removed.
@@ -397,7 +397,8 @@ impl SegmentStore {
     }
 
     fn remove_if_unwanted(&mut self, number: u64) -> Result<()> {
-        // Keep a small draft: if samples only pass through, each would need another file.
+        // Keep a small draft even if none of its samples is needed. Otherwise a spill directory whose samples are soon
+        // read back would create a file for every few samples.
         let is_worth = |draft: &SegmentDraft| 4 * draft.rows.payload() > self.segment_bytes;
         let unwanted =
             |draft: &mut SegmentDraft| draft.number == number && draft.rows.live() == 0 && is_worth(draft);
@@ -412,13 +413,13 @@ impl SegmentStore {
     /// Removes a segment with everything in it.
     ///
     /// # Errors
-    /// [`Error::Io`] if it cannot be removed; then it is still there.
+    /// [`Error::Io`] if the segment cannot be removed. Then the segment is still in the store.
     pub fn release(&mut self, segment: u64) -> Result<()> {
         let Some(rows) = self.segments.get(&segment) else { return Ok(()) };
         let taken = pages(file_bytes(rows.payload(), rows.len()));
         self.close(segment);
         self.directory.remove(segment, SEGMENT)?;
-        self.files.leave(segment);
+        self.files.remove(segment);
         self.segments.remove(&segment);
         self.find_largest();
         self.unsynced.remove(&segment);
@@ -462,7 +463,8 @@ impl SegmentStore {
         self.directory.path_of(number, SEGMENT)
     }
 
-    /// Closes the segment if it was read last: an open file keeps its bytes on the drive.
+    /// Closes the file of the segment, if it is still open after the last read: an open file keeps its bytes on the
+    /// drive.
     fn close(&self, segment: u64) {
         self.last_read().take_if(|(number, _)| *number == segment);
     }

@@ -15,22 +15,23 @@ use store::segments::{PAGE, pages};
 pub struct MovedRecord {
     /// The id of the sample.
     pub id: u64,
-    /// Its old place.
+    /// The old place of the sample.
     pub from: RecordPlace,
-    /// Its new place; `None` if it was damaged and is lost.
+    /// The new place; `None` if the sample was damaged and is lost.
     pub to: Option<RecordPlace>,
 }
 
 impl SegmentStore {
     /// Removes all samples with these ids, so that no file of the directory contains their bytes afterwards. Each
-    /// segment with such samples is rewritten without them, under the same number. Freed samples in it go, too. Adds
-    /// the samples that have moved to `moved`, also if it fails, and returns how many samples were removed.
+    /// segment with such samples is rewritten without them, under the same number. Freed samples in these segments are
+    /// removed, too. Adds the moved samples to `moved`, even if the call fails, and returns how many samples were
+    /// withdrawn.
     ///
-    /// A reader that has an old segment open can read it until it closes it. If the process is killed, each segment is
-    /// either old or new as a whole, so that repeating the call completes it.
+    /// A reader that has an old segment open can read the old bytes until it closes the file. If the process is killed,
+    /// each segment is either old or new as a whole, so that repeating the call completes the withdrawal.
     ///
     /// # Errors
-    /// [`Error::Io`] if the drive fails, or if a segment cannot be read that may contain such samples.
+    /// [`Error::Io`] if the drive fails, or if a segment that may contain such samples cannot be read.
     pub fn withdraw(&mut self, ids: &HashSet<u64>, moved: &mut Vec<MovedRecord>) -> Result<u64> {
         self.read_unreadable()?;
         if self.draft.as_ref().is_some_and(|draft| draft.rows.count_of(ids) > 0) {
@@ -44,7 +45,7 @@ impl SegmentStore {
             .collect();
         let mut withdrawn = 0;
         for (number, count) in found {
-            let anything = self.write_anew(number, &[number], |row| !ids.contains(&row.id), moved)?;
+            let anything = self.rewrite_as(number, &[number], |row| !ids.contains(&row.id), moved)?;
             if !anything {
                 self.release(number)?;
             }
@@ -76,11 +77,12 @@ impl SegmentStore {
         Ok(())
     }
 
-    /// Rewrites sparse segments into one, and removes them. Sparse segments need less than `fraction` of their bytes.
-    /// Those with the fewest needed bytes come first, as many as fit into a segment. Adds the samples that have moved
-    /// to `moved`, also if it fails, and returns the freed bytes; 0 means that nothing can be freed.
+    /// Rewrites sparse segments into one segment, and removes them. A segment is sparse if less than `fraction` of its
+    /// bytes is needed. The segments with the fewest needed bytes are taken first, until the new segment is full. Adds
+    /// the moved samples to `moved`, even if the call fails, and returns the number of freed bytes; 0 means that
+    /// nothing can be freed.
     ///
-    /// No read from these segments may be under way, because their files are removed.
+    /// No read from these segments may be in flight, because their files are removed.
     ///
     /// # Errors
     /// [`Error::Io`] if the drive fails; all samples are still stored then.
@@ -96,7 +98,7 @@ impl SegmentStore {
         let (mut payload, mut samples, mut sources) = (0, 0, Vec::new());
         for (bytes, number, live) in candidates {
             (payload, samples) = (payload + bytes, samples + live);
-            // The first segment always fits: the space that is kept free is that of the largest segment.
+            // The first segment always fits: the space that is kept free is as large as the largest segment.
             if !sources.is_empty() && file_bytes(payload, samples) > self.segment_bytes {
                 break;
             }
@@ -107,8 +109,8 @@ impl SegmentStore {
         }
         let before = self.directory.used();
         let number = self.directory.next_number()?;
-        self.write_anew(number, &sources, |_| true, moved)?;
-        // If it fails from here on, the next call resumes.
+        self.rewrite_as(number, &sources, |_| true, moved)?;
+        // If removing a segment fails, the next call removes it.
         for source in &sources {
             if let Some(rows) = self.segments.get_mut(source) {
                 rows.free_all(|_| true);
@@ -121,9 +123,9 @@ impl SegmentStore {
         Ok(before.saturating_sub(self.directory.used()) * PAGE)
     }
 
-    /// Writes the needed samples of the `sources` that `stays` accepts as segment `number`, in place of the former one
-    /// with this number. Uses the pages that are kept free. Returns whether anything was written.
-    fn write_anew(
+    /// Writes segment `number` with the needed samples of the segments `sources`, if `stays` accepts them. Replaces the
+    /// former segment with this number. Uses the pages that are kept free. Returns whether anything was written.
+    fn rewrite_as(
         &mut self,
         number: u64,
         sources: &[u64],
@@ -141,7 +143,7 @@ impl SegmentStore {
                 if let Some(old) = self.segments.get(&number) {
                     self.directory.release(pages(file_bytes(old.payload(), old.len())));
                 }
-                self.enter(number, stamp, draft.rows);
+                self.add_published(number, stamp, draft.rows);
             }
             Ok(None) => draft.discard(&mut self.directory),
             Err(error) => {

@@ -12,7 +12,7 @@ pub(super) struct RecordRow {
     pub crc: u32,
     /// The class, or 2^32 - 1 for none.
     pub label: u32,
-    /// Whether the sample may still be read.
+    /// Whether the sample is still needed.
     live: bool,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct RecordRows {
 }
 
 impl RecordRows {
-    /// Adds a sample. Its offset must be the end of the last one.
+    /// Adds a sample. Its offset must be the end of the last sample.
     pub(super) fn push(&mut self, row: RecordRow) {
         debug_assert_eq!(row.offset, self.payload);
         self.payload += u64::from(row.length);

@@ -1,8 +1,8 @@
 //! Snapshots: complete files with a checksum, stored with the segments.
 //!
 //! ```text
-//! bytes              those of the snapshot
-//! trailer, 40 bytes  that of a segment without a table, with the CRC-32C of the bytes in place of the number of rows
+//! bytes              the bytes of the snapshot
+//! trailer, 40 bytes  the trailer of an empty segment, with the CRC-32C of the bytes in place of the number of rows
 //! ```
 
 use super::SegmentStore;
@@ -24,12 +24,12 @@ fn trailer(number: u64, bytes: &[u8]) -> SegmentTrailer<0> {
 }
 
 impl SegmentStore {
-    /// Writes snapshot `number`, and replaces a former one with this number. Afterwards the snapshot and all published
-    /// segments are on the drive, so that sources may release what the snapshot covers.
+    /// Writes snapshot `number`, and replaces a former snapshot with this number. Afterwards the snapshot and all
+    /// published segments are on the drive. So sources may release the samples that the snapshot covers.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] if the quota has no room, [`Error::Io`] if the drive fails. All former files are still
-    /// there.
+    /// [`Error::Unavailable`] if the quota has too little free space, [`Error::Io`] if the drive fails. Then all former
+    /// files are kept.
     pub fn write_snapshot(&mut self, number: u64, bytes: &[u8]) -> Result<()> {
         self.sync_segments()?;
         let wanted = pages((bytes.len() + TRAILER) as u64);
@@ -62,7 +62,8 @@ impl SegmentStore {
     /// The bytes of snapshot `number`.
     ///
     /// # Errors
-    /// [`Error::Io`] if it is missing or cannot be read, [`Error::Unavailable`] if it is damaged. Both name it.
+    /// [`Error::Io`] if it is missing or cannot be read, [`Error::Unavailable`] if it is damaged. Both errors name the
+    /// file.
     pub fn read_snapshot(&self, number: u64) -> Result<Vec<u8>> {
         read(&self.directory.path_of(number, SNAPSHOT), number)
     }
@@ -84,7 +85,7 @@ impl SegmentStore {
         self.snapshots.keys().copied().collect()
     }
 
-    /// Brings the segments to the drive that were published since the last call.
+    /// Syncs to the drive all segments that were published since the last call.
     fn sync_segments(&mut self) -> Result<()> {
         if self.unsynced.is_empty() {
             return Ok(());

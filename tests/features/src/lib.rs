@@ -1,1 +1,1 @@
-//! Nothing: this package is its features, which Cargo.toml explains.
+//! Empty: this package only has features, which Cargo.toml explains.

@@ -1,7 +1,7 @@
-//! Which backend decodes what: by the GPU, by the abilities of the engine, and by failures.
+//! Which backend decodes which image, by the GPU, by the abilities of the engine, and after failures.
 
 use foreload::testing::decode::nvjpeg::{
-    Abilities, Ability, Library, NvJpegBackend, NvJpegDecoder, Subsampling, by_host,
+    Abilities, Ability, Library, NvJpegBackend, NvJpegDecoder, Subsampling, host_decodes_huffman,
 };
 use foreload::testing::decode::{Region, parse_header};
 use foreload::testing::gpu::GpuDevice;
@@ -27,7 +27,7 @@ fn file(factors: (u32, u32), channels: usize) -> Vec<u8> {
     encode(&mut stream(5), &encoding(factors, channels))
 }
 
-/// What each backend can do with each sampling, for any size and for even sizes.
+/// The abilities of each backend for each sampling, for any size and for even sizes.
 fn table(abilities: &Abilities) -> Vec<(NvJpegBackend, Subsampling, [Ability; 2])> {
     let of = |backend, sampling| [abilities.get(backend, sampling), abilities.get_even(backend, sampling)];
     let all = NvJpegBackend::ALL
@@ -52,7 +52,7 @@ fn what_a_gpu_can_do_is_found_out_by_trying() {
         let expected = if backend == NvJpegBackend::CudaBatched { Ability::Whole } else { Ability::Region };
         assert_eq!(found, [expected; 2], "{backend:?}, {sampling:?}: {}", all.describe(backend));
     }
-    // What is true of the engine when it is less able; the other backends must stay the same.
+    // Checks the abilities that are found if the engine is less able. Those of the other backends must stay the same.
     let engine_is = |knobs: &str, engine: &dyn Fn(Subsampling) -> [Ability; 2], reason: &str| {
         let found = abilities(knobs);
         let mut expected = table(&all);
@@ -72,7 +72,7 @@ fn what_a_gpu_can_do_is_found_out_by_trying() {
         &|_| [Ability::Whole; 2],
         "gray: whole images (unsupported image: JPEG that nvJPEG's",
     );
-    // A region in the wrong place makes the engine untrusted, and a reported success does not help it.
+    // A region in the wrong place makes the engine untrusted, even if it reports success.
     engine_is("askew", &|_| [Ability::Whole; 2], "wrong samples in a region of ");
     engine_is("ignore-region", &|_| [Ability::Whole; 2], "wrong samples in a region of ");
     engine_is(
@@ -94,7 +94,7 @@ fn what_a_gpu_can_do_is_found_out_by_trying() {
         let header = parse_header(&encode(&mut stream(6), &encoding)).unwrap();
         assert_eq!(floors.backends(&header).next(), Some(first), "{width} columns");
     }
-    // Where each chroma sample is of one pixel every size is even enough, and not only whole blocks are even.
+    // If each chroma sample covers one pixel of an axis, every size is even. Sizes need not be whole blocks to be even.
     let columns = |sampling: Subsampling| {
         [Ability::None, if sampling.steps().0 == 2 { Ability::Region } else { Ability::None }]
     };
@@ -119,7 +119,7 @@ fn what_the_engine_refuses_goes_to_the_next_backend() {
     let cuda = stand_in::cuda();
     let nvjpeg = stand_in::nvjpeg(&cuda);
     let mut lane = Lane::new().unwrap();
-    // The engine has become choosy since it was tried, for a size or kind of image that the trials did not have.
+    // Since its trial, the engine has begun to refuse some images, such as sizes or kinds that the trial did not have.
     nvjpeg.knobs("refuse-420");
     let whole = Region { x: 0, y: 0, width: 120, height: 90 };
     let jobs: Vec<Job> = [((2, 2), 3), ((1, 1), 3), ((1, 1), 1), ((2, 2), 3)]
@@ -143,7 +143,8 @@ fn damage_spoils_no_neighbour() {
     let whole = Region { x: 0, y: 0, width: 120, height: 90 };
     for backend in NvJpegBackend::ALL {
         let mut jobs: Vec<Job> = (0..7).map(|_| Job { file: file((2, 2), 3), region: whole }).collect();
-        // The codes of one file are damaged (all bits are ones, which is no code), one is cut, and one lacks its end.
+        // Of these files, one has damaged codes (all bits are ones, which is no code), one is truncated, and one lacks
+        // its end.
         let middle = jobs[2].file.len() / 2;
         jobs[2].file[middle..middle + 40].as_chunks_mut().0.fill([0xFF, 0x00]);
         jobs[4].file.truncate(middle);
@@ -160,8 +161,8 @@ fn damage_spoils_no_neighbour() {
     }
 }
 
-/// The segment behind these images' coded data is refused by nvJPEG's parser. The engine, which does not read that far,
-/// must never get them.
+/// nvJPEG's parser refuses the segment after these images' coded data. The engine does not read that far, so it must
+/// never get these images.
 #[test]
 fn the_engine_never_gets_what_the_parser_refuses() {
     let cuda = stand_in::cuda();
@@ -204,7 +205,8 @@ fn an_image_that_fails_costs_its_batch_few_calls() {
         let decoded = lane.decode(backend, &jobs).unwrap();
         assert!(nvjpeg.calls(call) <= most, "{}: {} calls", backend.name(), nvjpeg.calls(call));
         assert_eq!(nvjpeg.spent("huffman"), 0, "{}: the host decodes nothing", backend.name());
-        // The kernels get no fewer images than they decode at once, so that some stand beside the bad one.
+        // The kernels get at least as many images as they decode at once, so some images are in a call with the bad
+        // one.
         let refused = decoded.iter().filter(|decoded| decoded.1.is_err()).count();
         assert!(
             decoded[77].1.is_err() && refused <= if backend == NvJpegBackend::Hardware { 1 } else { 64 },
@@ -255,7 +257,7 @@ fn a_crop_of_a_huge_image_costs_the_host_no_codes() {
     for (width, is_huge) in [(1100, true), (900, false)] {
         let file = encode(&mut stream(8), &Encoding { width, height: 1000, ..encoding((2, 2), 3) });
         let job = Job { file, region };
-        assert_eq!(by_host(&parse_header(&job.file).unwrap()), !is_huge);
+        assert_eq!(host_decodes_huffman(&parse_header(&job.file).unwrap()), !is_huge);
         nvjpeg.costs("virtual,huffman:2500");
         let decoded = lane.decode(NvJpegBackend::Cuda, std::slice::from_ref(&job)).unwrap();
         assert_same(&job, &decoded[0], "a crop");

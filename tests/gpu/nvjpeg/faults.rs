@@ -94,7 +94,7 @@ fn a_decoder_that_cannot_be_made_leaves_nothing_behind() {
             match Lane::of(everything()) {
                 Ok(mut lane) => {
                     for backend in NvJpegBackend::ALL {
-                        // Without one of the batched backends its images are refused.
+                        // Without one of the batched backends, its images are refused.
                         match lane.decode(backend, &jobs) {
                             Ok(decoded) => {
                                 let done = jobs.iter().zip(&decoded).filter(|(_, decoded)| decoded.1.is_ok());
@@ -113,7 +113,7 @@ fn a_decoder_that_cannot_be_made_leaves_nothing_behind() {
     }
 }
 
-/// The driver's failures are reported: the GPU is lost for the call.
+/// The driver's failures are reported: the call loses the GPU.
 #[test]
 fn failures_of_the_driver_are_reported() {
     let mut cuda = stand_in::cuda();
@@ -150,7 +150,8 @@ fn failures_of_the_driver_are_reported() {
     }
 }
 
-/// The time of a call that failed for some of its images and was halved is no measure of its backend.
+/// The time of a call that failed for some of its images and was split in halves must not be used as a rate of its
+/// backend.
 #[test]
 fn a_call_that_was_halved_says_so() {
     let cuda = stand_in::cuda();
@@ -162,16 +163,16 @@ fn a_call_that_was_halved_says_so() {
         (NvJpegBackend::CudaBatched, "nvjpegDecodeBatched"),
     ] {
         lane.decode(backend, &jobs).unwrap();
-        assert!(!lane.in_parts, "{call}");
+        assert!(!lane.retried_in_parts, "{call}");
         nvjpeg.fail(call, 1, 0);
         assert!(lane.decode(backend, &jobs).unwrap().iter().all(|(_, outcome)| outcome.is_ok()), "{call}");
-        assert!(lane.in_parts, "{call}");
+        assert!(lane.retried_in_parts, "{call}");
         lane.decode(backend, &jobs).unwrap();
-        assert!(!lane.in_parts, "{call}");
+        assert!(!lane.retried_in_parts, "{call}");
     }
 }
 
-/// A backend may lack memory, or not exist: only the latter is for good.
+/// A backend may lack memory, or not exist. Only a backend that does not exist is given up for good.
 #[test]
 fn a_backend_that_could_not_be_made_is_made_once_it_can_be() {
     const NO_MEMORY: u32 = 5;
@@ -207,7 +208,7 @@ fn a_backend_that_could_not_be_made_is_made_once_it_can_be() {
             }
         }
     }
-    // The driver's memory may be what is short.
+    // The memory of the driver can run short, too.
     let mut lane = Lane::of(everything()).unwrap();
     for backend in NvJpegBackend::ALL {
         cuda.fail("cuEventCreate", 2, 2);

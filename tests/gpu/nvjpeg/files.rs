@@ -9,7 +9,7 @@ pub fn stream(number: u64) -> RandomStream {
     RandomKey::new(b"nvjpeg tests", 0, 0, Use::Augment).stream(number)
 }
 
-/// The sampling factors of luma that GPU decoders know; chroma has (1, 1).
+/// The sampling factors of luma that GPU decoders support; chroma has (1, 1).
 pub const FACTORS: [(u32, u32); 4] = [(1, 1), (2, 1), (2, 2), (1, 2)];
 
 /// A file drawn from `random`: gray or colour, with any of [`FACTORS`], with gradients and noise.

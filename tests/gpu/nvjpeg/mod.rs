@@ -1,4 +1,4 @@
-//! Decoding by nvJPEG, on the stand-ins: every backend against the CPU's decoder, the order of backends, failures.
+//! Decoding by nvJPEG, on the stand-ins: each backend against the CPU's decoder, the order of backends, failures.
 
 mod backends;
 mod faults;
@@ -8,7 +8,7 @@ mod planes;
 use crate::stand_in;
 use foreload::Result;
 use foreload::testing::decode::nvjpeg::{
-    Abilities, Library, NvJpegBackend, NvJpegDecoder, PlaneTarget, Request, Verdict,
+    Abilities, CallOutcomes, Library, NvJpegBackend, NvJpegDecoder, PlaneTarget, Request,
 };
 use foreload::testing::decode::{JpegHeader, Planes, PlanesLayout, Region, parse_header};
 use foreload::testing::gpu::{
@@ -22,8 +22,8 @@ struct Lane {
     pool: MemoryPool,
     abilities: Abilities,
     decoder: NvJpegDecoder,
-    /// Whether something failed in the last call, so that it was tried in parts.
-    in_parts: bool,
+    /// Whether a decoder failed in the last call, so that the call was repeated in parts.
+    retried_in_parts: bool,
 }
 
 /// An image to decode.
@@ -36,12 +36,12 @@ struct Job {
 type Decoded = (PlanesLayout, std::result::Result<Vec<u8>, String>);
 
 impl Lane {
-    /// Makes a lane that finds out what the GPU can do.
+    /// Makes a lane that probes what the GPU can do.
     fn new() -> Result<Self> {
         Self::of(Abilities::probe(&Library::load()?, &GpuDevice::open(0)?)?)
     }
 
-    /// Makes a lane that takes the GPU to have these abilities.
+    /// Makes a lane that assumes these abilities of the GPU.
     fn of(abilities: Abilities) -> Result<Self> {
         let device = GpuDevice::open(0)?;
         Ok(Self {
@@ -49,7 +49,7 @@ impl Lane {
             pool: MemoryPool::new(&device, 1 << 30)?,
             decoder: NvJpegDecoder::new(&Library::load()?, &device, 8)?,
             abilities,
-            in_parts: false,
+            retried_in_parts: false,
             device,
         })
     }
@@ -81,7 +81,7 @@ impl Lane {
         let memory: DeviceBuffer = self.pool.allocate(&self.stream, total)?;
         let mut flight = InFlight::new(&self.stream)?;
         files.iter().for_each(|file| flight.keep(file.clone()));
-        // The engine must not write before this has been written.
+        // The engine must not write before this fill is done.
         flight.fill(memory.whole(), 0xA5)?;
         let requests: Vec<Request<'_>> = (0..jobs.len())
             .map(|i| Request {
@@ -94,8 +94,9 @@ impl Lane {
                 }),
             })
             .collect();
-        let Verdict { outcomes, in_parts } = self.decoder.decode(&self.stream, backend, None, &requests)?;
-        self.in_parts = in_parts;
+        let CallOutcomes { outcomes, retried_in_parts } =
+            self.decoder.decode(&self.stream, backend, None, &requests)?;
+        self.retried_in_parts = retried_in_parts;
         flight.submit()?;
         flight.wait()?;
         let bytes = PinnedBuffer::new(&self.device, total)?;
@@ -111,13 +112,13 @@ impl Lane {
             .collect())
     }
 
-    /// Whether any backend serves the image, by its own header.
+    /// The backends that support the image, by its header.
     fn backends(&self, file: &[u8]) -> Vec<NvJpegBackend> {
         parse_header(file).map(|header| self.abilities.backends(&header).collect()).unwrap_or_default()
     }
 }
 
-/// Checks that planes differ from the CPU's by a level at most, and that no byte beside them was written.
+/// Checks that planes differ from the CPU's by one level at most, and that no byte outside of them was written.
 fn assert_same(job: &Job, (layout, planes): &Decoded, what: &str) {
     let samples = planes.as_ref().unwrap_or_else(|error| panic!("{what}: {error}"));
     let mut expected = Planes::default();

@@ -1,5 +1,5 @@
-//! The kernels, compiled for the CPU, make the same bits as the CPU's pass, whatever the image, the output, the shape
-//! of the launch and the order of the threads.
+//! The kernels, compiled for the CPU, make the same bits as the CPU's pass for any image, output, shape of the launch
+//! and order of the threads.
 
 use foreload::testing::augment::cuda::{ImageParams, Launch, OutputParams};
 use foreload::testing::augment::{Augmenter, Axis, DType, Fidelity, MemoryFormat, Output, View};
@@ -11,7 +11,7 @@ use super::reference::Image;
 use super::{FILTERS, PADDINGS, between, middle, one, output_up_to, scaled, stream, view};
 use crate::seeds::seeds;
 
-/// Memory that is aligned like that of a device.
+/// Memory with the alignment of device memory.
 #[derive(Clone, Default)]
 struct Arena(Vec<[u64; 8]>);
 
@@ -25,12 +25,12 @@ impl Arena {
     }
 
     fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: integers are bytes, and 64 times as many of them.
+        // SAFETY: integers are valid as bytes, and each element has 64 bytes.
         unsafe { std::slice::from_raw_parts_mut(self.0.as_mut_ptr().cast(), 64 * self.0.len()) }
     }
 }
 
-/// Copies planes to the places of `layout`.
+/// Copies planes to their places in `layout`.
 fn upload(planes: &Planes, layout: &PlanesLayout) -> Arena {
     let mut arena = Arena::new(layout.bytes as usize);
     for (plane, to) in planes.planes.iter().zip(layout.used()) {
@@ -58,7 +58,7 @@ fn run(output: &Output, launch: &Launch, turn: u32, table: &[ImageParams], image
     let (table, params) = (memory.address(), launch.params);
     let arguments =
         [(&raw const table).cast(), (&raw const images).cast(), params.as_bytes().as_ptr().cast()];
-    // SAFETY: three arguments of their types; the addresses are those of memory that the callers hold.
+    // SAFETY: the three arguments have the right types; the addresses point to memory of the callers.
     let done = unsafe {
         kernels_stand_in::launch(
             Launch::kernel(output),
@@ -84,7 +84,7 @@ fn coprime(random: &mut RandomStream, n: u32) -> u32 {
     }
 }
 
-/// A launch of another shape, which must give the same bytes: smaller tiles and steps, less shared memory.
+/// A launch of another shape that must give the same bytes: smaller tiles and steps, less shared memory.
 fn reshaped(random: &mut RandomStream, output: &Output, launch: &Launch) -> Launch {
     let (mut grid, mut params) = (launch.grid, launch.params);
     params.step_rows = between(random, 1, params.step_rows);
@@ -94,7 +94,7 @@ fn reshaped(random: &mut RandomStream, output: &Output, launch: &Launch) -> Laun
     Launch { grid, params, ..*launch }
 }
 
-/// Checks that one launch for all images makes the bytes that the CPU makes of each.
+/// Checks that one launch for all images makes the same bytes as the CPU makes for each image.
 fn assert_same(random: &mut RandomStream, output: &Output, images: &[(Planes, View)], context: &str) {
     let bytes = output.bytes();
     let mut expected = vec![0; images.len() * bytes];
@@ -105,7 +105,7 @@ fn assert_same(random: &mut RandomStream, output: &Output, images: &[(Planes, Vi
     let uploaded: Vec<_> = images
         .iter()
         .zip(0..images.len() as u32)
-        // Entries may come in any order.
+        // Entries can be in any order.
         .rev()
         .map(|((planes, view), place)| {
             let layout = PlanesLayout::staged(planes);
@@ -147,7 +147,7 @@ fn the_kernels_make_the_same_bytes() {
     }
 }
 
-/// Filters that are too long for shared memory, single pixels, enlargements, and windows of both make the same bytes.
+/// Filters that are too long for shared memory, single pixels, enlargements, and crops of these make the same bytes.
 #[test]
 fn extreme_sizes_make_the_same_bytes() {
     let sizes = [
@@ -183,7 +183,7 @@ fn extreme_sizes_make_the_same_bytes() {
     }
 }
 
-/// The usual jobs make the same bytes: crops of photographs to 224×224, and large ones of large photographs.
+/// Typical sizes make the same bytes: crops of photographs to 224×224, and large crops of large photographs.
 #[test]
 fn usual_sizes_make_the_same_bytes() {
     for (case, (width, height)) in
@@ -221,7 +221,7 @@ fn a_failed_sample_becomes_zero_bytes() {
     }
 }
 
-/// The test takes every sign, exponent and border between two roundings, with its neighbours.
+/// Covers every sign, exponent and boundary between two roundings, with its neighbours.
 #[test]
 fn floats_are_rounded_as_the_half_crate_does() {
     let check = |bits: u32| {
@@ -240,7 +240,7 @@ fn floats_are_rounded_as_the_half_crate_does() {
             check(u32::from(upper) << 16 | lower);
         }
     }
-    // Halves keep ten binary digits: the thirteen below them decide.
+    // A float16 keeps ten binary digits; the thirteen digits below them decide the rounding.
     for upper in 0..1 << 19 {
         for lower in [0u32, 1, 0xfff, 0x1000, 0x1001, 0x1fff] {
             check(upper << 13 | lower);

@@ -25,7 +25,7 @@ pub fn rgb(jpeg: &[u8]) -> Vec<u8> {
     libjpeg_reference::pixels(jpeg, J_COLOR_SPACE::JCS_RGB).unwrap().0
 }
 
-/// The components' samples as the inverse DCT leaves them.
+/// The components' samples, straight after the inverse DCT.
 pub fn planes(jpeg: &[u8]) -> Planes {
     let mut reference = libjpeg_reference::planes(jpeg).unwrap();
     let (width, height) = (reference.width, reference.height);

@@ -24,7 +24,7 @@ fn between(random: &mut RandomStream, low: u32, high: u32) -> u32 {
     low + random.below(u64::from(high - low) + 1) as u32
 }
 
-/// A number from `low` to `high`; small ones are as likely as large ones.
+/// A number from `low` to `high`, uniform in its logarithm.
 fn scaled(random: &mut RandomStream, low: u32, high: u32) -> u32 {
     (random.uniform(f64::from(low).ln(), f64::from(high + 1).ln()).exp() as u32).clamp(low, high)
 }
@@ -47,7 +47,7 @@ fn output(random: &mut RandomStream, fidelity: Fidelity) -> Output {
     output_up_to(90, random, fidelity)
 }
 
-/// An output of at most so many pixels a side.
+/// An output of at most `most` pixels per side.
 fn output_up_to(most: u32, random: &mut RandomStream, fidelity: Fidelity) -> Output {
     Output {
         height: scaled(random, 1, most),
@@ -61,7 +61,7 @@ fn output_up_to(most: u32, random: &mut RandomStream, fidelity: Fidelity) -> Out
     }
 }
 
-/// A crop, or sometimes the window of a resized whole, perhaps with padding.
+/// A crop, or sometimes a window of the resized whole image, perhaps with padding.
 fn axis(random: &mut RandomStream, size: u32, n: u32) -> Axis {
     if random.below(3) > 0 {
         let length = scaled(random, 1, size);
@@ -139,8 +139,8 @@ fn exact_is_pil_on_libjpegs_pixels() {
             let got = levels(&floats(&render(&output, Level::detect(), &planes, &view)));
             let want = reference::exact(&image, &view, &output);
             let (mean, largest) = difference(&got, &want);
-            // Two roundings may each go the other way, which may concern most of a few pixels. A single pixel is not
-            // rounded.
+            // Two roundings can both go the other way, and this can affect most pixels of a small image. With nearest
+            // filters, pixels are not rounded.
             let most = if matches!(filter, Filter::Nearest | Filter::NearestExact) { 0.01 } else { 2.01 };
             assert!(
                 largest < most && (mean < 0.2 || got.len() < 60),
@@ -188,14 +188,15 @@ fn every_level_gives_the_same_bytes() {
     }
 }
 
-/// Whether images are written past the caches depends on their size and on where they begin, but not on their bytes.
+/// The size of an image and its address determine whether it is written past the caches. The bytes must not depend on
+/// that.
 #[test]
 fn large_images_are_the_same_wherever_they_begin() {
     for case in 0..48 {
         let random = &mut stream(8, case);
         let image = Image::random(random, 500);
         let mut output = output(random, Fidelity::Fast);
-        // Rows are whole lines of the caches, of 4 bytes a value and of 2.
+        // Rows fill whole cache lines, with 4 bytes per value and with 2.
         (output.width, output.height) = one(random, &[(224, 224), (192, 231), (448, 99)]);
         output.dtype = one(random, &[DType::F32, DType::F16, DType::Bf16, DType::U8]);
         output.format = one(random, &[MemoryFormat::Nchw, MemoryFormat::Nhwc]);
@@ -294,7 +295,7 @@ fn an_augmenter_remembers_nothing_of_the_last_image() {
     }
 }
 
-/// The whole image through a resize to its own size: nothing but upsampling and colour conversion remains.
+/// Resizes the whole image to its own size: only upsampling and colour conversion have an effect.
 #[test]
 fn pixels_are_libjpegs_bit_for_bit() {
     for case in 0..120 {

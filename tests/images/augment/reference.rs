@@ -1,4 +1,4 @@
-//! The pass written as it is defined, in double precision and without regard to speed.
+//! The pass as it is defined, in double precision and without optimisation.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -9,13 +9,12 @@ use foreload::testing::rng::RandomStream;
 
 use super::{between, scaled};
 
-/// A whole image as its components.
+/// A whole image, stored as its components.
 pub struct Image {
     pub width: u32,
     pub height: u32,
     color: ColorModel,
-    /// For each component: the image columns and rows that a sample spans, the columns and rows of samples, the
-    /// samples.
+    /// For each component: image columns and rows per sample, columns and rows of samples, and the samples.
     components: Vec<(u32, u32, u32, u32, Vec<u8>)>,
 }
 
@@ -33,7 +32,7 @@ impl Image {
         Self::sized(random, width, height)
     }
 
-    /// An image whose halves are noise and large areas, so that both rounding and clamping have work.
+    /// An image of which one half is noise and one half large areas, to test both rounding and clamping.
     pub fn sized(random: &mut RandomStream, width: u32, height: u32) -> Self {
         let mut step = || [1, 2, 2, 4][random.below(4) as usize];
         let chroma = (step(), step());
@@ -56,7 +55,7 @@ impl Image {
         Self { width, height, color, components }
     }
 
-    /// What a decoder that is asked for `region` returns: not a sample more than promised.
+    /// The planes that a decoder returns for `region`: only the samples that it promises.
     pub fn planes(&self, region: &Region) -> Planes {
         let planes = [0, 1, 2].map(|c| {
             let Some((sx, sy, w, h, samples)) = self.components.get(c) else { return Plane::default() };
@@ -112,8 +111,8 @@ impl Image {
         ((sum + bias) / divisor).floor()
     }
 
-    /// The columns or rows of samples from which a column or row of pixels of component `c` is upsampled: ¾ of the
-    /// nearer and ¼ of the next, where libjpeg interpolates.
+    /// The columns or rows of samples from which a column or row of pixels of component `c` is upsampled: if libjpeg
+    /// interpolates, ¾ of the nearer and ¼ of the next.
     fn sources(&self, c: usize, along_x: bool, pixel: u32) -> Taps {
         let (sx, sy, w, h, _) = self.components[c];
         let (step, samples) = if along_x { (sx, w) } else { (sy, h) };
@@ -163,7 +162,7 @@ fn padded(padding: Padding, mut j: i64, full: i64) -> Option<i64> {
 /// The source pixels of an output pixel and their weights.
 type Taps = Vec<(u32, f64)>;
 
-/// The weights of each of `n` output pixels of an axis, `None` for a filled one: torch's nearest pixels and PIL's
+/// The weights of each of `n` output pixels of an axis, `None` for a filled pixel: torch's nearest pixels, or PIL's
 /// `precompute_coeffs`.
 fn taps(axis: &Axis, n: u32, view: &View) -> Vec<Option<Taps>> {
     let scale = f64::from(axis.length) / f64::from(axis.resized);
@@ -207,7 +206,7 @@ fn sinc(x: f64) -> f64 {
 }
 
 /// Resizes along x, then along y, to channel-first levels. `sources` gives the source rows of a row of pixels, `value`
-/// a pixel of such a row; `between` and `after` are applied to the results of the first and second pass.
+/// gives a pixel of a source row; `between` and `after` are applied to the results of the first and second pass.
 fn resize(
     view: &View,
     output: &Output,
@@ -243,10 +242,10 @@ fn resize(
     out
 }
 
-/// The grey levels of PIL's crop and resize of libjpeg's pixels.
+/// The grey levels that PIL gives if it crops and resizes libjpeg's pixels.
 pub fn exact(image: &Image, view: &View, output: &Output) -> Vec<f64> {
     let value = |c: usize, x, y| image.rgb(x, y)[c];
-    // PIL's weights have 22 bits, so results near a half are ties.
+    // PIL's weights have 22 bits, so results near a half are rounded up like halves.
     let round = |v: f64| (v + 0.5 + 1e-9).floor().clamp(0.0, 255.0);
     let rows = |_, y| vec![(y, 1.0)];
     let levels = resize(view, output, 3, rows, value, (round, round)).into_iter().enumerate();
@@ -254,7 +253,7 @@ pub fn exact(image: &Image, view: &View, output: &Output) -> Vec<f64> {
     levels.map(|(i, level)| level.unwrap_or(f64::from(output.fill[i / plane]))).collect()
 }
 
-/// The grey levels of the resized planes, converted at output size.
+/// The grey levels of the resized planes, which are converted to RGB at the output size.
 pub fn fast(image: &Image, view: &View, output: &Output) -> Vec<f64> {
     let rows = |c, y| image.sources(c, false, y);
     let value = |c: usize, x, row| {

@@ -1,5 +1,5 @@
-//! Damaged files are decoded like libjpeg does it: each that Pillow would decode gives libjpeg's coefficients,
-//! transformed as libjpeg-turbo's vector code does; each that Pillow would refuse is refused.
+//! Damaged files are decoded as libjpeg does it. If Pillow decodes a file, the result is libjpeg's coefficients,
+//! transformed as in libjpeg-turbo's vector code; if Pillow refuses a file, it is refused.
 
 use foreload::DecodeError;
 use foreload::testing::decode::{Damaged, Decoded, Decoder, Planes, Region};
@@ -26,11 +26,12 @@ pub struct Tally {
     decoded: u32,
     refused: u32,
     pub concealed: u32,
-    /// The files that end in the middle of a segment which damage has made.
+    /// The files that end in the middle of a segment that the damage created.
     amid: u32,
     /// The files with fill bytes inside their data, which are decoded but not compared.
     filled: u32,
-    /// The blocks whose coefficients overflow 16 bits on the way. Their samples are compared with Pillow's, in Python.
+    /// The blocks whose coefficients overflow 16 bits in an intermediate step. A Python test compares their samples
+    /// with Pillow's.
     beyond: u64,
 }
 
@@ -44,7 +45,8 @@ pub fn check(bytes: &[u8], stream: &mut RandomStream, tally: &mut Tally, what: &
             .iter()
             .any(|what| error.to_string().contains(what))
     {
-        // Whether libjpeg gives up before it depends on its version and on the bytes up to the file's end.
+        // It depends on libjpeg's version, and on the bytes up to the file's end, whether libjpeg gives up before this
+        // point.
         tally.amid += 1;
         return;
     }
@@ -64,7 +66,7 @@ pub fn check(bytes: &[u8], stream: &mut RandomStream, tally: &mut Tally, what: &
     let (reference, beyond) = expected(bytes, &planes, what);
     tally.beyond += beyond;
     let what = format!("{what}, concealed {concealed:?}");
-    // For two 0xFF before a stuffed zero, libjpeg first takes them for a marker, begins the block anew and forgets to
+    // If two 0xFF precede a stuffed zero, libjpeg first takes them for a marker, restarts the block and forgets to
     // clear it.
     if bytes.windows(3).any(|bytes| bytes == [0xFF, 0xFF, 0]) {
         tally.filled += 1;
@@ -79,10 +81,10 @@ pub fn check(bytes: &[u8], stream: &mut RandomStream, tally: &mut Tally, what: &
 }
 
 /// Libjpeg's coefficients, transformed here; and the number of blocks that are taken from `planes`, because this
-/// transform does not know them.
+/// transform cannot compute them.
 fn expected(bytes: &[u8], planes: &Planes, what: &str) -> (libjpeg::Reference, u64) {
     let mut reference = libjpeg::planes(bytes).expect(what);
-    // In a file of one scan Pillow does not care that a segment behind it is cut short; this call does.
+    // In a file with one scan, Pillow accepts a truncated segment after it; this call does not.
     let cut = scans(bytes).first().map_or(bytes.len(), |scan| scan.end);
     let (components, _) = libjpeg::coefficients(bytes)
         .or_else(|_| libjpeg::coefficients(&[&bytes[..cut], &[0xFF, 0xD9]].concat()))
@@ -107,8 +109,8 @@ fn expected(bytes: &[u8], planes: &Planes, what: &str) -> (libjpeg::Reference, u
     (reference, beyond)
 }
 
-/// The inverse DCT of `jidctint.c` in wide arithmetic, whose samples saturate; `None` where 16 bits do not hold what
-/// libjpeg-turbo's vector code keeps in them.
+/// The inverse DCT of `jidctint.c` in wide arithmetic with saturated samples; `None` if a value of libjpeg-turbo's
+/// vector code exceeds its 16 bits.
 fn transform(block: &[i16; 64], steps: &[u16; 64]) -> Option<[u8; 64]> {
     let mut values: Vec<i64> = (0..64).map(|i| i64::from(block[i]) * i64::from(steps[i])).collect();
     if values.iter().any(|&value| i16::try_from(value).is_err()) {
@@ -150,7 +152,7 @@ fn transform(block: &[i16; 64], steps: &[u16; 64]) -> Option<[u8; 64]> {
     Some(std::array::from_fn(|i| (values[i] + 128).clamp(0, 255) as u8))
 }
 
-/// The ranges of the scans' entropy-coded data, as far as a walk over a file that may be damaged leads.
+/// The ranges of the scans' entropy-coded data, up to the first damaged segment.
 fn scans(bytes: &[u8]) -> Vec<std::ops::Range<usize>> {
     let (mut scans, mut at) = (Vec::new(), 2);
     while let Some(&[0xFF, marker @ (..=0xD8 | 0xDA..), high, low]) = bytes.get(at..at + 4) {
@@ -186,13 +188,13 @@ pub fn damage(bytes: &mut Vec<u8>, stream: &mut RandomStream) {
                 let piece = bytes[at..at + length].to_vec();
                 bytes.splice(at..at, piece);
             }
-            // This inserts a marker where none should be: mostly restarts, sometimes any.
+            // Inserts a marker at a wrong place: mostly a restart marker, sometimes any marker.
             7 => {
                 let marker =
                     if stream.below(4) == 0 { stream.next_u32() as u8 } else { 0xD0 + stream.below(8) as u8 };
                 bytes.splice(at..at, [0xFF, marker]);
             }
-            // This removes a restart marker, or changes its number.
+            // Removes a restart marker, or changes its index.
             _ => {
                 let restarts: Vec<usize> = (scan.start..scan.end - 1)
                     .filter(|&at| bytes[at] == 0xFF && matches!(bytes[at + 1], 0xD0..=0xD7))
@@ -210,7 +212,7 @@ pub fn damage(bytes: &mut Vec<u8>, stream: &mut RandomStream) {
     }
 }
 
-/// Makes damaged files of all kinds, each from its number.
+/// Makes damaged files of all kinds, each from a seed.
 fn damaged(number: u64) -> (Vec<u8>, String, RandomStream) {
     let mut stream = stream(20_000 + number);
     let (mut bytes, what) = if number.is_multiple_of(3) {

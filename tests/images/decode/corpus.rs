@@ -1,4 +1,4 @@
-//! A corpus of hostile and odd JPEGs from other decoders' test suites, where the checkout has one: each file gives
+//! A corpus of hostile and odd JPEGs from other decoders' test suites, if the checkout has it: each file gives
 //! libjpeg's pixels or one clear error.
 
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use super::odd_kinds::assert_is_libjpegs;
 use super::region::any_region;
 use super::{decode, libjpeg, whole};
 
-/// The files of the corpus, in the order of their names; `None` where it is absent and may be.
+/// The files of the corpus, sorted by name; `None` if the corpus is missing and not required.
 fn files() -> Option<Vec<PathBuf>> {
     let shared = std::env::var_os("FORELOAD_SHARED").map(PathBuf::from);
     let shared = shared.unwrap_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared"));
@@ -42,7 +42,7 @@ fn every_damaged_file_gives_what_libjpeg_gives() {
     for (number, path) in files.iter().enumerate() {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
         let bytes = std::fs::read(path).unwrap();
-        // Damage before the first scan is not concealed; a file that is much too short for its size is refused.
+        // Damage before the first scan is not concealed. A file that is much too short for its image size is refused.
         let header = foreload::testing::decode::parse_header(&bytes);
         if header.as_ref().is_ok_and(|header| header.region_decodable) {
             check(&bytes, &mut stream(number as u64), &mut tally, &name);
@@ -68,7 +68,7 @@ fn every_file_gives_libjpegs_pixels_or_a_clear_error() {
                 assert!(!error.to_string().is_empty());
                 println!("{name}: {error}");
                 refused += 1;
-                // What libjpeg decodes without a warning must be decoded, unless it is of a named kind.
+                // Files that libjpeg decodes without a warning must be decoded, unless they are of an unsupported kind.
                 let clean = libjpeg::planes(&bytes).is_ok_and(|reference| reference.warnings == 0);
                 if clean && !matches!(error, DecodeError::Unsupported(_)) {
                     println!("    although libjpeg finds nothing wrong");

@@ -1,5 +1,6 @@
-//! Damaged images: whatever is flipped, cut or spliced, the decoder answers with pixels or an error, never a panic, and
-//! the same on every instruction set. `FORELOAD_FUZZ_SECONDS` makes it run longer than `common/fuzz.rs` says.
+//! Damaged images: whatever is flipped, cut or spliced, the decoder returns pixels or an error, never a panic, and the
+//! same result with every instruction set. `FORELOAD_FUZZ_SECONDS` sets a longer duration than the default in
+//! `common/fuzz.rs`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
@@ -75,7 +76,7 @@ pub fn damage(bytes: &mut Vec<u8>, stream: &mut RandomStream) {
     }
 }
 
-/// A region of an image of this size.
+/// A random region of an image of this size.
 pub fn region(seed: u64, (full_width, full_height): (u32, u32)) -> Region {
     let mut stream = RandomKey::new(b"fuzz region", seed, 0, Use::Augment).stream(0);
     let (width, height) =
@@ -85,7 +86,7 @@ pub fn region(seed: u64, (full_width, full_height): (u32, u32)) -> Region {
     Region { x, y, width, height }
 }
 
-/// The decoder's result: the error's words, or the region's samples.
+/// The result of the decoder: the error's message, or the region's samples.
 pub fn answer(
     decoder: &mut Decoder,
     planes: &mut Planes,
@@ -106,8 +107,8 @@ pub fn samples(planes: &Planes) -> Vec<u8> {
     rows.flatten().copied().collect()
 }
 
-/// Whether to go on: for the seconds that are asked for, and for so many images that each outcome is among them,
-/// however slow the machine is.
+/// Whether the test continues: for the requested time, and at least for so many images that all outcomes occur, even on
+/// a slow machine.
 pub fn goes_on(start: Instant, runs: u64) -> bool {
     start.elapsed() < fuzz_time() || runs < 500
 }

@@ -18,9 +18,9 @@ pub struct Kind {
     pub color: ColorType,
     pub sampling: SamplingFactor,
     pub quality: u8,
-    /// Whether the image has Huffman tables of its own; jpeg-encoder then codes each component in a scan of its own.
+    /// Whether the image has its own Huffman tables; jpeg-encoder then codes each component in its own scan.
     pub optimised: bool,
-    /// Whether libjpeg encodes the image, which keeps to one scan.
+    /// Whether libjpeg encodes the image, which uses one scan.
     pub one_scan: bool,
     pub restart_interval: u16,
     pub progressive: bool,
@@ -93,8 +93,8 @@ impl Kind {
         bytes
     }
 
-    /// The file of these pixels made by libjpeg: baseline in one scan, or progressive in these scans, libjpeg's own if
-    /// there are none.
+    /// The file of these pixels made by libjpeg: baseline in one scan, or progressive in `scans`, or in libjpeg's
+    /// default scans if `scans` is empty.
     pub fn encode_by_libjpeg(&self, pixels: &[u8], scans: &[libjpeg::Scan]) -> Vec<u8> {
         let channels = self.channels();
         // The encoder's enumeration holds the factors as a frame header does.

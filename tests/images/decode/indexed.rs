@@ -1,4 +1,4 @@
-//! Indexed JPEGs: each decodes as the file in it does.
+//! Indexed JPEGs: each decodes like the file that it contains.
 
 use foreload::testing::decode::Backend;
 use foreload::testing::decode::forms::{

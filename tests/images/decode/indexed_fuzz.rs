@@ -1,5 +1,5 @@
-//! Broken indexed images: each decodes as the file in it does, damaged or not, and a wrong index leads to pixels or an
-//! error; and the kernel for GPUs decodes what the CPU's decoder decodes by the index.
+//! Broken indexed images: each decodes like the file that it contains, damaged or not. A wrong index leads to pixels or
+//! an error, and the GPU kernel decodes the same samples as the CPU's decoder with the index.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
@@ -16,7 +16,7 @@ use super::fuzz::{answer, damage, goes_on, image, region, samples};
 use super::own_kernels;
 use crate::fuzz::fuzz_seed;
 
-/// Makes the checksum of the head that of its bytes, as far as the head can still be read.
+/// Corrects the checksum of the head, if the head can still be read.
 fn repair(indexed: &mut [u8]) {
     let Some(length) = indexed.get(8..12) else { return };
     let length = u32::from_le_bytes(length.try_into().unwrap()) as usize;
@@ -28,7 +28,7 @@ fn repair(indexed: &mut [u8]) {
     }
 }
 
-/// Damages the index and leaves the file as it is.
+/// Damages the index, but not the file.
 fn damage_index(indexed: &mut [u8], head: usize, stream: &mut RandomStream) {
     for _ in 0..1 + stream.below(6) {
         let at = 20 + stream.below(head as u64 - 24) as usize;
@@ -41,7 +41,7 @@ fn damage_index(indexed: &mut [u8], head: usize, stream: &mut RandomStream) {
     }
 }
 
-/// Damages an indexed image of `file`: mostly the index, whose checksum is right again.
+/// Damages an indexed image of `file`: mostly the index, whose checksum is then corrected.
 fn damage_anywhere(indexed: &mut Vec<u8>, file: &[u8], stream: &mut RandomStream) {
     let head = indexed.len() - original_length(indexed).unwrap() as usize;
     match stream.below(5) {
@@ -56,13 +56,13 @@ fn damage_anywhere(indexed: &mut Vec<u8>, file: &[u8], stream: &mut RandomStream
     repair(indexed);
 }
 
-/// Decoders for every level that treat damage like this.
+/// Decoders for every SIMD level with this setting for damage.
 fn decoders(damaged: Damaged) -> Vec<(Decoder, Planes)> {
     let decoder = |level| Decoder::with_level(1_000_000, level).with_damaged(damaged);
     Level::available().map(|level| (decoder(level), Planes::default())).collect()
 }
 
-/// What all `decoders` answer alike.
+/// The common result of all `decoders`.
 fn answers(decoders: &mut [(Decoder, Planes)], bytes: &[u8], seed: u64) -> Result<Vec<u8>, String> {
     let mut answers = decoders.iter_mut().map(|(decoder, planes)| {
         catch_unwind(AssertUnwindSafe(|| answer(decoder, planes, bytes, seed)))
@@ -85,7 +85,7 @@ fn damaged_files_answer_alike_with_and_without_an_index() {
         runs += 1;
         let mut stream = RandomKey::new(b"index fuzz", seed, 0, Use::Augment).stream(0);
         let mut file = image(&mut stream);
-        // Most damage is such that no code is wrong, because only those files have an index.
+        // Most damage must not make a code invalid, because files with invalid codes have no index.
         match stream.below(3) {
             0 => damage(&mut file, &mut stream),
             _ => {
@@ -147,8 +147,8 @@ fn wrong_indexes_give_pixels_or_an_error() {
     assert!(same > 0 && other > 0 && errors > 0, "{counts}");
 }
 
-/// Whatever is damaged in an indexed image: the kernel gives the samples that the CPU's decoder finds by the index, and
-/// no others.
+/// Whatever is damaged in an indexed image, the kernel gives either the samples that the CPU's decoder finds with the
+/// index, or none.
 #[test]
 fn damaged_indexed_images_are_decoded_by_their_index_or_left_to_the_cpu() {
     let first = fuzz_seed();

@@ -1,5 +1,4 @@
-//! The decoder against libjpeg, on images made here and on a corpus of odd ones; what it refuses; every instruction
-//! set.
+//! The decoder against libjpeg, on images made here and on a corpus of odd ones; refused files; every instruction set.
 
 mod conceal;
 mod corpus;

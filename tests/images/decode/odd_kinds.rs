@@ -1,6 +1,6 @@
 //! Kinds of JPEG whose planes are not their components: four components, subsampled RGB, samples of three pixels. Whole
-//! files give libjpeg's pixels, and a damaged file is decoded if Pillow decodes it. A test in Python compares the
-//! pixels of damaged files with Pillow's.
+//! files give libjpeg's pixels, and a damaged file is decoded if Pillow decodes it. A Python test compares the pixels
+//! of damaged files with Pillow's.
 
 use foreload::DecodeError;
 use foreload::testing::decode::{Backend, ColorModel, Decoder, Plane, Planes, Region};
@@ -13,7 +13,7 @@ use super::images::{segment, stream};
 use super::region::{any_region, assert_equal};
 use super::{decode, libjpeg, whole};
 
-/// The sampling factors of the components; images of three take the first three.
+/// The sampling factors of the components. Images with three components use the first three.
 const FACTORS: [[(u32, u32); 4]; 10] = [
     [(1, 1); 4],
     [(2, 1), (1, 1), (1, 1), (2, 1)],
@@ -30,7 +30,7 @@ const FACTORS: [[(u32, u32); 4]; 10] = [
 const SPACES: [J_COLOR_SPACE; 4] =
     [J_COLOR_SPACE::JCS_YCbCr, J_COLOR_SPACE::JCS_RGB, J_COLOR_SPACE::JCS_CMYK, J_COLOR_SPACE::JCS_YCCK];
 
-/// A file of the kind that a number stands for, and what it is.
+/// A file of the kind with this index, and its description.
 fn file(number: usize, stream: &mut RandomStream) -> (Vec<u8>, String) {
     let (space, factors) = (SPACES[number % 4], FACTORS[number / 4 % FACTORS.len()]);
     let channels = if number % 4 < 2 { 3 } else { 4 };
@@ -73,15 +73,15 @@ pub fn difference(planes: &Planes, region: Region, image: &[u8]) -> u8 {
     largest
 }
 
-/// Whether planes are the components of a file as they are coded.
+/// Whether planes are the coded components of a file.
 pub fn are_coded(planes: &Planes, reference: &libjpeg::Reference) -> bool {
     let is_coded = |(index, plane): (usize, &Plane)| reference.steps(index) == (plane.step_x, plane.step_y);
     let count = reference.planes.len();
     count < 4 && planes.planes[..count].iter().enumerate().all(is_coded)
 }
 
-/// Checks that the planes' region equals what libjpeg makes of a file: its components, or if these are not handed out
-/// its pixels, with inks converted as Pillow does it.
+/// Checks that the planes' region equals libjpeg's: its components, or, if the decoder does not return components, its
+/// pixels, with inks converted as Pillow does it.
 pub fn assert_is_libjpegs(
     planes: &Planes,
     region: Region,
@@ -99,7 +99,7 @@ pub fn assert_is_libjpegs(
         _ => J_COLOR_SPACE::JCS_RGB,
     };
     let (pixels, _) = libjpeg::pixels(bytes, space).expect(what);
-    // The values are inverted, as Pillow takes them; then comes what ink and black leave of the light.
+    // The values are inverted, as Pillow reads them. Then the ink and the black each absorb a part of the light.
     let cmyk_to_rgb = |pixel: &[u8]| {
         let light = f64::from(pixel[3]);
         [0, 1, 2].map(|i| (light - f64::from(255 - pixel[i]) * light / 255.0).round() as u8)

@@ -1,5 +1,5 @@
-//! The kernels that decode packed and indexed images on a GPU, compiled for the CPU: they make the samples of the CPU's
-//! decoder, in whichever order their threads run, and touch nothing beside the bytes of the wanted rows and the planes.
+//! The kernels that decode packed and indexed images on a GPU, compiled for the CPU. In any order of their threads they
+//! make the samples of the CPU's decoder, and access only the bytes of the wanted rows and the planes.
 
 use foreload::testing::decode::cuda::{CudaImage, CudaKernel, CudaPlan, ImageAddresses, LaunchTables};
 use foreload::testing::decode::forms::{ConvertedFormat, FormatConverter};
@@ -13,7 +13,7 @@ use crate::fuzz::fuzz_seed;
 
 const PAGE: usize = 4096;
 
-/// Memory between pages that nobody may touch.
+/// Memory between two pages that cannot be accessed.
 struct Guarded {
     mapping: *mut u8,
     bytes: usize,
@@ -23,7 +23,7 @@ impl Guarded {
     fn new(bytes: usize) -> Self {
         let bytes = bytes.max(1).next_multiple_of(PAGE);
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: new memory, nobody else's.
+        // SAFETY: a new mapping, which no other code uses.
         let mapping = unsafe {
             libc::mmap(std::ptr::null_mut(), bytes + 2 * PAGE, libc::PROT_NONE, flags, -1, 0).cast::<u8>()
         };
@@ -45,24 +45,24 @@ impl Guarded {
 
 impl Drop for Guarded {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and nobody has a part of it any more.
+        // SAFETY: the mapping is ours, and no part of it is borrowed any more.
         unsafe { libc::munmap(self.mapping.cast(), self.bytes + 2 * PAGE) };
     }
 }
 
-/// An image with the memory that it is decoded from and to.
+/// An image with its input and output memory.
 struct Job<'a> {
     plan: &'a CudaPlan,
     planes: Guarded,
-    /// The bytes as they were read, and where they are gathered: whole quads, before and behind which is nothing.
+    /// The bytes as they were read, and the memory into which they are gathered: whole quads between guard pages.
     bytes: Guarded,
     gathered: Guarded,
-    /// What the decoders are given of the gathered bytes: words of four, before and behind which is nothing.
+    /// The gathered bytes that the decoders get: words of four bytes between guard pages.
     words: Guarded,
 }
 
 impl<'a> Job<'a> {
-    /// What is decoded from ends where the memory does, or else what is decoded to.
+    /// With `from_ends`, the input ends where its memory ends; otherwise the output does.
     fn new(image: &[u8], plan: &'a CudaPlan, from_ends: bool) -> Self {
         let (quads, words) = (Self::whole(plan, 16), Self::whole(plan, 4));
         let [planes, bytes, gathered, words] =
@@ -73,8 +73,8 @@ impl<'a> Job<'a> {
         job
     }
 
-    /// The bytes of the memory with what is needed, which is read in whole units of so many bytes and does not begin
-    /// with the first byte of one.
+    /// The size of memory that holds the needed bytes in whole units of `unit` bytes. They do not begin with the first
+    /// byte of a unit.
     fn whole(plan: &CudaPlan, unit: usize) -> usize {
         (plan.bytes.start % unit + plan.bytes.len()).next_multiple_of(unit)
     }
@@ -91,25 +91,25 @@ impl<'a> Job<'a> {
         self.words.part(Self::whole(self.plan, 4), from_ends)
     }
 
-    /// Where all of it is for the kernel that gathers.
+    /// The addresses of all memory for the kernel that gathers.
     fn places(&mut self, from_ends: bool) -> ImageAddresses {
         let from = self.from(from_ends).as_ptr() as u64;
         let bytes = self.gathered(from_ends).as_ptr() as u64;
         ImageAddresses { from, bytes, planes: self.to(from_ends).as_ptr() as u64 }
     }
 
-    /// The bytes of the first quad that are in front of the first word.
+    /// The bytes of the first quad before the first word.
     fn skipped(plan: &CudaPlan) -> usize {
         plan.bytes.start % 16 / 4 * 4
     }
 
-    /// Where all of it is for the decoders. What comes before the first word is in no memory.
+    /// The addresses of all memory for the decoders. The bytes before the first word are not in any memory.
     fn places_in_words(&mut self, from_ends: bool) -> ImageAddresses {
         let bytes = self.words(from_ends).as_ptr() as u64 - Self::skipped(self.plan) as u64;
         ImageAddresses { bytes, ..self.places(from_ends) }
     }
 
-    /// Copies the words of what was gathered that the decoders may read.
+    /// Copies the words of the gathered bytes that the decoders are allowed to read.
     fn hand_over(&mut self, from_ends: bool) {
         let skipped = Self::skipped(self.plan);
         let gathered = self.gathered(from_ends)[skipped..].to_vec();
@@ -135,7 +135,7 @@ impl<'a> Job<'a> {
     }
 }
 
-/// Runs those launches of the tables whose kernel is one that is `asked` for.
+/// Runs the launches of the tables for which `asked` returns true.
 fn run(tables: &LaunchTables, turn: u32, damage: &mut [u32], asked: impl Fn(CudaKernel) -> bool) {
     let mut entries = vec![0u64; tables.bytes().div_ceil(8)];
     // SAFETY: integers are bytes, and there are at least as many.
@@ -146,7 +146,7 @@ fn run(tables: &LaunchTables, turn: u32, damage: &mut [u32], asked: impl Fn(Cuda
         let (grid, block) = ([launch.blocks, 1, 1], [threads, 1, 1]);
         let arguments: Vec<_> =
             launch.arguments.iter().map(|argument| (&raw const *argument).cast()).collect();
-        // SAFETY: the arguments are the kernel's, and what they point to is as large as it takes it to be.
+        // SAFETY: these are the kernel's arguments, and the memory that they point to is large enough.
         let done = unsafe {
             match launch.kernel {
                 CudaKernel::Gather => {
@@ -164,20 +164,20 @@ fn run(tables: &LaunchTables, turn: u32, damage: &mut [u32], asked: impl Fn(Cuda
     }
 }
 
-/// The samples of each of these images; `None` for one with damaged rows. The threads of a block run in the order of
-/// `turn`.
+/// The samples of each of these images; `None` for an image with damaged rows. The threads of a block run in the order
+/// of `turn`.
 fn decode(images: &[(&[u8], CudaPlan)], turn: u32) -> Vec<Option<Vec<u8>>> {
     let from_ends = turn % 3 == 1;
     let (mut gathering, mut decoding) = (LaunchTables::default(), LaunchTables::default());
     let mut jobs: Vec<_> = images.iter().map(|(image, plan)| Job::new(image, plan, from_ends)).collect();
     for (number, job) in jobs.iter_mut().enumerate() {
-        // Numbers in reverse order, so that they are not those of the images by chance.
+        // Indices in reverse order, so that they cannot equal those of the images by chance.
         let damage = (images.len() - 1 - number) as u32;
         gathering.add(job.plan, job.places(from_ends), damage);
         decoding.add(job.plan, job.places_in_words(from_ends), damage);
     }
     let mut damage = vec![0u32; images.len()];
-    // What is gathered may end in the midst of a quad, of which the decoders read the words alone that they need.
+    // The gathered bytes may end in the middle of a quad. The decoders read only the words of it that they need.
     run(&gathering, turn, &mut damage, |kernel| kernel == CudaKernel::Gather);
     jobs.iter_mut().for_each(|job| job.hand_over(from_ends));
     run(&decoding, turn, &mut damage, |kernel| kernel != CudaKernel::Gather);
@@ -185,7 +185,8 @@ fn decode(images: &[(&[u8], CudaPlan)], turn: u32) -> Vec<Option<Vec<u8>>> {
     jobs.map(|(job, damage)| (*damage == 0).then(|| job.samples(from_ends))).collect()
 }
 
-/// What a kernel answers where the CPU gives [`of_cpu`] of at most `most` pixels: the samples, or why there are none.
+/// The kernel's result, comparable with the CPU's result of [`of_cpu`] with at most `most` pixels: the samples, or the
+/// error.
 pub fn answer(image: &[u8], most: u64, seed: u64) -> Result<Vec<u8>, String> {
     let own = CudaImage::read(image).map_err(|error| error.to_string())?.ok_or("not read")?;
     let (width, height) = own.size();
@@ -227,7 +228,7 @@ fn a_launch_makes_the_samples_of_the_cpu() {
     }
 }
 
-/// Larger images of every kind, with restart markers at any distance.
+/// Larger images of every kind, with any restart interval.
 #[test]
 fn rows_of_indexed_images_are_decoded_side_by_side() {
     let (mut maker, mut decoder, mut planes) =
@@ -264,10 +265,10 @@ fn a_block_has_the_memory_that_it_needs() {
 
 #[test]
 fn pieces_are_what_a_block_moves_at_once() {
-    assert_eq!(LaunchTables::PIECE_BYTES, kernels_stand_in::piece_bytes().map(u64::from));
+    assert_eq!(LaunchTables::COPY_SIZES, kernels_stand_in::piece_bytes().map(u64::from));
 }
 
-/// An image as wide as can be has more units in a row than a block has threads.
+/// An image of the largest width has more units in a row than a block has threads.
 #[test]
 fn the_widest_images_are_decoded_too() {
     use jpeg_encoder::{ColorType, Encoder, SamplingFactor};

@@ -1,5 +1,5 @@
-//! Damaged packed images, also with checksums that are right, as an enemy would write them: every level gives the same
-//! pixels or the same error, and so does the kernel for GPUs; what is restored is the original file or an error.
+//! Damaged packed images, also with correct checksums, as an attacker would write them. Every SIMD level and the GPU
+//! kernel give the same pixels or the same error, and restoring gives the original file or an error.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
@@ -14,13 +14,13 @@ use super::fuzz::{answer, damage, goes_on, image};
 use super::own_kernels;
 use crate::fuzz::fuzz_seed;
 
-/// The number of two or four bytes at `at`, or 0 behind the end.
+/// The integer of two or four bytes at `at`, or 0 beyond the end.
 fn number(bytes: &[u8], at: usize, length: usize) -> usize {
     let bytes = bytes.get(at..at + length).unwrap_or_default();
     bytes.iter().rev().fold(0, |number, &byte| number << 8 | usize::from(byte))
 }
 
-/// Makes the checksums of head and rows those of their bytes, as far as the head can still be read.
+/// Corrects the checksums of head and rows, if the head can still be read.
 fn repair(packed: &mut [u8]) {
     let head = number(packed, 8, 4);
     let (rows, tables) =
@@ -41,7 +41,7 @@ fn repair(packed: &mut [u8]) {
     }
 }
 
-/// Damages bytes behind the fixed part of the head, so that more than its own checks is reached.
+/// Damages bytes after the fixed part of the head, so that the damage gets past the checks of that part.
 fn damage_inside(packed: &mut [u8], stream: &mut RandomStream) {
     for _ in 0..1 + stream.below(6) {
         let at = 24 + stream.below(packed.len() as u64 - 24) as usize;
@@ -53,10 +53,10 @@ fn damage_inside(packed: &mut [u8], stream: &mut RandomStream) {
     }
 }
 
-/// What a level answers: the samples and the restored file, or the errors.
+/// The result at a SIMD level: the samples and the restored file, or the errors.
 type Answer = (Result<Vec<u8>, String>, Result<Vec<u8>, String>);
 
-/// Of an answer the samples' checksum and the file's length.
+/// A short form of the result for messages: the samples' checksum and the file's length.
 type Brief<'a> = (Result<u32, &'a String>, Result<usize, &'a String>);
 
 fn briefly((planes, again): &Answer) -> Brief<'_> {

@@ -39,21 +39,21 @@ fn png_files_of_every_colour_type_are_decoded() {
         let (planes, region, backend) = decode(&file, Level::detect(), choose).unwrap();
         assert_eq!(backend, Backend::Png);
         assert_eq!(difference(&planes, region, &expected), 0, "{color:?} {depth:?}");
-        // Without its end, or the checksums of its data, a file still has all pixels.
+        // A file without its end, or without the checksums of its data, still has all pixels.
         let data = file.windows(4).position(|name| name == b"IDAT").unwrap() - 4;
         let length = u32::from_be_bytes(file[data..data + 4].try_into().unwrap()) as usize;
         let pixels = data + 8 + length - 4;
         for length in 0..file.len() {
             let cut = decode(&file[..length], Level::detect(), |_, _| region);
-            // The last byte of the data before its checksum may be no more than its end.
+            // The last byte of the data before its checksum may be only its end marker.
             let is_whole = cut.is_ok() && length + 1 >= pixels;
             assert_eq!(cut.is_ok() || length >= pixels, is_whole, "{color:?}, {length} bytes");
             if let Ok((planes, ..)) = cut {
                 assert_eq!(difference(&planes, region, &expected), 0, "{color:?}, {length} bytes");
             }
         }
-        // Of damaged data the checksum tells, also where the end is missing. Its first bytes are a stored block or the
-        // codes of one, so that what is damaged at its end is often unpacked without an error.
+        // The checksum shows the damage of data, even if the end is missing. The data starts with a stored block or
+        // with the codes of one, so that damaged data at its end is often decompressed without an error.
         let mut damaged = file[..data + 12 + length].to_vec();
         for at in data + 8 + 2..data + 8 + length {
             damaged[at] ^= 1;
@@ -68,7 +68,7 @@ fn texts_of_a_png_take_no_memory() {
     let mut bytes = Vec::new();
     let mut encoder = png::Encoder::new(&mut bytes, 4, 4);
     encoder.set_color(png::ColorType::Grayscale);
-    // The text is far larger than what a decoder of 16 pixels may allocate.
+    // The text is far larger than the memory that a decoder of 16 pixels may allocate.
     encoder.add_ztxt_chunk("Comment".to_owned(), "x".repeat(1 << 20)).unwrap();
     encoder.add_text_chunk("Author".to_owned(), "y".repeat(1 << 20)).unwrap();
     encoder.write_header().unwrap().write_image_data(&[7; 16]).unwrap();

@@ -61,7 +61,7 @@ fn scans_must_go_on_where_those_before_end() {
                     assert_equal(&planes, region, &reference, &what);
                     decoded += 1;
                 }
-                // libjpeg takes components without DC for gray, without a warning.
+                // libjpeg treats components without a DC scan as gray, without a warning.
                 (Err(error), _) => {
                     let message = error.to_string();
                     let named =
@@ -91,8 +91,8 @@ fn the_number_of_scans_is_limited() {
     refined.extend((1..63).map(|k| scan(k, k, (1, 0))));
     let (first, refined) =
         (kind.encode_by_libjpeg(&pixels, &first), kind.encode_by_libjpeg(&pixels, &refined));
-    // The encoder writes no more than 64 scans at once; so some of the second file's, with their tables, are appended
-    // to the first.
+    // The encoder writes at most 64 scans, so some scans of the second file, with their tables, are appended to the
+    // first.
     let at = scans(&refined);
     let end = scans(&first).last().unwrap().end;
     let files = [100, 101].map(|count| {

@@ -1,4 +1,4 @@
-//! Invalid files: each is refused with an error that names what is wrong.
+//! Invalid files: each is refused with an error that names the problem.
 
 use foreload::DecodeError;
 use foreload::testing::decode::{Decoder, Planes, Region};
@@ -55,7 +55,7 @@ fn too_many_pixels_are_refused_before_memory_is_taken() {
         let decode = |limit| Decoder::new(limit).decode(&bytes, whole, &mut Planes::default()).unwrap_err();
         let limit = 50_000_000;
         assert_eq!(decode(limit), DecodeError::TooLarge { width: 65535, height: 65535, limit });
-        // Even where the limit allows it, the file is too short for so many blocks.
+        // Even if the limit allows the size, the file is too short for so many blocks.
         assert!(decode(u64::MAX).to_string().contains("cannot hold"));
     }
 }
@@ -75,7 +75,7 @@ fn damage_is_located() {
         bytes[at..at + 40].fill(damage);
         if let Err(error) = decode(&bytes, Level::detect(), whole) {
             let message = error.to_string();
-            // Some damage makes the scan end, as if it were cut.
+            // Some damage ends the scan early, as if the file were truncated.
             if !message.contains("truncated") {
                 assert!(message.contains("near byte") && message.contains("in MCU"), "{message}");
                 found += 1;

@@ -1,4 +1,4 @@
-//! The region decoder's planes are libjpeg's, sample for sample, whatever the region and the level.
+//! The planes of the region decoder equal libjpeg's, sample for sample, for any region and SIMD level.
 
 use foreload::testing::decode::{Backend, ColorModel, Planes, Region};
 use foreload::testing::rng::RandomStream;
@@ -85,7 +85,7 @@ fn a_decoder_carries_nothing_from_image_to_image() {
         let kind = Kind::baseline(&mut stream);
         let mut bytes = kind.encode(&mut stream);
         if number % 5 == 0 {
-            // A damaged image is decoded in between.
+            // Decodes a damaged image in between.
             let at = segment(&bytes, 0xDA) + 20 + stream.below(30) as usize;
             let end = bytes.len() - 2;
             bytes[at.min(end)..end].fill(0x55);
@@ -126,7 +126,7 @@ fn what_stands_after_the_end_does_not_matter() {
     assert_equal(&planes, region, &reference, "trailing bytes");
 }
 
-/// Frames of Motion JPEG leave the standard's Huffman tables out.
+/// Frames of Motion JPEG omit the standard's Huffman tables.
 #[test]
 fn missing_huffman_tables_are_the_standards() {
     let mut stream = stream(3);

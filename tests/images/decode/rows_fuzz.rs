@@ -1,5 +1,5 @@
-//! Files that are decoded again and again: what earlier regions have shown of their rows changes neither samples nor
-//! errors nor what is said of damage, also where the file is another one by then.
+//! Files that are decoded repeatedly: row positions that were learned from earlier regions change neither samples nor
+//! errors nor the report of damage, even if the file has changed since.
 
 use std::time::Instant;
 
@@ -13,10 +13,10 @@ use crate::fuzz::fuzz_seed;
 /// How often each file is decoded.
 const TIMES: u64 = 5;
 
-/// What a decoder says of a file: an error, or samples and concealed damage; and whether known rows led to them.
+/// The result of decoding a file: an error, or samples and concealed damage; and whether known row positions were used.
 type Answer = (Result<(Vec<u8>, Option<String>), String>, bool);
 
-/// Decodes a random region of a file, with what is known of its rows or without.
+/// Decodes a random region of a file, with or without its known row positions.
 fn answer(
     by: &mut (Decoder, Planes),
     bytes: &[u8],
@@ -29,12 +29,12 @@ fn answer(
         Some(rows) => decoder.decode_with_row_starts(bytes, rows, choose, planes),
         None => decoder.decode(bytes, choose, planes),
     };
-    let by_rows = decoded.as_ref().is_ok_and(|decoded| decoded.by_rows);
+    let by_rows = decoded.as_ref().is_ok_and(|decoded| decoded.used_row_starts);
     let found = decoded.map(|decoded| (samples(planes), decoded.concealed));
     (found.map_err(|error| error.to_string()), by_rows)
 }
 
-/// Changes a file a little, as somebody does who writes it anew.
+/// Changes a file a little, as a user who writes it again.
 fn change(file: &mut [u8], stream: &mut RandomStream) {
     let at = stream.below(file.len() as u64) as usize;
     file[at] ^= 1 << stream.below(8);

@@ -1,14 +1,14 @@
-//! Progressive files in scans of every kind, drawn from a number.
+//! Progressive files with random scans of every kind.
 
 use foreload::testing::rng::RandomStream;
 
 use super::images::Kind;
 use super::libjpeg::{self, Scan};
 
-/// Draws scans that code all components in any order the standard allows: bands and bits are split at random, DC is
-/// interleaved or not. Some of the last scans are left out where `incomplete`, or where there would be too many.
+/// Draws scans that code all components in any order that the standard allows: bands and bits are split at random, and
+/// DC is interleaved or not. Some of the last scans are omitted if `incomplete` is set, or if there were too many.
 pub fn script(stream: &mut RandomStream, channels: i32, incomplete: bool) -> Vec<Scan> {
-    // What may be drawn next, by what it codes: one queue for DC, one for each band of a component.
+    // The scans that may be drawn next: one queue for DC, and one for each band of a component.
     let mut queues: Vec<Vec<Scan>> = Vec::new();
     let all: Vec<i32> = (0..channels).collect();
     let groups: Vec<Vec<i32>> = match stream.below(3) {

@@ -1,5 +1,5 @@
-//! WebP: the decoded pixels, animations and their canvas, and the errors of files that are not whole. What Pillow makes
-//! of the same files is compared in `tests/python/test_webp.py`.
+//! WebP: the decoded pixels, animations and their canvas, and the errors of truncated files.
+//! `tests/python/test_webp.py` compares the same files with Pillow.
 
 use foreload::DecodeError;
 use foreload::testing::decode::{Backend, ColorModel, Decoder, Planes, Region};
@@ -93,7 +93,8 @@ fn what_is_not_whole_is_an_error() {
 #[test]
 fn other_chunks_are_passed_over() {
     let plain = decode(LOSSY, Level::detect(), whole).unwrap().0;
-    // The flags promise alpha and texts, and chunks have odd lengths; the alpha is damaged, but nothing reads it.
+    // The flags promise alpha and texts, and chunks have odd lengths. The alpha is damaged, but the decoder does not
+    // read it.
     let chunks = [
         extended(0x3C, 24, 16),
         chunk(b"ICCP", b"x"),
@@ -133,7 +134,7 @@ fn headers_that_contradict_each_other_are_errors() {
     assert!(reason(&riff(&[chunk(b"VP8X", b"123")])).contains("VP8X chunk is too short"));
     assert!(reason(&riff(&[chunk(b"VP8 ", b"123")])).contains("states a size of 0"));
     let mut wide = lossless(&[0; 3], 1, 1, ColorType::Rgb8);
-    // These are 16384 columns, which the decoder takes for none.
+    // The width is 16384 columns, which the decoder reads as 0.
     wide[21] = 0xFF;
     wide[22] |= 0x3F;
     assert!(decode(&wide, Level::detect(), |_, _| Region { x: 0, y: 0, width: 1, height: 1 }).is_err());

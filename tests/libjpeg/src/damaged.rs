@@ -1,4 +1,4 @@
-//! What libjpeg makes of damaged files: which of them it refuses when called as by Pillow, and their coefficients.
+//! libjpeg's results for damaged files: which files it refuses if it is called as by Pillow, and their coefficients.
 
 use std::os::raw::c_long;
 
@@ -21,7 +21,7 @@ unsafe extern "C-unwind" fn wait_for_more(_: &mut jpeg_decompress_struct) -> boo
 }
 
 unsafe extern "C-unwind" fn skip(d: &mut jpeg_decompress_struct, bytes: c_long) {
-    // SAFETY: the source is there, and its pointer stays inside its buffer or right behind.
+    // SAFETY: the source exists, and its pointer stays inside of its buffer or at its end.
     unsafe {
         let source = &mut *d.src;
         let bytes = usize::try_from(bytes).unwrap_or(0).min(source.bytes_in_buffer);
@@ -30,8 +30,8 @@ unsafe extern "C-unwind" fn skip(d: &mut jpeg_decompress_struct, bytes: c_long) 
     }
 }
 
-/// Whether Pillow's decoder gives an image of this file. Pillow has no more bytes to offer when libjpeg asks for them,
-/// needs all rows, and reads the rest as far as it goes.
+/// Whether Pillow's decoder returns an image for this file. Pillow has no more bytes when libjpeg asks for them, needs
+/// all rows, and reads the data after them as far as possible.
 pub fn pillow_decodes(jpeg: &[u8]) -> bool {
     let decoded = decompress(jpeg, |d| {
         // SAFETY: the header was read from memory; from here on no bytes are made up. Each row has `output_width`
@@ -55,15 +55,15 @@ pub fn pillow_decodes(jpeg: &[u8]) -> bool {
     decoded.is_ok_and(|(complete, _)| complete)
 }
 
-/// The coefficients of every component, and the number of libjpeg's warnings. At the file's end an end marker is
-/// inserted.
+/// The coefficients of every component, and the number of libjpeg's warnings. An end marker is inserted at the file's
+/// end.
 ///
 /// # Errors
 /// The error code of libjpeg.
 pub fn coefficients(jpeg: &[u8]) -> Result<(Vec<Coefficients>, i64), i32> {
     decompress(jpeg, |d| {
-        // SAFETY: the arrays and component descriptions are `num_components` many, and a row of blocks has
-        // `width_in_blocks` at least.
+        // SAFETY: there are `num_components` arrays and component descriptions, and a row has at least
+        // `width_in_blocks` blocks.
         unsafe {
             let arrays = jpeg_read_coefficients(d);
             let components = std::slice::from_raw_parts(d.comp_info, d.num_components as usize);

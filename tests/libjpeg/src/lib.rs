@@ -10,7 +10,7 @@ use mozjpeg_sys::*;
 pub use damaged::{Coefficients, coefficients, pillow_decodes};
 pub use mozjpeg_sys::J_COLOR_SPACE;
 
-/// What libjpeg decodes from a file: its components as they are coded.
+/// The result of libjpeg for a file: its components as they are coded.
 pub struct Reference {
     /// The width of the image in pixels.
     pub width: u32,
@@ -18,15 +18,15 @@ pub struct Reference {
     pub height: u32,
     /// The sampling factors of each component, horizontal and vertical.
     pub factors: Vec<(u32, u32)>,
-    /// The samples of each component by the accurate inverse DCT, as (stride, samples). There are as many as whole
-    /// blocks hold, and 64 bytes more.
+    /// The samples of each component by the accurate inverse DCT, as (stride, samples). Rows and columns are whole
+    /// blocks, with 64 more bytes at the end.
     pub planes: Vec<(usize, Vec<u8>)>,
-    /// The number of things that libjpeg found wrong but decoded anyway.
+    /// The number of warnings: problems that libjpeg found but decoded anyway.
     pub warnings: i64,
 }
 
 impl Reference {
-    /// The image columns and rows that a sample of a component spans.
+    /// The image columns and rows per sample of a component.
     pub fn steps(&self, component: usize) -> (u32, u32) {
         let max = |of: fn(&(u32, u32)) -> u32| self.factors.iter().map(of).max().unwrap_or(1);
         let (h, v) = self.factors[component];
@@ -62,7 +62,7 @@ pub struct Scan {
     pub components: Vec<i32>,
     /// The first and the last coefficient in coding order.
     pub band: (i32, i32),
-    /// The number of bits that the scans before have left out (0 in a first scan), and that this one leaves out.
+    /// The number of low bits that the previous scans omitted (0 in a first scan), and the number that this scan omits.
     pub bits: (i32, i32),
 }
 
@@ -111,13 +111,13 @@ fn decompress<T>(jpeg: &[u8], read: impl FnOnce(&mut jpeg_decompress_struct) -> 
 /// The error code of libjpeg.
 pub fn planes(jpeg: &[u8]) -> Result<Reference, i32> {
     let (mut reference, warnings) = decompress(jpeg, |d| {
-        // SAFETY: raw reads write whole block rows into buffers of so many samples; the component descriptions are
-        // `num_components` many.
+        // SAFETY: raw reads write whole rows of blocks into buffers of that size; there are `num_components` component
+        // descriptions.
         unsafe {
             d.raw_data_out = 1;
             d.out_color_space = d.jpeg_color_space;
             d.dct_method = J_DCT_METHOD::JDCT_ISLOW;
-            // Smoothing would guess what files without their last scans do not say.
+            // Smoothing would invent data that files without their last scans do not have.
             d.do_block_smoothing = 0;
             jpeg_start_decompress(d);
             let components = std::slice::from_raw_parts(d.comp_info, d.num_components as usize);
@@ -164,7 +164,7 @@ pub fn pixels(jpeg: &[u8], space: J_COLOR_SPACE) -> Result<(Vec<u8>, i64), i32> 
     Ok((pixels, warnings))
 }
 
-/// Decodes like [`fn@pixels`], into memory that is used again and again.
+/// Decodes like [`fn@pixels`], into memory that can be reused.
 ///
 /// # Errors
 /// The error code of libjpeg.
@@ -189,13 +189,13 @@ pub fn encode(pixels: &[u8], image: &Encoding) -> Vec<u8> {
     encode_scans(pixels, image, &[])
 }
 
-/// Encodes like [`encode`], progressive images in these scans, unless there are none.
+/// Encodes like [`encode`]; progressive images use these scans, or libjpeg's if there are none.
 pub fn encode_scans(pixels: &[u8], image: &Encoding, scans: &[Scan]) -> Vec<u8> {
     encode_as(pixels, image, scans, None)
 }
 
-/// Encodes like [`encode`], with the pixels converted to this colour space and with the factors of each component,
-/// which replace the image's.
+/// Encodes like [`encode`], but converts the pixels to this colour space and uses these sampling factors of each
+/// component instead of the image's.
 pub fn encode_in(pixels: &[u8], image: &Encoding, space: J_COLOR_SPACE, factors: &[(u32, u32)]) -> Vec<u8> {
     encode_as(pixels, image, &[], Some((space, factors)))
 }

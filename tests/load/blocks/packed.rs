@@ -1,4 +1,4 @@
-//! Compressed shards that are packed: the same datasets, given back as plain shards.
+//! Compressed shards that are packed: they give the same datasets, and unpacking gives plain shards.
 
 use super::{EACH, KINDS, SAMPLES, SHARDS, by_sample, gzip, pipeline};
 use crate::common::scene::{Scene, tfrecord};
@@ -32,7 +32,7 @@ fn compressed_shards_are_packed_as_the_datasets_that_they_are() {
         let succeeds = |output: std::process::Output| {
             assert!(output.status.success(), "{}: {}", kind.name, String::from_utf8_lossy(&output.stderr));
         };
-        // More shards than one of the source makes, and fewer.
+        // Once with more packed shards than source shards, and once with fewer.
         for (into, more) in [
             ("small", &["--shard-size", "6000", "--threads", "3"][..]),
             ("large", &["--threads", "1"]),

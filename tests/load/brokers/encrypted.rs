@@ -1,4 +1,4 @@
-//! A Redis that is reached by TLS, in a process of its own: whom it trusts is said by a variable.
+//! A Redis server over TLS, read in a child process: an environment variable says which certificates it trusts.
 
 use super::server::{RedisServer, pixels};
 use super::{keys, member, receive};
@@ -7,7 +7,7 @@ use foreload::Notices;
 use foreload::testing::stream::{RedisOptions, RedisSource, SourcePosition, StreamSource};
 use std::path::Path;
 
-/// The URL of the server that a child is to read from.
+/// The variable with the URL of the server for a child.
 const SERVER: &str = "FORELOAD_TEST_REDIS";
 
 fn write_pem(path: &Path, kind: &str, der: &[u8]) {
@@ -19,7 +19,7 @@ fn write_pem(path: &Path, kind: &str, der: &[u8]) {
     std::fs::write(path, pem).unwrap();
 }
 
-/// What the child does; alone it does nothing.
+/// The test that the child runs; without the variable it does nothing.
 #[test]
 fn reads_by_tls_or_says_why_not() {
     let Ok(url) = std::env::var(SERVER) else { return };

@@ -1,4 +1,4 @@
-//! A stream in Redis whose entries a group of consumers shares.
+//! A stream in Redis whose entries are shared by a group of consumers.
 
 use super::server::RedisServer;
 use super::{keys, receive, receive_nothing, settled};
@@ -31,7 +31,7 @@ fn numbers(arrivals: &[Arrival]) -> Vec<u64> {
     arrivals.iter().map(|arrival| arrival.key[2..].parse().unwrap()).collect()
 }
 
-/// How many entries were dealt out and not acknowledged.
+/// The number of entries that were assigned and not acknowledged.
 fn pending(server: &RedisServer) -> i64 {
     match server.ask(&["XPENDING", "images", "train"]) {
         Value::Array(facts) => match facts[0] {
@@ -46,7 +46,7 @@ fn pending(server: &RedisServer) -> i64 {
 fn a_group_is_made_with_its_stream_and_deals_out_each_entry_once() {
     let Some(server) = RedisServer::start() else { return };
     let (mut one, mut two) = (source(&server, "one"), source(&server, "two"));
-    assert_eq!(one.replay(), Replay::Listed);
+    assert_eq!(one.replay(), Replay::Unordered);
     assert!(one.describe().ends_with(", group \"train\""), "{}", one.describe());
     server.add("images", 1..=60);
     let mut all = Vec::new();
@@ -66,7 +66,7 @@ fn what_is_not_acknowledged_comes_again_after_a_restart_but_for_what_is_settled(
     server.add("images", 1..=30);
     let mut first = source(&server, "one");
     let given = receive(&mut first, 20);
-    // A checkpoint has twelve, of which the first ten could be acknowledged.
+    // A checkpoint has twelve entries. The first ten of these can be acknowledged.
     let keys_of = |from: usize, to: usize| settled(keys(&given)[from..to].iter().copied());
     assert!(first.acknowledge(&keys_of(0, 10)).unwrap());
     assert_eq!(pending(&server), 10);
@@ -89,7 +89,8 @@ fn entries_of_a_dead_consumer_are_taken_over_and_those_of_a_living_one_are_not()
     drop(dead);
     let mut heir = opened(&server, "heir", &SourcePosition::default(), &notices);
     let (mut inherited, start) = (Vec::new(), Instant::now());
-    // Longer than it takes to be thought dead. Who is slow wants nothing, and says that it lives.
+    // Longer than the time after which a consumer counts as dead. A slow consumer requests nothing, and reports that it
+    // is alive.
     while start.elapsed() < Duration::from_millis(3000) {
         heir.receive(7, Duration::from_millis(50), &mut inherited).unwrap();
         slow.receive(0, Duration::from_millis(50), &mut Vec::new()).unwrap();
@@ -120,7 +121,7 @@ fn a_server_that_is_killed_gives_a_group_what_it_had_dealt_out_once() {
         server.run();
         (source, all) = reader.join().unwrap();
         let settled = settled(keys(&all).iter().copied());
-        // The server may be killed between the two; then it is acknowledged later.
+        // The server may be killed between the two calls; the entry is acknowledged later.
         assert!(source.acknowledge(&settled).unwrap());
     }
     all.extend(receive(&mut source, 200));
@@ -135,7 +136,7 @@ fn an_answer_that_was_lost_on_its_way_is_asked_for_again() {
     let mut source = source(&server, "one");
     server.add("images", 1..=5);
     assert_eq!(receive(&mut source, 2).len(), 2);
-    // Dealt out to this consumer on another connection, which nobody heard of.
+    // Entries that were assigned to this consumer on another connection, which was lost before they arrived.
     server.ask(&["XREADGROUP", "GROUP", "train", "one", "COUNT", "2", "STREAMS", "images", ">"]);
     server.ask(&["CLIENT", "KILL", "TYPE", "normal"]);
     server.ask(&["XDEL", "images", "1-4"]);

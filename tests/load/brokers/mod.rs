@@ -1,5 +1,5 @@
-//! Samples that arrive over the network, from real servers and peers: none is lost, none comes twice,
-//! whoever is killed.
+//! Samples that arrive over the network, from real servers and peers. None is lost and none comes twice, even if a
+//! server or a peer is killed.
 
 mod encrypted;
 mod groups;
@@ -11,17 +11,17 @@ use crate::common::wait_for;
 use foreload::testing::stream::{Arrival, Received, SourcePosition, StreamSource};
 use std::time::Duration;
 
-/// A position behind nothing but these samples.
+/// A position at which only these samples are settled (their source never has to give them again).
 fn settled(keys: impl IntoIterator<Item = impl Into<String>>) -> SourcePosition {
     SourcePosition { settled: keys.into_iter().map(Into::into).collect(), ..SourcePosition::default() }
 }
 
-/// The position behind this sample.
+/// The position after this sample.
 fn after(key: impl Into<String>) -> SourcePosition {
     SourcePosition { after: Some(key.into()), ..SourcePosition::default() }
 }
 
-/// Receives until there are so many samples, and fails where they do not come.
+/// Receives until there are `count` samples; fails if they do not come.
 fn receive(source: &mut dyn StreamSource, count: usize) -> Vec<Arrival> {
     let mut arrivals = Vec::new();
     let more = || {
@@ -35,7 +35,7 @@ fn receive(source: &mut dyn StreamSource, count: usize) -> Vec<Arrival> {
     arrivals
 }
 
-/// Checks that nothing comes within a moment.
+/// Checks that no sample arrives within a moment.
 fn receive_nothing(source: &mut dyn StreamSource) {
     let mut arrivals = Vec::new();
     for _ in 0..3 {

@@ -1,4 +1,4 @@
-//! A stream in Redis that is read in order, without a group.
+//! A stream in Redis that one consumer reads in order, without a group.
 
 use super::server::{RedisServer, add, pixels};
 use super::{after, gaps, keys, member, receive, receive_nothing};
@@ -22,7 +22,7 @@ fn opened(options: RedisOptions, position: &SourcePosition, notices: &Notices) -
     source
 }
 
-/// A source of all that the stream has.
+/// A source of all samples of the stream.
 fn source(server: &RedisServer) -> RedisSource {
     opened(options(server), &SourcePosition::default(), &Notices::default())
 }
@@ -55,7 +55,7 @@ fn entries_are_samples_in_order_and_a_position_goes_on_behind_them() {
     position.settled = ids([52, 60]);
     let notices = Notices::default();
     let mut again = opened(options(&server), &position, &notices);
-    // In order all comes again that lies behind; who keeps the account knows what is settled.
+    // A source in order gives all later samples again. The caller keeps the record of settled samples.
     assert_eq!(keys(&receive(&mut again, 51)), ids(51..=101));
     assert_eq!(again.fetch("1-7").unwrap().member("jpg"), Some(&pixels(7)[..]));
     let gone = again.fetch("1-1000").unwrap_err().to_string();
@@ -76,7 +76,7 @@ fn a_stream_is_read_from_where_it_is_said() {
     assert_eq!(keys(&receive(&mut id, 2)), ids([9, 10]));
     server.add("images", [11]);
     assert_eq!(keys(&receive(&mut new, 1)), ids([11]));
-    // A stream that is not there yet.
+    // A stream that does not exist yet.
     let later = RedisOptions::new(server.url(), "later");
     let mut later = opened(later, &SourcePosition::default(), &Notices::default());
     receive_nothing(&mut later);
@@ -138,7 +138,7 @@ fn a_server_that_is_killed_amid_reading_loses_nothing_and_doubles_nothing() {
         for kill in 1..5 {
             wait_until("more samples are added", || added.load(Ordering::Relaxed) >= kill * count / 5);
             server.kill();
-            // So long nobody answers.
+            // During this time there is no server.
             std::thread::sleep(Duration::from_millis(50));
             server.run();
         }
@@ -164,7 +164,8 @@ fn entries_that_were_trimmed_unread_are_counted() {
     let first = receive(&mut source, 5);
     assert_eq!((keys(&first), gaps(&first)), (keys(&first), 0), "what nobody wanted is not missing");
     assert_eq!(keys(&first), ids(6..=10));
-    // The server does not wait for who reads alone. What is missing is told with what comes next.
+    // Without a group, the server deletes entries that were not read. The number of missing entries is reported with
+    // the next entry.
     server.ask(&["XTRIM", "images", "MINID", "=", "1-16"]);
     server.add("images", 21..=30);
     let mut rest = receive(&mut source, 15);
@@ -176,13 +177,13 @@ fn entries_that_were_trimmed_unread_are_counted() {
     let said = notices.take();
     assert!(said.len() == 1 && said[0].contains("5 entries after 1-"), "{said:?}");
 
-    // After a restart nobody knows how many there were.
+    // After a restart, the number of missing entries is unknown.
     server.ask(&["XTRIM", "images", "MINID", "=", "1-25"]);
     let mut again = opened(options(&server), &after("1-12"), &notices);
     assert_eq!(keys(&receive(&mut again, 7)), ids(25..=31));
     let said = notices.take();
     assert!(said.len() == 1 && said[0].contains("no longer has 1-12"), "{said:?}");
-    // But what follows is counted again.
+    // Later losses are counted again.
     server.add("images", 32..=40);
     server.ask(&["XTRIM", "images", "MINID", "=", "1-36"]);
     let mut rest = receive(&mut again, 5);
@@ -285,7 +286,7 @@ fn a_password_is_used_and_shown_nowhere() {
     let other = refused(RedisOptions { password: Some(wrong), ..options(&server) });
     assert!(other.contains("user or password is wrong"), "{other}");
     shown.extend([none, other]);
-    // What stands in a URL that cannot be used, or at a place where nobody listens.
+    // Secrets in a URL that cannot be used, or that leads to no server.
     for url in [
         format!("redis://user:{SECRET}@host:port"),
         format!("redis://user:{SECRET_IN_URL}@host:port"),

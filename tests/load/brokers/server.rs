@@ -1,25 +1,25 @@
-//! A real Redis, which can be killed and started again.
+//! A real Redis server, which can be killed and started again.
 
 use crate::common::{Killable, wait_until};
 use redis::{Connection, Value, cmd};
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
-/// A server on a Unix socket in a directory of its own, which logs each command before it answers.
+/// A server on a Unix socket in its own directory, which logs each command before it answers.
 pub struct RedisServer {
-    /// Dropped first: it writes to the directory.
+    /// This field is dropped first, because the server writes to the directory.
     child: Option<Killable>,
     directory: TempDir,
     options: Vec<String>,
 }
 
 impl RedisServer {
-    /// A server that runs; `None` where there is none and need not be.
+    /// Starts a server; `None` if Redis is not installed and not required.
     pub fn start() -> Option<Self> {
         Self::start_with(&[])
     }
 
-    /// A server with more options.
+    /// Starts a server with more options.
     pub fn start_with(options: &[&str]) -> Option<Self> {
         let there = Command::new("redis-server").arg("--version").stdout(Stdio::null()).status();
         if !there.is_ok_and(|status| status.success()) {
@@ -34,7 +34,7 @@ impl RedisServer {
         Some(server)
     }
 
-    /// Starts it again, with what it had logged.
+    /// Starts the server again, with the data from its log.
     pub fn run(&mut self) {
         let directory = self.directory.path();
         let mut program = Command::new("redis-server");
@@ -44,13 +44,13 @@ impl RedisServer {
         let client = redis::Client::open(self.url()).unwrap();
         wait_until("redis-server answers", || {
             let Ok(mut connection) = client.get_connection() else { return false };
-            // It answers that it is loading, or wants a password: it is there.
+            // An answer that it is loading, or wants a password, shows that the server runs.
             let answer = cmd("PING").query::<String>(&mut connection);
             !matches!(answer, Err(error) if error.code() == Some("LOADING"))
         });
     }
 
-    /// Ends it at once, as `kill -9` does.
+    /// Kills the server at once, as `kill -9` does.
     pub fn kill(&mut self) {
         drop(self.child.take());
     }
@@ -67,7 +67,7 @@ impl RedisServer {
         redis::Client::open(self.url()).unwrap().get_connection().unwrap()
     }
 
-    /// Adds samples with these numbers, the ids of which are `1-N`.
+    /// Adds samples with these numbers. Sample N has the id `1-N`.
     pub fn add(&self, stream: &str, numbers: impl IntoIterator<Item = u64>) {
         let mut connection = self.connect();
         for number in numbers {
@@ -81,7 +81,7 @@ impl RedisServer {
     }
 }
 
-/// What is in the member `jpg` of the sample with this number.
+/// The content of the member `jpg` of the sample with this number.
 pub fn pixels(number: u64) -> Vec<u8> {
     let length = 100 + (number as usize * 37) % 2000;
     (0..length).map(|at| (at as u64 * 31 + number) as u8).collect()

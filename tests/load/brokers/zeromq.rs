@@ -1,4 +1,4 @@
-//! Messages of ZeroMQ, from the library's own other end.
+//! Messages of ZeroMQ, sent by the library's own sockets.
 
 use super::{gaps, keys, member, receive, receive_nothing};
 use crate::common::wait_until;
@@ -23,7 +23,7 @@ fn message(frames: Frames) -> ZmqMessage {
     ZmqMessage::try_from(frames).unwrap()
 }
 
-/// A publisher or a pusher on a thread of its own; it ends when this is dropped.
+/// A publisher or a pusher on its own thread, which ends when this value is dropped.
 struct Sending {
     messages: Option<Sender<Frames>>,
     thread: Option<std::thread::JoinHandle<()>>,
@@ -56,7 +56,7 @@ impl Sending {
                 loop {
                     match incoming.try_recv() {
                         Ok(frames) => {
-                            // Without anybody there a push waits or fails: it is tried again.
+                            // Without a receiver, a push waits or fails. Then it is tried again.
                             while socket.send(message(frames.clone())).await.is_err() {
                                 tokio::time::sleep(Duration::from_millis(5)).await;
                             }
@@ -67,7 +67,7 @@ impl Sending {
                         Err(std::sync::mpsc::TryRecvError::Disconnected) => break,
                     }
                 }
-                // What was sent last is on its way.
+                // Give the last messages time to be sent.
                 tokio::time::sleep(Duration::from_millis(50)).await;
             });
         });
@@ -110,7 +110,7 @@ fn opened(options: ZeroMqOptions, after: Option<&str>, notices: &Notices) -> Zer
     source
 }
 
-/// Waits until messages that are published arrive, and takes them all.
+/// Waits until published messages arrive, and takes them all.
 fn subscribed(source: &mut ZeroMqSource, publisher: &Sending, topic: &str) {
     let mut arrivals = Vec::new();
     wait_until("what is published arrives", || {
@@ -145,7 +145,7 @@ fn what_is_pushed_is_pulled_and_numbered_from_where_a_state_was() {
     drop(source);
     let mut source = opened(pull(&pusher.endpoint), Some("70"), &notices);
     receive_nothing(&mut source);
-    // The library pushes some to a socket that was closed, until it notices.
+    // The library pushes some messages to a socket that was closed, until it notices.
     let mut arrivals = Vec::new();
     wait_until("what is pushed arrives", || {
         pusher.send_numbers([5]);
@@ -164,7 +164,7 @@ fn others_may_connect_and_come_back() {
     let endpoint = described.split_whitespace().last().unwrap().to_owned();
     assert!(described.contains("bound to tcp://127.0.0.1:"), "{described}");
     for round in 1..=2 {
-        // The source's runtime runs while it receives.
+        // The source's runtime runs only during a receive.
         let pusher = std::thread::spawn({
             let endpoint = endpoint.clone();
             move || {
@@ -213,7 +213,7 @@ fn messages_that_a_publisher_numbers_are_counted_when_they_are_missing() {
     assert_eq!(arrivals[18].key, "30");
     let said = notices.take();
     assert!(said.len() == 1 && said[0].contains("2 messages after number 10 were lost"), "{said:?}");
-    // What came while nobody was there is missing too.
+    // Messages that were sent while there was no receiver are missing, too.
     drop(source);
     let mut source = opened(sub(&publisher.endpoint, "images"), Some("30"), &notices);
     receive_nothing(&mut source);
@@ -249,7 +249,7 @@ fn ranks_divide_what_is_published_by_its_numbers() {
     all.sort_unstable();
     assert_eq!(all, (1..=10).chain(20..=30).collect::<Vec<_>>());
     assert_eq!(missing, 9, "11 to 19, each counted by the rank whose it was");
-    // Without a number nobody can tell whose a message is: one rank says so.
+    // A message without a number cannot be assigned to a rank: one rank reports that.
     publisher.send(frames(&[("jpg", "x")]));
     let wrong = receive(&mut ranks[0], 1).remove(0).record.unwrap_err();
     assert!(wrong.contains("no __seq__"), "{wrong}");

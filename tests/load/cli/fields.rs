@@ -1,4 +1,4 @@
-//! Datasets whose samples have several members, as the commands see them.
+//! Datasets whose samples have several members, used through the commands.
 
 use super::{code, foreload, json, stderr};
 use crate::common::{Dataset, jpeg};
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 struct Shard(TempDir);
 
 impl Shard {
-    /// Writes a shard of `samples` with the members that `of` makes of each number.
+    /// Writes a shard of `samples` samples, with the members that `of` makes from each sample's number.
     fn new(samples: u64, of: impl Fn(u64) -> Vec<(&'static str, Vec<u8>)>) -> Self {
         let shard = Self(tempfile::tempdir().unwrap());
         fs::create_dir(shard.path("data")).unwrap();
@@ -56,14 +56,14 @@ impl Shard {
     /// The hash of an epoch.
     fn checksum(&self, more: &[&str]) -> String {
         let fixed = ["--batch-size", "2", "--epochs", "1", "--eval", "--checksum", "--json"];
-        // A list of transforms says the size itself.
+        // A list of transforms sets the size itself.
         let size: &[&str] = if more.contains(&"--transforms") { &[] } else { &["--image-size", "16"] };
         let report = json(&self.run("bench", &[&fixed, size, more].concat()));
         report["epochs"][0]["sha256"].as_str().unwrap().to_owned()
     }
 }
 
-/// A PNG of one channel, as large as the picture of the same number.
+/// A PNG of one channel, as large as the picture with the same number.
 fn mask(number: u8) -> Vec<u8> {
     let (width, height) = foreload::testing::decode::parse_header(&jpeg(number.into()))
         .map(|header| (header.width, header.height))
@@ -95,7 +95,7 @@ fn the_checksum_covers_every_field() {
         assert!(!seen.contains(&both), "{field} changes nothing");
         seen.push(both);
     }
-    // Presence is what the consumer sees, too.
+    // The consumer sees which values are present, too.
     let optional = sum(r#"["left.jpg", {"Text": {"name": "txt", "optional": true}}]"#);
     assert!(!seen.contains(&optional));
     let own =
@@ -141,7 +141,7 @@ fn every_image_and_mask_is_decoded() {
     assert!(shown.contains("0.tar, \"right.jpg\" of sample 1, bytes "), "{shown}");
     assert!(shown.contains("9 images and masks decoded, 2 damaged"), "{shown}");
 
-    // Where samples have one image each, nothing names it.
+    // If samples have one image each, the output does not name the image field.
     let plain = Shard::new(3, |sample| {
         let image = jpeg(sample);
         vec![("jpg", if sample == 1 { cut(image) } else { image }), ("cls", b"1".to_vec())]

@@ -1,4 +1,4 @@
-//! `foreload index` and `foreload cache` show, check and remove what is kept of a dataset.
+//! `foreload index` and `foreload cache` show, check and remove the index and the cached copies of a dataset.
 
 use super::{Workshop, code, foreload, json, stderr};
 use serde_json::Value;
@@ -28,7 +28,7 @@ fn index_shows_what_is_there_and_notices_changes() {
         let shown = String::from_utf8(shown.stdout).unwrap();
         assert!(shown.contains("12 samples of 3 classes") && shown.contains("loaded"), "{shown}");
 
-        // Changes a class by one more file, or a shard by one byte behind its end.
+        // Changes a class by one more file, or a shard by one byte after its end.
         let (changed, file) = match layout {
             "folder" => ("class1", data.join("class1/new.jpg")),
             _ => ("shard-001.tar", data.join("shard-001.tar")),
@@ -75,7 +75,7 @@ fn every_damaged_image_is_listed() {
         };
         let sound = json(&index(&["--verify", "--decode", "--json"]));
         assert_eq!((&sound["damaged"], &sound["notices"]), (&Value::Array(vec![]), &Value::Array(vec![])));
-        // The signature of the last image in a file stays, as do all sizes.
+        // The signature of the last image in a file, and all sizes, stay the same.
         let (path, mut bytes) = workshop.files(layout).into_iter().next_back().unwrap();
         let image = bytes.windows(3).rposition(|w| w == [0xFF, 0xD8, 0xFF]).unwrap();
         bytes[image + 4..image + 400].fill(0);
@@ -104,7 +104,7 @@ fn a_damaged_image_that_training_uses_is_listed_apart() {
     let (data, kept) = (workshop.path("data"), workshop.path("index"));
     let (path, mut bytes) = workshop.files("data").into_iter().next_back().unwrap();
     let middle = bytes.len() / 2;
-    // The largest code there is, repeated: no table of this encoder has it.
+    // The largest code, repeated: no Huffman table of this encoder has it.
     bytes[middle..middle + 40].copy_from_slice(&[0xFF, 0x00].repeat(20));
     fs::write(data.join(&path), bytes).unwrap();
     let index = |more: &[&str]| {
@@ -130,7 +130,7 @@ fn a_cache_is_shown_and_emptied() {
     let [data, index, cache] = paths.each_ref().map(|path| path.to_str().unwrap());
     let bench =
         ["bench", data, "--index-dir", index, "--cache", cache, "--cache-size", "50MB", "--epochs", "1"];
-    // Copies that are brought to another form lie in two segments until the first one is removed.
+    // Copies that are converted to another storage format are in two segments until the first one is removed.
     let more = ["--cache-form", "as-is", "--batch-size", "10", "--image-size", "32", "--json"];
     json(&foreload(&[&bench[..], &more].concat()));
     let held = json(&foreload(&["cache", "show", cache, "--json"]));
@@ -163,7 +163,7 @@ fn index_names_every_shard_that_cannot_be_read_and_decodes_without_being_told_to
         let path = data.join(name);
         fs::write(&path, &fs::read(&path).unwrap()[..900]).unwrap();
     }
-    // What was indexed differs in both; what is indexed now lacks both.
+    // The indexed contents differ in both; a new index lacks both.
     let noticed = index(&["--verify"]);
     assert!(code(&noticed) == 1 && bad.iter().all(|name| stderr(&noticed).contains(name)), "{noticed:?}");
     for more in [&[][..], &["--verify"]] {

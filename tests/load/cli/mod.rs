@@ -235,7 +235,7 @@ fn synth_touches_nothing_that_is_there_and_leaves_nothing_half_done() {
     assert!(stderr(&refused).contains("is not empty"), "{}", stderr(&refused));
     assert_eq!(workshop.files("full").len(), 1);
 
-    // What a killed run left behind is removed.
+    // Leftovers of a killed run are removed.
     fs::create_dir_all(workshop.path(".new.partial/n00000001")).unwrap();
     fs::write(workshop.path(".new.partial/n00000001/old.jpg"), "half").unwrap();
     fs::create_dir(workshop.path("new")).unwrap();
@@ -275,7 +275,7 @@ fn bad_usage_has_exit_code_2_and_help_0() {
         &["doctor", &target, &target],
         &["doctor", "--tls"],
     ];
-    // Where there is no launcher these would be refused for that, too.
+    // Without a launcher these are refused for that reason, too.
     let said: [(&[&str], &str); 4] = [
         (&["doctor", &target, "--peers"], "cannot be used with"),
         (&["doctor", "--peers", "--sample-size", "1GB"], "must be 1 to"),
@@ -348,7 +348,8 @@ fn bench_measures_something_or_refuses_and_says_what_is_noise() {
         assert_eq!(code(&refused), 2);
         assert!(stderr(&refused).contains(&format!("'0' for '{flag}")), "{}", stderr(&refused));
     }
-    // A pause of some decodings at each file, one after another, cannot be missed.
+    // The pause at each opened file is several times as long as a decoding, and pauses come one after another, so
+    // stalls are certain.
     let slow = ["--emulate-pfs", "open=15ms", "--queue-depth", "1", "--steps", "2", "--epochs", "1"];
     let report = json(&bench(&[&["--stall", "--json"], &slow[..]].concat()));
     let stall = &report["stall"];
@@ -363,7 +364,7 @@ fn bench_measures_something_or_refuses_and_says_what_is_noise() {
     let said = String::from_utf8_lossy(&said.stdout);
     assert!(said.contains("longer than from memory (median of"), "{said}");
 
-    // Without a batch size there are fewer samples than in a batch: what there is is measured.
+    // Without a batch size, there are fewer samples than in a batch; these samples are measured.
     let small = ["--epochs", "1", "--json"];
     let output = foreload(&[&fixed[..], &small].concat());
     assert!(stderr(&output).contains("an epoch has 60 samples, fewer than a global batch of 64"));
@@ -387,7 +388,7 @@ fn calibrate_measures_what_is_there_and_leaves_nothing_behind() {
     let number = |pointer: &str| {
         found.pointer(pointer).and_then(Value::as_f64).unwrap_or_else(|| panic!("{pointer}: {found}"))
     };
-    // No answer comes early, so neither latency nor bandwidth can look better than they were made.
+    // No read ends early, so neither latency nor bandwidth can be measured as better than they were set.
     assert!(number("/source/one/median_seconds") >= 1e-3 && number("/source/opened/median_seconds") >= 2e-3);
     assert!(number("/source/rates/read_bandwidth") <= 50e6);
     assert!(number("/source/large/reads") >= 1.0 && number("/source/full/in_flight") == 32.0);
@@ -421,7 +422,7 @@ fn doctor_says_what_is_chosen_and_why() {
     assert!(found["processors"].as_u64().unwrap() >= 1 && found["memory_bytes"].as_u64().unwrap() > 1 << 24);
     assert!(["portable", "avx2", "avx512"].contains(&found["simd"]["chosen"].as_str().unwrap()), "{found}");
     assert_eq!(found["path"]["bytes"], 1500);
-    // `tests/gpu` has all the reasons why there can be no GPU.
+    // `tests/gpu` covers all reasons why there can be no GPU.
     let (device, gpus) =
         (found["device"]["chosen"].as_str().unwrap(), found["gpu"]["devices"].as_array().unwrap());
     assert!(device == "cpu" || (device.starts_with("cuda:") && !gpus.is_empty()), "{found}");

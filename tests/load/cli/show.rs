@@ -27,7 +27,7 @@ fn a_sheet_shows_each_sample_whole_and_as_the_network_sees_it() {
         read(&out)
     };
     let (width, height, levels) = draw(&["--samples", "3,7"]);
-    // The view is grey, and stands behind the whole image, which is not.
+    // The view is grey, and comes after the whole image, which is not grey.
     let pixel = |x: u32, y: u32| <[u8; 3]>::try_from(&levels[3 * (y * width + x) as usize..][..3]).unwrap();
     let colours = |columns: std::ops::Range<u32>| {
         let all = columns.flat_map(|x| (8..72).map(move |y| pixel(x, y)));
@@ -35,7 +35,7 @@ fn a_sheet_shows_each_sample_whole_and_as_the_network_sees_it() {
     };
     let second = width - 8 - 160;
     assert!(colours(8..72) > 500 && colours(second..second + 64) == 0);
-    // What one epoch draws is drawn again, and others beside it.
+    // One epoch draws the same each time; a second epoch adds other draws next to these.
     assert_eq!(draw(&["--samples", "3,7"]).2, levels);
     let (both, same, _) = draw(&["--samples", "3,7", "--epochs", "2"]);
     assert_eq!((both, same), (width + 168, height));

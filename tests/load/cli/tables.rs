@@ -1,4 +1,4 @@
-//! Datasets that are tables, as the commands see them.
+//! Datasets that are tables, used through the commands.
 
 use super::{code, foreload, json, stderr};
 use crate::common::jpeg;
@@ -42,7 +42,7 @@ fn fields_and_first_samples_are_shown() {
     assert_eq!((samples.len(), samples[2]["label"].as_i64()), (3, Some(2)));
     assert!(samples[0]["score"].is_null() && samples[1]["score"] == 0.25, "{samples:?}");
     assert!(json(&run(&["--json", "--samples", "0"])).get("first_samples").is_none());
-    // What is packed shows the same fields, and says what it was packed of.
+    // The packed dataset shows the same fields, and names its source.
     let target = kept.parent().unwrap().join("packed");
     let target = target.to_str().unwrap();
     let packed = foreload(&["pack", root, target, "--index-dir", kept.to_str().unwrap()]);
@@ -50,7 +50,7 @@ fn fields_and_first_samples_are_shown() {
     let shown = foreload(&["index", target, "--index-dir", kept.to_str().unwrap()]);
     let text = String::from_utf8_lossy(&shown.stdout).into_owned();
     assert!(text.contains("packed from TFRecord shards of tf.Example") && text.contains(fields), "{text}");
-    // What cannot be read is told on stderr and by the exit code, and is no value.
+    // Data that cannot be read is reported on stderr and by the exit code, and is not shown as a value.
     std::fs::write(scene.root.join("x.tfrecord"), tfrecord(&[&records[0]])).unwrap();
     let cut = run(&["--changed", "warn", "--samples", "2", "--json"]);
     assert_eq!(code(&cut), 1, "{}", stderr(&cut));

@@ -1,4 +1,4 @@
-//! With a cache that holds everything, later epochs and runs ask the server for no bytes.
+//! With a cache that holds everything, later epochs and runs request no bytes from the server.
 
 use super::Served;
 use crate::common::{Dataset, epoch_bytes, small_images, wait_for, with_cache};
@@ -20,7 +20,7 @@ fn later_epochs_and_runs_make_no_requests() {
         let sharded = dataset.index().is_sharded();
         let served = Served::new(dataset);
         for run in 0..3 {
-            // What the start looks at counts apart.
+            // The requests of the start are counted separately.
             let pipeline = served.pipeline(&options);
             let started = served.gets();
             for number in 0..3 {
@@ -33,7 +33,7 @@ fn later_epochs_and_runs_make_no_requests() {
                 pipeline.cache().expect("a cache").flush();
                 match (run, number) {
                     (0, 0) => assert!(made >= SAMPLES as u64, "{made}"),
-                    // A run looks once at the versions of files, and of shards when the cache is opened.
+                    // A run checks once the versions of files, and those of shards when the cache is opened.
                     (_, 0) if sharded => assert_eq!(served.gets(), started, "run {run}"),
                     (_, 0) => assert_eq!((made, served.gets()), (SAMPLES as u64, started), "run {run}"),
                     _ => assert_eq!(made, 0, "run {run}, epoch {number}"),
@@ -67,7 +67,7 @@ fn requests_of_staging_are_counted_with_those_of_samples() {
     let before = served.gets();
     let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
     while epoch.next_batch().unwrap().is_some() {}
-    // What is under way when the epoch ends is counted when it arrives.
+    // A request that is in flight when the epoch ends is counted when its response arrives.
     let requests = || {
         let staged = pipeline.cache().expect("a cache").stats().source.staged_requests;
         (epoch.stats().reads.requests, staged, served.gets() - before)

@@ -7,7 +7,7 @@ use range_server::{EtagKind, Options};
 
 const SAMPLES: usize = 60;
 
-/// Opens the data, and refuses what has changed.
+/// Opens the data with changes as errors.
 fn strictly(served: &Served) -> foreload::Result<DatasetIndex> {
     let directory = Some(served.dataset.beside("http-index"));
     let options = IndexOptions { directory, changed: Changed::Refuse, ..IndexOptions::default() };
@@ -22,7 +22,7 @@ fn a_changed_shard_is_noticed_at_the_start() {
         strictly(&served).unwrap();
         let shard = served.dataset.path(30);
         let bytes = std::fs::read(&shard).unwrap();
-        // The same bytes at another time are the same dataset.
+        // The same bytes with another time are the same dataset.
         let later = std::time::SystemTime::now() + std::time::Duration::from_secs(100);
         std::fs::File::options().write(true).open(&shard).unwrap().set_modified(later).unwrap();
         strictly(&served).unwrap();

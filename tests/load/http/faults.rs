@@ -1,4 +1,4 @@
-//! Each fault of a server is overcome, and the batches are those of the directory; or it is said what is wrong.
+//! For each fault of a server, the batches are still those of the directory, or an error says what is wrong.
 
 use super::{Served, failure};
 use crate::common::{Dataset, epoch_bytes, small_images};
@@ -8,7 +8,7 @@ use std::process::Command;
 
 const SAMPLES: usize = 60;
 
-/// What a consumer sees of an epoch under these faults, which begin once the dataset is open.
+/// The hash of an epoch with these faults, which begin after the dataset is open.
 fn under(served: &Served, faults: &[&str]) -> [u8; 32] {
     served.fail(&[]);
     let pipeline = served.pipeline(&small_images());
@@ -78,7 +78,7 @@ fn a_slow_answer_is_asked_for_a_second_time() {
     let pipeline = served.pipeline(&small_images());
     epoch_bytes(&pipeline, 0);
     epoch_bytes(&pipeline, 1);
-    // One answer takes longer than any test; its sample comes by the second request.
+    // One response takes longer than any test; its sample comes through the second request.
     served.fail(&["stall:first=1:3,after=10"]);
     let mut epoch = pipeline.epoch(2, 0, 1, 0).unwrap();
     while epoch.next_batch().unwrap().is_some() {}
@@ -139,7 +139,7 @@ fn a_server_that_is_not_there_is_named() {
     assert!(error.contains("no-such-host.invalid"), "{error}");
 }
 
-/// What the program says of a dataset on a server with this certificate, where `trusted` says whom to trust.
+/// The program's output for a dataset on a server with this certificate, with or without a setting that trusts it.
 fn over_tls(kind: CertificateKind, trust: bool) -> (bool, String) {
     let dataset = Dataset::shards(20, 20);
     let identity = Identity::new(kind).unwrap();

@@ -1,5 +1,5 @@
-//! A manifest gives the batches of the directory with the same files in its order, wherever it and the files lie, and
-//! leads nobody where its author must not lead.
+//! A manifest gives the same batches as a directory with the same files in its order, wherever the manifest and the
+//! files are stored. It cannot make the user's machine read places that the manifest's author must not reach.
 
 use super::{Served, failure, pipeline, two_epochs};
 use crate::common::{Dataset, jpeg, small_images};
@@ -13,7 +13,8 @@ use std::sync::Arc;
 
 const SAMPLES: usize = 60;
 
-/// The lines of a manifest with a class for each file, which `name` gives by its path below the directory.
+/// The lines of a manifest with a class for each file. `name` makes the name of a file from its path below the
+/// directory.
 fn manifest(dataset: &Dataset, name: impl Fn(usize, &str) -> String) -> String {
     let mut text = "class,file_name,number\n".to_owned();
     for sample in 0..SAMPLES {
@@ -66,7 +67,7 @@ fn batches_are_those_of_the_directory() {
         let index = local(dataset, &path);
         prints.push(index.fingerprint());
         check(index, what);
-        // What was built is what is loaded.
+        // The loaded index equals the built one.
         let again = local(dataset, &path);
         assert_eq!(prints.last(), Some(&again.fingerprint()));
         check(again, what);
@@ -77,7 +78,7 @@ fn batches_are_those_of_the_directory() {
         prints.push(index.fingerprint());
         check(index, name);
     }
-    // The names are those of the manifest, so that it is the same dataset wherever it lies.
+    // The names are those in the manifest, so it is the same dataset wherever the manifest is stored.
     assert_eq!(prints[0], prints[4]);
     assert_eq!(prints.iter().collect::<std::collections::HashSet<_>>().len(), 5);
 }
@@ -139,7 +140,7 @@ fn what_a_manifest_says_wrong_is_said_with_its_line() {
         let error = DatasetIndex::open(&path, &options).err().unwrap().to_string();
         assert!(error.contains(said) && !error.contains("geheim"), "{text}: {error}");
     }
-    // On a server it names nothing of this machine, whose user did not write it.
+    // A manifest on a server must not name files of this machine, because the machine's user did not write it.
     for name in ["/etc/hostname", "../data/a.jpg", "a/../../b.jpg", "file:///etc/hostname", "./", "a//b", ""]
     {
         served.write("data/wrong.csv", &format!("n,path\n1,{name}\n"));
@@ -184,18 +185,18 @@ fn files_are_told_apart_by_what_their_names_do_not_show() {
     let index = local(&served.dataset, &path);
     let print = index.fingerprint();
     assert!(two_epochs(&pipeline(index, &options)) == expected);
-    // Another start learns the URLs from the manifest, and other signatures are the same dataset.
+    // Another start reads the URLs from the manifest; with other signatures it is the same dataset.
     assert!(two_epochs(&pipeline(local(&served.dataset, &path), &options)) == expected);
     let again = |sample: usize, path: &str| format!("{url}/{path}?n={sample}&Expires=2&sig=geheim");
     served.write("data/signed.csv", &manifest(&served.dataset, again));
     let index = local(&served.dataset, &path);
     assert_eq!(index.fingerprint(), print);
     assert!(two_epochs(&pipeline(index, &options)) == expected);
-    // What a query names is a part of the name.
+    // Query parameters that identify a file are part of its name.
     let others = |sample: usize, path: &str| format!("{url}/{path}?other={sample}&sig=geheim");
     served.write("data/signed.csv", &manifest(&served.dataset, others));
     assert_ne!(local(&served.dataset, &path).fingerprint(), print);
-    // Where the query alone says which file it is, each is a file of its own.
+    // If only the query identifies a file, each query is a separate file.
     let first = served.dataset.path(0);
     let first = first.strip_prefix(served.dataset.beside("data")).unwrap().to_str().unwrap();
     let text = format!("path\n{url}/{first}?id=1&sig=geheim\n{url}/{first}?id=2&sig=geheim\n");
@@ -222,7 +223,7 @@ fn changes_are_noticed() {
     let text = manifest(&served.dataset, mixed);
     let path = served.write("data/list.csv", &text);
     let print = local(&served.dataset, &path).fingerprint();
-    // Written anew, it says the same.
+    // A manifest that is written again with the same text gives the same.
     std::fs::remove_file(&path).unwrap();
     served.write("data/list.csv", &text);
     let index = local(&served.dataset, &path);

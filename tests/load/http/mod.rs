@@ -21,7 +21,7 @@ use range_server::{Fault, Options, RangeServer};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// A dataset, and a server of the directory that it lies in.
+/// A dataset, and a server of the directory that contains it.
 struct Served {
     dataset: Dataset,
     server: RangeServer,
@@ -38,19 +38,19 @@ impl Served {
         Self { dataset, server }
     }
 
-    /// The URL of something beside the data.
+    /// The URL of a file or directory next to the data.
     fn url(&self, name: &str) -> String {
         format!("{}/{name}", self.server.url())
     }
 
-    /// Opens the dataset at this URL, whose index is kept apart from that of the directory.
+    /// Opens the dataset at this URL. Its index is separate from that of the directory.
     fn open(&self, url: &str) -> foreload::Result<Arc<DatasetIndex>> {
         let options =
             IndexOptions { directory: Some(self.dataset.beside("http-index")), ..IndexOptions::default() };
         DatasetIndex::open(url.as_ref(), &options).map(Arc::new)
     }
 
-    /// The index of what the server shows of the data.
+    /// The index of the data on the server.
     fn index(&self) -> Arc<DatasetIndex> {
         self.open(&self.url("data")).unwrap()
     }
@@ -59,7 +59,7 @@ impl Served {
         pipeline(self.index(), options)
     }
 
-    /// From now on the server fails so.
+    /// From now on the server fails in these ways.
     fn fail(&self, faults: &[&str]) {
         self.server.set_faults(faults.iter().map(|fault| fault.parse::<Fault>().unwrap()).collect());
     }
@@ -69,13 +69,13 @@ impl Served {
         self.server.stats().requests
     }
 
-    /// The number of them that asked for bytes.
+    /// The number of requests that asked for bytes.
     fn gets(&self) -> u64 {
         let stats = self.server.stats();
         stats.requests - stats.heads
     }
 
-    /// A file that lies beside the data.
+    /// Writes a file next to the data.
     fn write(&self, name: &str, text: &str) -> PathBuf {
         let path = self.dataset.beside(name);
         std::fs::write(&path, text).unwrap();
@@ -88,12 +88,12 @@ fn pipeline(index: Arc<DatasetIndex>, options: &LoaderOptions) -> Pipeline {
     Pipeline::new(index, config)
 }
 
-/// What a consumer sees of two epochs.
+/// The hashes of two epochs.
 fn two_epochs(pipeline: &Pipeline) -> [[u8; 32]; 2] {
     [0, 1].map(|number| epoch_bytes(pipeline, number))
 }
 
-/// The error of the first epoch, which must have one.
+/// The error of the first epoch, which must fail.
 fn failure(pipeline: &Pipeline) -> String {
     let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
     loop {

@@ -1,5 +1,4 @@
-//! Where an order keeps neighbours near, a server is asked for many of them at once, and the batches are the
-//! directory's.
+//! If an order keeps neighbours near, one request to a server reads many of them, and the batches are the directory's.
 
 use super::{Served, pipeline, two_epochs};
 use crate::common::scene::{Scene, tfrecord};
@@ -15,7 +14,7 @@ use std::io::Write;
 
 const SAMPLES: usize = 120;
 const EACH: usize = 25;
-/// The number of shards, each of which is one stretch.
+/// The number of shards. Each is one stretch (block of neighbouring samples).
 const SHARDS: u64 = SAMPLES.div_ceil(EACH) as u64;
 
 fn by_blocks() -> LoaderOptions {
@@ -28,7 +27,7 @@ fn in_order() -> LoaderOptions {
 
 #[test]
 fn stretches_are_one_request_each() {
-    // In order, a stretch has an eighth of the reads in flight at most.
+    // Without shuffling, a stretch takes at most an eighth of the reads in flight.
     for (options, most, alone) in [(by_blocks(), SHARDS, 0), (in_order(), SAMPLES as u64 / 3, 10)] {
         let dataset = Dataset::shards(SAMPLES, EACH);
         let expected = two_epochs(&dataset.pipeline(&options));
@@ -36,13 +35,13 @@ fn stretches_are_one_request_each() {
         let pipeline = served.pipeline(&options);
         let started = served.gets();
         assert!(two_epochs(&pipeline) == expected);
-        // Memory keeps all of them for the second epoch.
+        // Memory holds all stretches for the second epoch.
         let made = served.gets() - started;
         assert!((SHARDS..=most).contains(&made), "{:?}: {made}", options.shuffle);
         let mut epoch = pipeline.epoch(2, 0, 1, 0).unwrap();
         while epoch.next_batch().unwrap().is_some() {}
         let stats = epoch.stats();
-        // What has no neighbours is asked for as ever.
+        // Samples without neighbours are requested as usual.
         assert!(stats.reads.requests <= alone && stats.unpacked.blocks == 0, "{stats:?}");
     }
 }
@@ -92,14 +91,14 @@ fn shards_are_staged_while_batches_read_stretches_of_them() {
         assert!(epoch_bytes(&pipeline, number) == *expected, "epoch {number}");
         pipeline.cache().expect("a cache").flush();
     }
-    // The last epoch turns to all shards once more, whoever read them.
+    // The last epoch uses all shards again, even if another rank has read them before.
     let stats = || pipeline.cache().expect("a cache").stats();
     wait_for("all shards are staged", stats, |stats| stats.source.staged_units >= SHARDS);
-    // What a stretch brought is not staged again, but a piece may be under way when it comes.
+    // Data that a stretch brought is not staged again, except for requests that were already in flight.
     assert!(served.gets() - started <= 3 * SHARDS, "{}", served.gets() - started);
 }
 
-/// Shards that were written anew are read by the order of before only as long as they are what was indexed.
+/// Shards that were replaced are read in the earlier order only while they equal the indexed shards.
 #[test]
 fn what_changes_on_the_server_is_noticed() {
     let dataset = Dataset::shards(SAMPLES, EACH);
@@ -133,7 +132,7 @@ fn a_training_goes_on_by_the_blocks_that_it_began_with() {
         }
         ids
     };
-    // On one rank with batches twice as large, and the same division.
+    // On one rank with batches that are twice as large, so that the global batch is the same.
     let doubled = LoaderOptions { batch_size: 16, ..options.clone() };
     let refused = dataset.pipeline(&doubled).resume(&state, 0, 1).map(drop).unwrap_err().to_string();
     assert!(refused.contains("shuffle_ranks") && refused.contains("set shuffle_ranks=2"), "{refused}");
@@ -144,7 +143,7 @@ fn a_training_goes_on_by_the_blocks_that_it_began_with() {
     on_one.sort_unstable();
     both.sort_unstable();
     assert_eq!(on_one, both);
-    // Blocks cut otherwise are another order.
+    // Blocks with other boundaries give another order.
     let other = LoaderOptions { shuffle: Some(Shuffling::On), ..options };
     let refused = dataset.pipeline(&other).resume(&state, 0, 2).map(drop).unwrap_err().to_string();
     assert!(refused.contains("blocks was"), "{refused}");
@@ -166,7 +165,7 @@ fn what_does_not_go_with_blocks_is_refused_by_name() {
     let options = LoaderOptions { shuffle_ranks: Some(3), batch_size: 8, ..by_blocks() };
     let error = dataset.pipeline(&options).epoch(0, 0, 2, 0).map(drop).unwrap_err().to_string();
     assert!(error.contains("shuffle_ranks") && error.contains("is 3"), "{error}");
-    // Files of their own have no neighbours.
+    // Separate files have no neighbours.
     let loose = Dataset::folder(30);
     loose.pipeline(&by_blocks());
     let told = loose.pipeline(&by_blocks()).index().notices().take();
@@ -199,7 +198,7 @@ fn shards_that_are_sorted_by_class_are_told_of() {
     }
 }
 
-/// Samples without an image have no bytes, which lie nowhere: they part no block.
+/// Samples without an image have no bytes and no place, so they do not divide a block.
 #[test]
 fn samples_without_bytes_part_no_block() {
     let scene = Scene::new();

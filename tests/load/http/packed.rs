@@ -1,4 +1,5 @@
-//! What is packed of a server is what is packed of the directory that it serves, in shards of ours and in tars.
+//! Packing a dataset on a server gives the same shards as packing the directory that it serves, in Foreload's format
+//! and as tars.
 
 use super::Served;
 use crate::common::Dataset;

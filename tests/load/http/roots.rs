@@ -1,4 +1,4 @@
-//! What may be named, and what is said of the rest.
+//! Which roots are accepted, and the errors for others.
 
 use super::{Served, pipeline, two_epochs};
 use crate::common::Dataset;
@@ -65,7 +65,7 @@ fn other_urls_and_lost_slashes_are_refused() {
     }
 }
 
-/// What the program says of a dataset, with these variables.
+/// The program's output for a dataset, with these environment variables.
 fn bench(served: &Served, url: &str, variables: &[(&str, &str)]) -> (bool, String) {
     let mut program = std::process::Command::new(env!("CARGO_BIN_EXE_foreload"));
     program.args(["bench", url, "--json", "--epochs", "1", "--batch-size", "4"]);
@@ -98,7 +98,7 @@ fn proxies_are_asked_for_hosts_that_are_not_excepted() {
     let (fine, said) =
         bench(&served, elsewhere, &[("http_proxy", &proxy), ("no_proxy", "elsewhere.invalid")]);
     assert!(!fine && said.contains("the host elsewhere.invalid cannot be resolved"), "{said}");
-    // The server is no proxy for encrypted connections, and says so.
+    // This server is no proxy for encrypted connections, and says so.
     let (fine, said) = bench(&served, "https://elsewhere.invalid/data", &[("https_proxy", &proxy)]);
     assert!(!fine && said.contains("the proxy did not connect to elsewhere.invalid:443"), "{said}");
     assert!(!said.contains("geheim"), "{said}");

@@ -1,4 +1,4 @@
-//! What a server gives is the directory that it serves: the same dataset, the same batches.
+//! A server gives the same dataset and batches as the directory that it serves.
 
 use super::{Served, pipeline, two_epochs};
 use crate::common::{Dataset, small_images};
@@ -39,7 +39,7 @@ fn a_packed_dataset_needs_no_page_and_no_slash() {
         let index = served.open(&served.url(name)).unwrap();
         assert!(two_epochs(&pipeline(index, &small_images())) == expected, "{name}");
     }
-    // The next start finds the index as it is.
+    // The next start finds the index unchanged.
     let before = served.requests();
     served.index();
     assert!(served.requests() - before < 20, "{}", served.requests() - before);

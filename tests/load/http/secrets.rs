@@ -7,7 +7,7 @@ use range_server::{Access, Options};
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// Runs the program, and checks that it shows none of these words.
+/// Runs the program, and checks that its output contains none of these words.
 fn run(args: &[&str], kept: &Path, words: &[&str]) -> Output {
     let mut program = Command::new(env!("CARGO_BIN_EXE_foreload"));
     run_without(program.args(args).env("FORELOAD_INDEX_DIR", kept.join("index")), words)
@@ -15,7 +15,7 @@ fn run(args: &[&str], kept: &Path, words: &[&str]) -> Output {
 
 #[test]
 fn credentials_are_in_no_file_and_no_output() {
-    // `Z2VoZWlt` is the password in base64, as it may stand in a header.
+    // `Z2VoZWlt` is the password in base64, as in a header.
     let words = ["geheim", "wanda", "Z2VoZWlt", "unterschrift"];
     for (access, user, query) in [
         (Access::Header("Basic d2FuZGE6Z2VoZWlt".to_owned()), "wanda:geheim@", ""),
@@ -56,7 +56,7 @@ fn credentials_are_in_no_file_and_no_output() {
             let output = run(args);
             assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
         }
-        // What fails says where, and shows no more.
+        // An error says where it happened, and shows no secret.
         served.fail(&["status:always:403"]);
         let output = run(&["bench", &url, "--epochs", "1", "--batch-size", "4"]);
         assert!(!output.status.success());
@@ -100,7 +100,7 @@ fn secrets_in_a_manifest_are_in_no_file_and_no_output() {
             let output = run(args, &kept, &words);
             assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
         }
-        // It measures for seconds; where the manifest lies makes no difference to it.
+        // `plan` measures for seconds, and does not depend on where the manifest is, so it runs once.
         if root == on_server {
             let measured = ["plan", root, "--json", "--cache-size", "50MB", "--cache", &path("plan-cache")];
             assert!(run(&measured, &kept, &words).status.success());

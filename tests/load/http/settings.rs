@@ -1,4 +1,4 @@
-//! Files that settings name lie on servers, too.
+//! Files that settings name can be on servers, too.
 
 use super::{Served, pipeline, two_epochs};
 use crate::common::{Dataset, small_images};
@@ -57,7 +57,7 @@ fn reads_from_servers_are_as_many_as_slots_have_room_for() {
     };
     let (fewest, small) = sizes(served.index(), LoaderOptions { queue_depth: Some(64), ..small_images() });
     assert!(fewest == 64 && small < 60 * MIB, "{small}");
-    // A mean of 0.2 MB leaves room for 160 reads; 16 samples more are for the workers.
+    // With a mean of 0.2 MB there is room for 160 reads; 16 more slots are for the workers.
     let (depth, slots) = sizes(served.index(), small_images());
     assert!((150..170).contains(&depth) && (96..103).contains(&(slots / MIB)), "{depth}, {slots}");
     let (less, slots) = sizes(served.index(), LoaderOptions { memory: Some(80 << 20), ..small_images() });

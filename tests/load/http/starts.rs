@@ -1,4 +1,4 @@
-//! What a start asks a server, and what becomes of it where answers are wrong, late, or not there.
+//! The requests of a start, and its result if responses are wrong, late or missing.
 
 use super::Served;
 use crate::common::scene::summary;
@@ -12,13 +12,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const SAMPLES: usize = 60;
 
-/// Indexes what is at a URL anew.
+/// Builds a new index of the dataset at a URL.
 fn anew(served: &Served, url: &str) -> foreload::Result<DatasetIndex> {
     let directory = Some(served.dataset.beside("http-index"));
     DatasetIndex::open(url.as_ref(), &IndexOptions { directory, rebuild: true, ..IndexOptions::default() })
 }
 
-/// The requests for a path.
+/// The number of requests for a path.
 fn asked(served: &Served, path: &str) -> u64 {
     served.server.stats().paths.get(path).map_or(0, |path| path.requests)
 }
@@ -64,8 +64,8 @@ fn what_stays_wrong_while_indexing_is_said() {
     }
 }
 
-/// A server that knows neither `HEAD` nor ranges, as a few lines of many languages make one: it sends files whole, with
-/// their length or without it. Counts requests for them.
+/// A simple server without `HEAD` and ranges, as a few lines of code make one in many languages: it sends whole files,
+/// with or without their length. Counts the requests for files.
 fn plain_server(tells_length: bool) -> (String, Arc<AtomicU64>) {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let url = format!("http://{}/a.tar", listener.local_addr().unwrap());
@@ -83,7 +83,7 @@ fn plain_server(tells_length: bool) -> (String, Arc<AtomicU64>) {
             };
             counted.fetch_add(u64::from(!body.is_empty()), Ordering::SeqCst);
             let head = format!("{head}Connection: close\r\n\r\n");
-            // Who has seen enough hangs up.
+            // The client may hang up after it has read enough.
             let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&body));
         }
     });
@@ -107,7 +107,7 @@ fn a_list_and_its_stamp_are_of_one_answer() {
     let served = Served::new(Dataset::shards(SAMPLES, 25));
     served.write("data/list.txt", "shard-000.tar\n");
     let url = served.url("data/list.txt");
-    // Between two answers it might be replaced.
+    // One request, because the list might be replaced between two responses.
     assert_eq!(served.open(&url).unwrap().len(), 25);
     assert_eq!(asked(&served, "/data/list.txt"), 1);
     let origin = |index: &DatasetIndex| summary(index).origin;
@@ -144,10 +144,10 @@ fn what_changes_beside_shards_has_them_parsed_again_only_where_it_describes_them
         asked(&served, "/tables/x.parquet") - before
     };
     open();
-    // Its stamp is looked at, and no more.
+    // Only its stamp is checked.
     assert_eq!(open(), 1);
     served.write("tables/notes.txt", "new");
-    // The same before and after this process has the lock of the index.
+    // The first call takes the lock of the index and checks the stamp twice: before and after.
     assert_eq!(open(), 2);
     assert_eq!(open(), 1);
     served.write("tables/README.md", "# Another text\n");
@@ -181,7 +181,7 @@ fn a_server_that_does_not_answer_is_told_of_and_can_be_left() {
     let told = index.notices().take();
     let waits = told.iter().filter(|told| told.contains("has not answered a request for 5 s")).count();
     assert!(waits == 1 && told[0].contains(&url), "{told:?}");
-    // A request that is broken off is not made again.
+    // An interrupted request is not repeated.
     served.fail(&["mute:always:600"]);
     let (cancel, before) = (Arc::new(AtomicBool::new(false)), served.requests());
     let result = std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! What every reader must do.
+//! The rules that every reader must follow.
 
 use super::variants;
 use super::world::{World, pool, random, read_all, shared, stamp};
@@ -116,7 +116,7 @@ fn a_failed_read_gives_its_slot_back() {
         let slots = pool();
         let mut reader = (variant.make)(&world, &slots, 4);
         for failing in [deleted, shrunk, lost] {
-            // This is what a reader does that has a second source for the same bytes.
+            // A reader with a second source for the same bytes does this.
             let wanted = loose[12];
             let mut slot = slots.try_take(failing.length.max(wanted.length) as usize).unwrap();
             let address = slot.as_mut_ptr();
@@ -136,7 +136,7 @@ fn a_failed_read_gives_its_slot_back() {
     }
 }
 
-/// The one completion that is due.
+/// The only completion that is due.
 fn next(reader: &mut dyn Reader) -> Completion {
     let mut out = Vec::new();
     while out.is_empty() {
@@ -153,7 +153,7 @@ fn shards_that_changed_are_named() {
         let mut world = World::new(4);
         let shards = world.shards();
         let at = |file: u32, offset, length| Extent { file: FileId(file), offset, length };
-        // One shard has another size, one another time, and one shrinks and grows again after it was opened.
+        // One shard has another size, one has another time, and one shrinks and grows again after it was opened.
         let resized = &world.files[shards[0] as usize];
         std::fs::write(&resized.path, &resized.bytes[..5_000_000]).unwrap();
         let indexed = world.files[shards[1] as usize].stamp.as_mut().unwrap();
@@ -226,7 +226,7 @@ fn the_waker_ends_an_idle_wait() {
         drop(out);
         drop(reader);
         assert_eq!(slots.usage().in_use, 0, "{name}");
-        // Waking a reader that is gone is harmless.
+        // Waking a dropped reader is harmless.
         (waker.0)();
     }
 }
@@ -247,17 +247,17 @@ fn dropping_with_reads_in_flight_does_not_wait_for_them_for_ever() {
         }
         let mut out = Vec::new();
         reader.wait(&mut out).unwrap();
-        // The slow read ends only after this has returned: if the drop waited for the read, it would wait for ever.
+        // The slow read ends only after this call returns: if the drop waited for the read, it would wait forever.
         drop(reader);
         drop(out);
-        // What a thread still holds comes back when the system lets go of it; nothing else is missing.
+        // Slots of a blocked thread come back when its system call ends; no other slot is missing.
         release(&world.path_of(slow), || {
             wait_for(&format!("{name}: all slots are back"), || slots.usage().in_use, |&used| used == 0);
         });
     }
 }
 
-/// Makes the last sample's file one that never delivers.
+/// Replaces the last sample's file by one that never delivers data.
 fn with_fifo(mut world: World) -> World {
     let path = world.dir.path().join("slow");
     rustix::fs::mknodat(

@@ -1,4 +1,4 @@
-//! Which reader is chosen where io_uring is refused or limited. The limits are set in a child process.
+//! The choice of a reader if io_uring is refused or limited. The limits are set in a child process.
 
 use super::world::{World, pool, random, read_all};
 use crate::common::child;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 const ROLE: &str = "FORELOAD_IO_TEST_ROLE";
 
-/// Runs `test` in a process of its own with `role`, and expects that it passes.
+/// Runs `test` in its own process with `role`, and checks that it passes.
 fn in_child(test: impl Fn(), role: &str) {
     let output = child(test).env(ROLE, role).output().unwrap();
     let said =
@@ -42,7 +42,7 @@ fn the_users_choice_is_obeyed_and_described() {
     let mut reader = open(IoChoice::Pread, Direct::Off, 0);
     assert_eq!(reader.describe(), "pread with 16 threads, buffered (io=pread; direct=off)");
     check(&mut *reader, &world, &slots);
-    // A reader that blocks in threads is as deep as was asked for, within reason.
+    // A reader with blocking threads has the requested queue depth, up to a limit.
     for (depth, threads) in [(1, 1), (100, 100), (4000, 256)] {
         let mut reader =
             open_source(&source(&world, 0), &slots, IoChoice::Pread, Direct::Off, depth).unwrap();
@@ -53,7 +53,7 @@ fn the_users_choice_is_obeyed_and_described() {
     let mut reader = open(IoChoice::Auto, Direct::Auto, 1);
     assert!(reader.describe().contains("buffered ("), "{}", reader.describe());
     check(&mut *reader, &world, &slots);
-    // This size is more than any memory, so that the page cache cannot keep it.
+    // This size is more than any memory, so the page cache cannot hold the dataset.
     let mut reader = open(IoChoice::Auto, Direct::Auto, 1 << 60);
     check(&mut *reader, &world, &slots);
     let storage = foreload::testing::io::storage::Storage::of(world.dir.path()).unwrap();
@@ -86,7 +86,7 @@ fn a_deleted_first_sample_is_an_error_of_its_own() {
     let index = Arc::new(DatasetIndex::open(&root, &options).unwrap());
     let modified = std::fs::metadata(&directory).unwrap().modified().unwrap();
     std::fs::remove_file(index.path(index.extent(0).file)).unwrap();
-    // The deletion falls between the listing of the directory and the read.
+    // Simulates a deletion between the listing of the directory and the read.
     std::fs::File::open(&directory).unwrap().set_modified(modified).unwrap();
 
     let (slots, extents) = (pool(), (0..5).map(|sample| index.extent(sample)).collect::<Vec<_>>());
@@ -99,7 +99,7 @@ fn a_deleted_first_sample_is_an_error_of_its_own() {
             assert!(answer.unwrap() == bytes(sample), "{io:?}, sample {sample}");
         }
     }
-    // The search ends at the root: above it may be another file system.
+    // The search for an existing directory ends at the root, above which there may be another file system.
     std::fs::remove_dir_all(&directory).unwrap();
     assert!(open(&index, &slots, IoChoice::Auto, Direct::Auto, 8).is_ok());
     std::fs::remove_dir_all(&root).unwrap();
@@ -132,7 +132,7 @@ fn a_seccomp_filter_leads_to_threads_and_says_so() {
     assert_eq!(report.choice(world.dir.path(), 1).unwrap().io, IoChoice::Pread);
 }
 
-/// A warning is given once when the reader is not the one that was asked for, and none when it is.
+/// There is one warning if the reader is not the one that was asked for, and none otherwise.
 fn what_is_slower_is_said(slots: &foreload::testing::slot::SlotPool, role: &str) {
     let scene = tempfile::tempdir().unwrap();
     let options = IndexOptions { directory: Some(scene.path().join("index")), ..IndexOptions::default() };
@@ -174,12 +174,12 @@ fn a_low_memlock_limit_leaves_buffers_unregistered() {
         reader.describe()
     );
     check(&mut reader, &world, &slots);
-    // O_NOATIME is for the file's owner: it is refused once, then not asked for any more.
+    // Only the owner of a file may use O_NOATIME. After the first refusal, the reader does not ask for it again.
     let opens = reader.stats().opens;
     assert!(opens <= (world.loose().len() + world.shards().len()) as u64 + 16, "{opens} opens");
 }
 
-/// Makes the kernel answer io_uring_setup with `error` from here on, as Docker's default profile does.
+/// Makes io_uring_setup fail with `error` from here on, as Docker's default profile does.
 fn refuse_io_uring(error: i32) {
     let statement = |code: u32, k: u32, jt, jf| libc::sock_filter { code: code as u16, jt, jf, k };
     let filter = [
@@ -190,7 +190,7 @@ fn refuse_io_uring(error: i32) {
         statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW, 0, 0),
     ];
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
-    // SAFETY: both calls read their arguments only; the program outlives the call.
+    // SAFETY: both calls only read their arguments; the program outlives the call.
     unsafe {
         assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
         let installed = libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program);
@@ -198,7 +198,7 @@ fn refuse_io_uring(error: i32) {
     }
 }
 
-/// Gives up root, and with it the right to lock memory; the world stays readable.
+/// Gives up root, and with it the right to lock memory. The world stays readable.
 fn become_nobody(world: &World) {
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(world.dir.path(), std::fs::Permissions::from_mode(0o777)).unwrap();

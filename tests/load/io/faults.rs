@@ -1,4 +1,4 @@
-//! Faults injected above and beneath the readers: every request is answered once, with right bytes or an error.
+//! Faults injected above and below the readers: every request is answered once, with right bytes or an error.
 
 use super::world::{World, pool, random, read_all, shared};
 use foreload::testing::io::fault::{FaultOptions, FaultReader};
@@ -77,7 +77,7 @@ fn faults_depend_on_the_seed_alone() {
     let (world, slots) = shared(21);
     let mut random = random(21);
     let extents: Vec<_> = (0..100).map(|_| world.random_extent(&mut random)).collect();
-    // There is one request at a time, so that the draws come in one order.
+    // There is one request at a time, so that the order of the draws is fixed.
     let failures = |seed| {
         let mut reader = faulty(&world, &slots, seed);
         let answer = |&extent| read_all(&mut reader, &slots, &[extent]).remove(0).is_err();

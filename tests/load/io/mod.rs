@@ -1,4 +1,4 @@
-//! One conformance suite for every way to read, and the ways in which reading fails.
+//! One conformance suite for every reader, and the ways in which reading fails.
 
 mod conformance;
 mod fallback;
@@ -28,7 +28,7 @@ struct Variant {
 /// Makes a reader for a world, a pool and a depth.
 type Make = dyn Fn(&Arc<World>, &SlotPool, usize) -> Box<dyn Reader>;
 
-/// Every reader there is.
+/// All readers.
 fn variants() -> Vec<Variant> {
     let mut variants = Vec::new();
     for direct in [false, true] {
@@ -67,7 +67,8 @@ fn variants() -> Vec<Variant> {
             });
         }
     }
-    // Each is also tested under a reader that delays and reorders: what is promised does not depend on it.
+    // Each reader is also tested inside of a reader that delays and reorders: the guarantees must not depend on the
+    // order.
     let plain: Vec<Variant> = std::mem::take(&mut variants);
     for (number, Variant { name, make }) in plain.into_iter().enumerate() {
         let make: std::rc::Rc<Make> = make.into();
@@ -76,7 +77,7 @@ fn variants() -> Vec<Variant> {
             variants.push(Variant {
                 name: format!("{name}, on a thread of its own"),
                 make: Box::new(move |world, slots, depth| {
-                    // Rings and threads may be made on any thread; what counts is the thread that drives them.
+                    // Rings and threads can be created on any thread; only the thread that drives them matters.
                     let inner = make(world, slots, depth);
                     let idle = Waker(Arc::new(|| {}));
                     Box::new(OwnThread::new("second", move || Ok(inner), idle).unwrap())
@@ -129,8 +130,8 @@ fn variants() -> Vec<Variant> {
     variants
 }
 
-/// Whether this system permits such a ring: old kernels lack some setups, sandboxes all of them, and what is refused
-/// cannot be tested here.
+/// Whether this system permits a ring of this mode. Old kernels lack some modes, sandboxes refuse all; a mode that is
+/// refused cannot be tested here.
 fn uring_is_there(mode: RingMode) -> std::io::Result<()> {
     let options = UringOptions { mode: Some(mode), ..UringOptions::default() };
     UringReader::new(Arc::new(World::empty()), &SlotPool::new(1).unwrap(), 1, options).map(drop)

@@ -1,4 +1,4 @@
-//! Two readers driven as one, the second on a thread of its own.
+//! Two readers that are driven as one, the second one on its own thread.
 
 use super::world::{World, pool, random, read_all, shared};
 use foreload::Error;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// One reader over two: the first reads single files, the second shards.
+/// One reader made of two: the first one reads single files, the second one reads shards.
 pub struct Beside {
     world: Arc<World>,
     readers: ReaderGroup,
@@ -26,7 +26,7 @@ impl Beside {
     }
 }
 
-/// A group of a reader that is waited for here, and one on a thread of its own.
+/// A group of two readers: one runs on this thread, one on its own thread.
 fn group(
     here: Box<dyn Reader>,
     there: impl FnOnce() -> Result<Box<dyn Reader>> + Send + 'static,
@@ -89,7 +89,7 @@ fn one_that_cannot_be_opened_says_why() {
     assert!(error.to_string().contains("on purpose"), "{error}");
 }
 
-/// A reader that takes requests and fails at the wait.
+/// A reader that accepts requests, and fails in `wait`.
 struct Broken {
     taken: Vec<ReadRequest>,
     panics: bool,
@@ -135,7 +135,7 @@ fn nobody_waits_for_a_reader_that_has_ended() {
                 let mut readers = group(pread(&world, 4), open).unwrap();
                 readers.submit(1, request(0));
                 loop {
-                    // The first reader goes on until the end of the other one is seen.
+                    // The first reader continues until it notices that the other one has ended.
                     readers.submit(0, request(1));
                     if let Err(error) = readers.wait(false, &mut Vec::new()) {
                         break error;

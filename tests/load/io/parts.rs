@@ -1,4 +1,4 @@
-//! Parts of extents: every reader brings those that are wanted to their places, and says which they are.
+//! Parts of extents: every reader stores the wanted parts at their places, and reports which parts it has read.
 
 use super::variants;
 use super::world::{World, pool, random};
@@ -45,7 +45,7 @@ fn parts_arrive_in_their_places() {
                         assert!(read.is_none_or(|read| read.holds(&range)), "{name}: {parts:?} of {read:?}");
                         assert!(bytes[range.clone()] == expected[range], "{name}, round {round}: {parts:?}");
                     }
-                    // A panic is slow, for what it says.
+                    // Panics print a backtrace and are slow, so test this only once.
                     if round == 0 && count == 0 {
                         let whole = catch_unwind(AssertUnwindSafe(|| filled.len()));
                         assert_eq!(whole.is_ok(), read.is_none(), "{name}: parts are not all bytes");

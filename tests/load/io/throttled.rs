@@ -33,11 +33,11 @@ fn answers_come_no_earlier_than_a_slow_file_system_gives_them() {
     let bytes: u64 = loose.iter().map(|extent| u64::from(extent.length)).sum();
     let stats = pfs.stats();
     assert_eq!((stats.reads.bytes, stats.reads.reads, stats.reads.opens), (bytes, 21, 21));
-    // There are two rounds of at most 16 requests, never faster than the bandwidth.
+    // There are two rounds of at most 16 requests, and the bandwidth is a limit.
     let least = (bytes as f64 / 200e6).max(2.0 * 3e-3);
     assert!(took >= least, "{took} s for {bytes} bytes");
-    // Sums of seconds are rounded. That it is no longer than the run is shown beside `ParallelFsModel`, on a clock of
-    // the test's own.
+    // Sums of seconds are rounded. The tests of `ParallelFsModel` check, with their own clock, that it is not longer
+    // than the run.
     assert!(stats.busy_seconds > least - 1e-9, "{stats:?}");
     assert!(reader.describe().ends_with("slowed to open 2ms, read 1ms, 200 MB/s"), "{}", reader.describe());
 }

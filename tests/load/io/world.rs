@@ -15,7 +15,7 @@ pub fn random(seed: u64) -> RandomStream {
     RandomKey::new(b"io tests", seed, 0, Use::Order).stream(0)
 }
 
-/// Files on disk and what is in them.
+/// Files on disk, and their contents.
 pub struct World {
     pub dir: tempfile::TempDir,
     pub files: Vec<File>,
@@ -49,14 +49,14 @@ impl World {
         for size in [6_000_000, 5_000_011, 4096] {
             world.add(size, true, &mut random);
         }
-        // Files that were written a moment ago are read twice: no test may depend on how long ago that is.
+        // Recently written files are read twice. No test may depend on their age.
         tick();
         world
     }
 
     /// Makes a world without files.
     pub fn empty() -> Self {
-        // The files are on the file system of the build, not in /tmp: O_DIRECT must be tried where it works.
+        // The files are on the build's file system, not in /tmp: O_DIRECT must be tested where it works.
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         Self { dir, files: Vec::new() }
     }
@@ -69,7 +69,7 @@ impl World {
         self.files.push(File { path, stamp, bytes });
     }
 
-    /// The extent of every file that is one sample.
+    /// The extents of all files that are one sample each.
     pub fn loose(&self) -> Vec<Extent> {
         let whole = |(number, file): (usize, &File)| Extent {
             file: FileId(number as u32),
@@ -79,7 +79,7 @@ impl World {
         self.files.iter().enumerate().filter(|(_, file)| file.stamp.is_none()).map(whole).collect()
     }
 
-    /// The numbers of the shards.
+    /// The indices of the shards.
     pub fn shards(&self) -> Vec<u32> {
         (0..self.files.len() as u32).filter(|&file| self.files[file as usize].stamp.is_some()).collect()
     }
@@ -116,7 +116,7 @@ impl World {
     }
 }
 
-/// The stamp that an index keeps of a shard.
+/// The stamp that an index stores of a shard.
 pub fn stamp(path: &Path) -> Stamp {
     Stamp::at(path).unwrap()
 }
@@ -126,9 +126,9 @@ pub fn pool() -> SlotPool {
     SlotPool::new(32 << 20).unwrap()
 }
 
-/// Reads all `extents`, as many at a time as the reader and the pool have room for.
+/// Reads all `extents`, as many at a time as the reader and the pool allow.
 ///
-/// Returns the answers in the order of `extents`, with copies of the bytes. Panics unless each is answered exactly
+/// Returns the results in the order of `extents`, with copies of the bytes. Panics if an extent is not answered exactly
 /// once.
 pub fn read_all(reader: &mut dyn Reader, slots: &SlotPool, extents: &[Extent]) -> Vec<Result<Vec<u8>>> {
     let mut answers: HashMap<u64, Result<Vec<u8>>> = HashMap::new();
@@ -152,7 +152,7 @@ pub fn read_all(reader: &mut dyn Reader, slots: &SlotPool, extents: &[Extent]) -
     (0..extents.len()).map(|token| answers.remove(&(token as u64)).unwrap()).collect()
 }
 
-/// A shared world for tests that change nothing in it.
+/// A shared world for tests that do not change it.
 pub fn shared(seed: u64) -> (Arc<World>, SlotPool) {
     (Arc::new(World::new(seed)), pool())
 }

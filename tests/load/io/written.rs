@@ -1,4 +1,4 @@
-//! Files that somebody writes to while they are read.
+//! Files that another process writes while they are read.
 
 use super::variants;
 use super::world::{World, pool, read_all};
@@ -12,12 +12,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// The longest that a write may take: a reader sees when it began, and not when it ends. On a busy machine a writer may
+/// The longest time of a write. A reader sees when a write began, but not when it ends. On a busy machine a writer may
 /// be interrupted for longer. Then no reader can see that the file is half written.
 const LONGEST_WRITE: Duration = Duration::from_millis(20);
 
-/// Overwrites a file with one number after another, three at a time, until `end` is set. Puts the numbers whose
-/// writes took longer than [`LONGEST_WRITE`] into `slow`.
+/// Overwrites a file with one number after another, three at a time, until `end` is set. Adds the numbers whose writes
+/// took longer than [`LONGEST_WRITE`] to `slow`.
 fn write_on(path: &Path, length: usize, end: &AtomicBool, slow: &Mutex<Vec<u8>>) {
     let file = std::fs::File::options().write(true).open(path).unwrap();
     for number in (0..=u8::MAX).cycle() {
@@ -31,7 +31,7 @@ fn write_on(path: &Path, length: usize, end: &AtomicBool, slow: &Mutex<Vec<u8>>)
             break;
         }
         if number % 3 == 0 {
-            // Sometimes there is enough time to read it.
+            // Sometimes there is enough time to read the file.
             std::thread::sleep(Duration::from_millis(60));
         }
     }
@@ -66,8 +66,8 @@ fn what_is_written_to_while_it_is_read_arrives_whole_or_is_refused() {
     }
 }
 
-/// Returns what was being written in answers with two contents, which begin with it. All others are whole, or say that
-/// they could not be read.
+/// Returns the first byte of each result that mixes two contents: the number that was being written. All other results
+/// are whole, or errors.
 fn check(name: &str, answers: Vec<Result<Vec<u8>, Error>>) -> Vec<u8> {
     let (mut whole, mut torn) = (0, Vec::new());
     for answer in answers {

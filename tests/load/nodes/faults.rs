@@ -1,10 +1,10 @@
-//! What happens to nodes while they share their caches: servers that vanish, copies that are damaged, files that change
-//! while an epoch runs. Bytes are right in all cases, and what was not there is counted.
+//! Faults of nodes that share their caches: servers that vanish, copies that are damaged, files that change during an
+//! epoch. Bytes are right in all cases, and missing samples are counted.
 
 use super::*;
 use std::io::{Read, Seek, SeekFrom, Write};
 
-/// Flips a byte of every segment in a node's cache, in the middle of the samples.
+/// Flips a byte in the middle of the samples of every segment in a node's cache.
 fn damage(world: &World, node: &str) -> usize {
     let mut damaged = 0;
     let mut directories = vec![world.cache_of(node)];
@@ -43,7 +43,8 @@ fn a_copy_that_is_damaged_at_its_home_is_found_there_and_read_anew() {
     let found = run_all(&nodes, 1);
     let anew: u64 = found.iter().map(|ran| ran.stats.source.source_bytes).sum();
     assert!(anew > 0, "{:?}", found[0].stats);
-    // The home forgets what is damaged with all that lies beside it, and gets it again; on a busy machine not at once.
+    // The owner node drops the damaged segment with all its samples, and gets them again; on a busy machine this takes
+    // a while.
     let mut shares = (2..9).map(|epoch| source_bytes(&run_all(&nodes, epoch)) as f64 / world.total() as f64);
     assert!(shares.any(|share| share <= 0.02), "it is read from the source in each epoch");
     assert!(
@@ -64,13 +65,13 @@ fn a_node_that_vanishes_costs_reads_of_the_source_and_is_counted() {
         let (_, stats) = node.cache().unwrap().peers().remove(1);
         stats.counts.unreachable + stats.counts.breaker + stats.counts.timeouts
     };
-    // A busy machine may have been too slow before, too.
+    // On a busy machine the server may have been too slow before, too.
     let before = not_had(&nodes[0]);
     let ran = run(&nodes[0], 2, (0, 2), 0, &|sample| bytes(sample, 0));
     let peers = ran.stats.tier(PEERS);
     assert!(peers.fallbacks > 100 && peers.hits == 0, "{:?}", ran.stats);
     assert_eq!(not_had(&nodes[0]) - before, peers.fallbacks, "{:?}", ran.stats);
-    // It is tried again after a while, and said once it fails then, too.
+    // The peer is tried again after a while, and another failure is also reported once.
     let mut warned = Vec::new();
     for epoch in 3..200 {
         run(&nodes[0], epoch, (0, 2), 0, &|sample| bytes(sample, 0));
@@ -87,7 +88,7 @@ fn files_that_change_while_nodes_train_reach_nobody_as_old_bytes_in_the_next_run
     let seed = foreload::testing::rng::RandomKey::new(b"faults", 1, 0, Use::Augment);
     let mut random = seed.stream(0);
     let world = World::new(300);
-    // Each version of a sample has the first one's length.
+    // All versions of a sample have the same length.
     let at = |sample: usize, version: u64| {
         let mut changed = bytes(sample, version);
         changed.resize(bytes(sample, 0).len(), 0);

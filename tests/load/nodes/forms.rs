@@ -1,4 +1,4 @@
-//! Copies that nodes have brought to another form, as other nodes get them.
+//! Copies that a node has converted to another storage format, read by other nodes.
 
 use super::*;
 use crate::common::{jpeg, with_cache};
@@ -30,7 +30,7 @@ fn other_nodes_get_copies_in_the_form_that_they_have_and_make_the_same_files_of_
     };
     wait_for("all copies are packed", converted, |&converted| converted >= SAMPLES as u64);
     drop(nodes);
-    // A node that has lost its copies gets those of the other one.
+    // A node that has lost its copies gets the copies of the other node.
     std::fs::remove_dir_all(world.cache_of("forms-1")).unwrap();
     let nodes = open();
     let ran = run_with(&nodes, 2, &file);

@@ -1,4 +1,4 @@
-//! What nodes ask of one another, in the interval log and in its report.
+//! The requests between nodes, in the interval log and in its report.
 
 use super::*;
 use foreload::testing::trace::{Trace, read};
@@ -23,7 +23,7 @@ fn a_log_has_what_was_asked_of_each_node_as_it_was_counted() {
     for (node, numbers) in &peers.asked.nodes {
         let (_, peer) = counted.iter().find(|(name, _)| name == node).unwrap();
         assert_eq!(numbers.get("hits"), peer.counts.hits as f64, "{node}: {peers:?}");
-        // Numbers in JSON are read to within their last digit.
+        // JSON numbers are equal except for their last digit.
         let off = numbers.get("latency_p99_seconds") - peer.latency.quantile(0.99);
         assert!(off.abs() < 1e-12, "{node}: {off}, {peers:?}");
     }

@@ -1,5 +1,5 @@
-//! Several nodes that share their caches, each a pipeline of its own over real sockets: what is read where, that bytes
-//! are right whatever happens, and that batches are those of one node alone.
+//! Several nodes that share their caches. Each is a pipeline of its own, over real sockets. Tests which bytes are read
+//! where, that bytes are right whatever happens, and that batches equal those of a single node.
 
 mod faults;
 mod forms;
@@ -33,8 +33,8 @@ struct World {
     samples: usize,
 }
 
-/// The bytes of a sample, which follow from its number and the version of its file. They begin as a JPEG does, which is
-/// all that is asked of files that are passed on as they are.
+/// The bytes of a sample, derived from its number and the version of its file. They begin like a JPEG, which is the
+/// only check of files that are delivered encoded.
 fn bytes(sample: usize, version: u64) -> Vec<u8> {
     let key = RandomKey::new(b"samples of nodes", version, 0, Use::Augment);
     let mut random = key.stream(sample as u64);
@@ -73,7 +73,7 @@ impl World {
         self.data().join(format!("a/{sample:05}.jpg"))
     }
 
-    /// Writes a sample's file anew.
+    /// Writes a sample's file again.
     fn write(&self, sample: usize, version: u64) {
         std::fs::write(self.path(sample), bytes(sample, version)).unwrap();
     }
@@ -95,7 +95,7 @@ impl World {
         Arc::new(DatasetIndex::open(&self.data(), &options).unwrap())
     }
 
-    /// The options of a rank on `node`, whose directory takes this share of the dataset.
+    /// The options of a rank on `node`, whose cache directory has this share of the dataset's size.
     fn options(&self, node: &str, share: f64, meeting: Arc<dyn RankMeeting>) -> LoaderOptions {
         LoaderOptions {
             batch_size: 8,
@@ -112,14 +112,14 @@ impl World {
         Pipeline::new(index, config)
     }
 
-    /// One pipeline for each node, which all have this share of the dataset and one rank.
+    /// One pipeline per node, each with one rank and with this share of the dataset's size.
     fn nodes(&self, names: &[&str], share: f64) -> Vec<Pipeline> {
         let table = Table::new((0..names.len() as u32).map(|rank| vec![rank]).collect());
         names.iter().map(|name| self.pipeline(&self.options(name, share, table.clone()))).collect()
     }
 }
 
-/// A table at which ranks of one process meet.
+/// The meeting of the ranks of one process.
 struct Table {
     nodes: Vec<Vec<u32>>,
     state: Mutex<TableState>,
@@ -143,7 +143,7 @@ impl Table {
 impl RankMeeting for Table {
     fn meet(&self, _purpose: &str, payload: &[u8], rank: u32, world_size: u32) -> Result<RanksMet> {
         let mut state = self.state.lock().unwrap();
-        // Those of the meeting before have to leave first.
+        // The ranks of the previous meeting have to leave first.
         state = self.changed.wait_while(state, |state| state.finished.is_some()).unwrap();
         state.payloads.insert(rank, payload.to_vec());
         if state.payloads.len() == world_size as usize {
@@ -167,11 +167,11 @@ impl RankMeeting for Table {
     }
 }
 
-/// What an epoch of one rank gave: the samples of each step, and what the tiers did.
+/// The result of one rank's epoch: the samples of each step, and the tiers' statistics.
 struct Ran {
     steps: Vec<Vec<usize>>,
     stats: CacheStats,
-    /// The number of samples that did not come from other nodes in time: on a busy machine that happens.
+    /// The number of samples that did not come from other nodes in time, which happens on a busy machine.
     late: u64,
 }
 
@@ -182,7 +182,7 @@ fn late(pipeline: &Pipeline) -> u64 {
     peers.iter().map(|(_, peer)| of(&peer.counts)).sum()
 }
 
-/// What a sample's bytes must be.
+/// The expected bytes of a sample.
 type Expected<'a> = &'a (dyn Fn(usize) -> Vec<u8> + Sync);
 
 /// Runs an epoch of one rank from a step on, and compares every byte.
@@ -212,17 +212,17 @@ fn run(
     Ran { steps, stats: cache.stats().since(&before), late: late(pipeline) - late_before }
 }
 
-/// Runs an epoch on all nodes side by side, one rank each, of files that nobody changes.
+/// Runs an epoch on all nodes in parallel, one rank each, with unchanged files.
 fn run_all(nodes: &[Pipeline], epoch: u64) -> Vec<Ran> {
     run_with(nodes, epoch, &|sample| bytes(sample, 0))
 }
 
-/// Runs an epoch on all nodes side by side, one rank each.
+/// Runs an epoch on all nodes in parallel, one rank each.
 fn run_with(nodes: &[Pipeline], epoch: u64, expected: Expected<'_>) -> Vec<Ran> {
     run_from(nodes, epoch, 0, expected)
 }
 
-/// Runs an epoch on all nodes side by side from a step on.
+/// Runs an epoch on all nodes in parallel from a step on.
 fn run_from(nodes: &[Pipeline], epoch: u64, first_step: u64, expected: Expected<'_>) -> Vec<Ran> {
     let world = nodes.len() as u32;
     let ran = std::thread::scope(|scope| {
@@ -232,13 +232,13 @@ fn run_from(nodes: &[Pipeline], epoch: u64, first_step: u64, expected: Expected<
             .collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
     });
-    // What was pushed last arrives and is published, as it would be a moment later.
+    // Wait until the last pushes have arrived and are published.
     wait_for_pushes(nodes);
     nodes.iter().filter_map(Pipeline::cache).for_each(|cache| cache.flush());
     ran
 }
 
-/// Waits until every push has had its answer, or has failed.
+/// Waits until every push has got a response, or has failed.
 fn wait_for_pushes(nodes: &[Pipeline]) {
     let all_answered = |(_, peer): &(String, PeerStats)| {
         let PeerCounts { pushes, pushes_taken, pushes_refused, pushes_full, pushes_dropped, .. } =
@@ -250,7 +250,7 @@ fn wait_for_pushes(nodes: &[Pipeline]) {
     wait_for("every push has an answer", peers, |peers| peers.iter().all(all_answered));
 }
 
-/// What the nodes' caches did since they were opened, for messages.
+/// The statistics of the nodes' caches since they were opened, for messages.
 fn told(nodes: &[Pipeline]) -> String {
     let of_node = |node: &Pipeline| {
         let cache = node.cache().expect("a cache");
@@ -259,7 +259,7 @@ fn told(nodes: &[Pipeline]) -> String {
     nodes.iter().map(of_node).collect()
 }
 
-/// The bytes that were read from the source, but for those of samples that were late.
+/// The bytes that were read from the source, without those of late samples.
 fn source_bytes(ran: &[Ran]) -> u64 {
     let late: u64 = ran.iter().map(|ran| ran.late).sum();
     let read: u64 = ran.iter().map(|ran| ran.stats.source.source_bytes).sum();

@@ -1,4 +1,4 @@
-//! What nodes read from one another, and what is left to the source.
+//! Which samples nodes read from each other, and which from the source.
 
 use super::*;
 use crate::common::with_cache;
@@ -6,7 +6,7 @@ use foreload::CacheChoice;
 
 const SAMPLES: usize = 600;
 
-/// Names for so many nodes, which no other test of the same world has.
+/// Names for `count` nodes that no other test of the same world uses.
 fn names(prefix: &str, count: usize) -> Vec<String> {
     (0..count).map(|node| format!("{prefix}-{node}")).collect()
 }
@@ -59,7 +59,7 @@ fn what_does_not_fit_is_read_from_the_source_and_no_more() {
 fn all_nodes_restart_one_after_another_and_lose_nothing() {
     for world in [World::new(SAMPLES), World::sharded(SAMPLES)] {
         let mut running = nodes(&world, "rolling", 2, 0.6);
-        // What the first epoch pushed at its very end may have been on its way still.
+        // The last pushes of the first epoch may still be in flight.
         (0..2).for_each(|epoch| drop(run_all(&running, epoch)));
         for epoch in 2..5 {
             drop(running);
@@ -75,7 +75,7 @@ fn files_that_change_between_runs_are_read_anew_by_whoever_needs_them() {
     let world = World::new(SAMPLES);
     run_all(&nodes(&world, "changed", 2, 0.8), 0);
     let version = |sample: usize| u64::from(sample.is_multiple_of(5));
-    // The new contents have the old lengths, so that the index stays what it is.
+    // The new contents have the old lengths, so that the index does not change.
     for sample in (0..SAMPLES).step_by(5) {
         let length = bytes(sample, 0).len();
         let mut changed = bytes(sample, 1);
@@ -101,7 +101,7 @@ fn a_node_that_comes_back_empty_or_does_not_come_back_changes_no_batch() {
     let world = World::new(SAMPLES);
     let from = |nodes: &[Pipeline], epoch, first_step| {
         let ran = run_from(nodes, epoch, first_step, &|sample| bytes(sample, 0));
-        // The samples of each global batch, in their order: rank after rank.
+        // The samples of each global batch in order, rank after rank.
         let steps = ran[0].steps.len();
         (0..steps)
             .map(|step| ran.iter().flat_map(|ran| ran.steps[step].clone()).collect())
@@ -119,7 +119,7 @@ fn a_node_that_comes_back_empty_or_does_not_come_back_changes_no_batch() {
     let two = nodes(&world, "elastic", 2, 0.6);
     assert_eq!(all(&two, 1), expected[1]);
     drop(two);
-    // Four nodes have smaller batches each, and the same together.
+    // With four nodes, each node's batches are smaller, but the global batch is the same.
     let names = names("elastic", 4);
     let table = Table::new((0..4).map(|rank| vec![rank]).collect());
     let four: Vec<Pipeline> = names
@@ -137,7 +137,7 @@ fn a_node_that_comes_back_empty_or_does_not_come_back_changes_no_batch() {
 fn ranks_of_one_node_share_its_server_and_its_memory() {
     let world = World::new(SAMPLES);
     let table = Table::new(vec![vec![0, 1], vec![2, 3]]);
-    // What a node has in memory is in its first rank's; huge pages are large beside such samples.
+    // The memory tier of a node belongs to its first rank. Huge pages are large compared with these samples.
     let ranks: Vec<Pipeline> = (0..4)
         .map(|rank| {
             let options = LoaderOptions {
@@ -190,7 +190,7 @@ fn what_cannot_be_is_said_before_anything_is_read() {
     assert!(error.starts_with("config: peers: is supported only by loaders in Python"), "{error}");
 }
 
-/// What ranks on these nodes are told that cannot train together.
+/// The errors of the ranks on these nodes, which cannot train together.
 fn refusals(
     nodes: &[Vec<u32>],
     options: impl Fn(u32, Arc<Table>) -> (LoaderOptions, Arc<DatasetIndex>) + Sync,
@@ -231,7 +231,7 @@ fn ranks_that_do_not_belong_together_are_all_told_so() {
         (LoaderOptions { peers, ..options }, one.index())
     });
     let directories = refusals(&two, |_, table| (of(&one, "one for two", table), one.index()));
-    // The ranks of a node keep samples together.
+    // The ranks of one node store samples together.
     let pairs = [vec![0, 1], vec![2, 3]];
     let apart = refusals(&pairs, |rank, table| (of(&one, &name(rank), table), one.index()));
     let sizes = refusals(&pairs, |rank, table| {
@@ -271,7 +271,7 @@ fn ranks_that_take_what_their_node_keeps_read_little_from_others_and_train_on_th
         };
         (0..ran[0].steps.len()).map(of_step).collect()
     };
-    // How much the ranks' bytes differ, over all steps.
+    // The largest difference between the ranks' bytes, over all steps.
     let spread = |ran: &[Ran]| -> usize {
         let of_step = |step: usize| {
             let load =
@@ -292,7 +292,7 @@ fn ranks_that_take_what_their_node_keeps_read_little_from_others_and_train_on_th
         if epoch > 0 {
             let (far, near) = (hits(&in_order, PEERS), hits(&local, PEERS));
             assert!(4 * near < far, "{far} samples came from other nodes in order, {near} by locality");
-            // What no batch of the former epochs had is read for the first time.
+            // Samples that no batch of the earlier epochs contained are read for the first time.
             assert!(source_share(&world, &local) <= 0.06, "{:?}", local[0].stats);
         }
     }

@@ -1,4 +1,4 @@
-//! Unpacking that was killed or failed leaves nothing that is taken for the dataset.
+//! If unpacking is killed or fails, no partial result can be mistaken for the dataset.
 
 use super::{Scene, tree};
 use crate::common::{Killable, jpeg};
@@ -40,7 +40,7 @@ fn what_fails_to_be_unpacked_is_no_dataset() {
     scene.json("pack", "data", "packed", &[]);
     let shard = scene.path("packed/000000.packed");
     let mut bytes = fs::read(&shard).unwrap();
-    // Somewhere in the images, behind the first.
+    // A place in the images, after the first image.
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     fs::write(&shard, bytes).unwrap();

@@ -1,4 +1,4 @@
-//! Files that are written while a dataset is packed, or after it was.
+//! Files that are written while a dataset is packed, or afterwards.
 
 use super::{Scene, tree};
 use crate::common::{Killable, jpeg};
@@ -74,7 +74,7 @@ fn what_is_finished_is_compared_with_its_source() {
     }
 }
 
-/// The messages of the notices of a summary.
+/// The messages of the warnings in a summary.
 fn notices(summary: &Value) -> Vec<String> {
     let notices = summary["notices"].as_array().unwrap();
     notices.iter().map(|notice| notice["message"].as_str().unwrap().to_owned()).collect()
@@ -104,7 +104,7 @@ fn what_is_finished_is_not_called_a_success_whatever_is_there() {
     fs::write(&shard, sound).unwrap();
     assert!(notices(&scene.json("pack", "data", "packed", &more)).is_empty());
 
-    // A manifest of an older version has no stamps. It still is a dataset.
+    // A manifest of an older version has no stamps. It still counts as a dataset.
     let manifest = scene.path("packed/foreload-packed.json");
     let mut old: Value = serde_json::from_slice(&fs::read(&manifest).unwrap()).unwrap();
     for shard in old["shards"].as_array_mut().unwrap() {

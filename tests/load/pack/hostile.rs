@@ -1,4 +1,5 @@
-//! Packed datasets that an enemy wrote: whatever names and bytes say, it is an error, and nothing is written elsewhere.
+//! Packed datasets written by an attacker: wrong names and bytes are errors, and no file is written outside of the
+//! target.
 
 use super::{Scene, tree};
 use crate::common::jpeg;
@@ -6,7 +7,7 @@ use sha2::{Digest, Sha256};
 use std::fs;
 use std::ops::Range;
 
-/// A packed dataset whose only shard has its footer in this place.
+/// Makes a packed dataset with one shard; returns the byte range of its footer.
 fn packed(scene: &Scene) -> Range<usize> {
     for name in ["aa/bb.jpg", "aa/cc.jpg"] {
         scene.write(format!("data/{name}"), &jpeg(name.len() as u64));
@@ -15,7 +16,7 @@ fn packed(scene: &Scene) -> Range<usize> {
     footer(scene)
 }
 
-/// Where the footer of the only shard lies.
+/// The byte range of the footer of the only shard.
 fn footer(scene: &Scene) -> Range<usize> {
     let bytes = fs::read(scene.path("packed/000000.packed")).unwrap();
     let trailer = bytes.len() - 64;
@@ -24,7 +25,7 @@ fn footer(scene: &Scene) -> Range<usize> {
     number(0)..trailer
 }
 
-/// Changes the footer, and all digests of it.
+/// Changes the footer, and updates all its digests.
 fn forge(scene: &Scene, footer: &Range<usize>, change: impl FnOnce(&mut [u8])) {
     let shard = scene.path("packed/000000.packed");
     let mut bytes = fs::read(&shard).unwrap();
@@ -41,7 +42,7 @@ fn forge(scene: &Scene, footer: &Range<usize>, change: impl FnOnce(&mut [u8])) {
     fs::write(&manifest, text.replace(&before, &after)).unwrap();
 }
 
-/// Overwrites a name of the footer with another of the same length.
+/// Overwrites a name in the footer with another one of the same length.
 fn rename(footer: &mut [u8], name: &[u8], other: &[u8]) {
     let at = footer.windows(name.len()).rposition(|found| found == name).expect("the name");
     footer[at..at + name.len()].copy_from_slice(other);
@@ -118,7 +119,7 @@ fn a_link_in_the_way_is_not_followed() {
     let scene = Scene::new();
     packed(&scene);
     fs::create_dir(scene.path("elsewhere")).unwrap();
-    // An empty directory is asked for, so that none can lie there beforehand.
+    // The target must be an empty directory, so that it cannot contain links.
     fs::create_dir(scene.path("back")).unwrap();
     std::os::unix::fs::symlink(scene.path("elsewhere"), scene.path("back/aa")).unwrap();
     assert!(scene.error("unpack", "packed", "back", &[]).contains("is not empty"));

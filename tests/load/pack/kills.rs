@@ -1,4 +1,4 @@
-//! `foreload pack` is killed at random moments and begun again: the shards are the same, bit for bit.
+//! `foreload pack` is killed at random moments and started again: the shards are the same, bit for bit.
 
 use super::{Scene, tree};
 use crate::common::{Killable, jpeg, printed_seed};
@@ -6,7 +6,7 @@ use foreload::testing::rng::{RandomKey, Use};
 use std::fs;
 use std::time::Instant;
 
-/// How often packing is killed: `FORELOAD_PACK_KILLS`, or a few times.
+/// The number of kills: `FORELOAD_PACK_KILLS`, or a few by default.
 fn kills() -> u64 {
     std::env::var("FORELOAD_PACK_KILLS").map_or(6, |kills| kills.parse().expect("a number"))
 }
@@ -30,7 +30,7 @@ fn a_run_that_was_killed_is_gone_on_with() {
     while left > 0 {
         let into = format!("killed-{round}");
         round += 1;
-        // Each dataset is killed a few times and then finished.
+        // The packing of each dataset is killed a few times and then finished.
         for _ in 0..(1 + random.below(4)).min(left) {
             let mut command = scene.command("pack", &scene.path("data"), &scene.path(&into), &more);
             Killable::start(&mut command).kill_within(whole, &mut random);
@@ -57,7 +57,7 @@ fn what_was_begun_is_gone_on_with_only_where_nothing_has_changed() {
     }
     let more = ["--shard-size", "4000"];
     scene.json("pack", "data", "packed", &more);
-    // As a run that was killed before the manifest leaves it, while it wrote a shard.
+    // The state that a run leaves if it is killed while it writes a shard, before the manifest.
     let begin = |missing: Option<usize>| {
         let manifest = fs::read(scene.path("packed/foreload-packed.json")).unwrap();
         let manifest: serde_json::Value = serde_json::from_slice(&manifest).unwrap();
@@ -85,7 +85,7 @@ fn what_was_begun_is_gone_on_with_only_where_nothing_has_changed() {
     assert!(said.contains("was begun with --shard-size 4000, not 3000"), "{said}");
     let said = scene.error("unpack", "packed", "back", &[]);
     assert!(said.contains("is not finished"), "{said}");
-    // While another process works on it, nobody else does.
+    // While another process packs into the directory, a second one is refused.
     let lock = fs::File::open(scene.path("packed/foreload-packing.json")).unwrap();
     lock.lock().unwrap();
     let said = scene.error("pack", "data", "packed", &more);
@@ -95,7 +95,7 @@ fn what_was_begun_is_gone_on_with_only_where_nothing_has_changed() {
     assert!(report["samples_before"].as_u64().unwrap() > 0);
     assert_eq!(report["shards_again"], 1, "nobody knows what shard 2 was made of");
     assert!(tree(&scene.path("packed")) == expected);
-    // As a run leaves it that was killed at its last step.
+    // The state that a run leaves if it is killed at its last step.
     fs::write(scene.path("packed/foreload-packing.json"), begin(None)).unwrap();
     assert_eq!(scene.json("pack", "data", "packed", &more)["samples_before"], 9);
     assert!(tree(&scene.path("packed")) == expected);

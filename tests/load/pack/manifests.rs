@@ -1,4 +1,4 @@
-//! Manifests that are packed: files of any place, some several times, with their columns and names.
+//! Manifests that are packed: files from anywhere, some listed several times, with their columns and names.
 
 use super::tables::{open, same_dataset};
 use super::{Scene, tree};
@@ -10,7 +10,7 @@ use range_server::{Options, RangeServer};
 use std::collections::BTreeSet;
 use std::fs;
 
-/// A manifest that names files relative to it, upwards, absolutely and on a server, one of them twice.
+/// A manifest with relative names, names with `..`, absolute names and URLs; one file is listed twice.
 fn mixed(scene: &Scene, server: &RangeServer) {
     (0..6).for_each(|number| scene.write(format!("here/a b/{number}.jpg"), &jpeg(number)));
     scene.write("above/up.v1.JPEG", &jpeg(10));
@@ -52,18 +52,18 @@ fn files_of_any_place_are_samples_in_the_order_of_the_rows() {
     for epoch in 0..2 {
         assert!(epoch_bytes(&one, epoch) == epoch_bytes(&other, epoch));
     }
-    // It needs neither the files nor the server any more.
+    // The packed dataset needs neither the files nor the server.
     drop(server);
     fs::remove_dir_all(scene.path("here")).unwrap();
     fs::remove_dir_all(scene.path("above")).unwrap();
     let alone = open(&scene, &scene.path("packed"), small_images()).unwrap();
     epoch_bytes(&alone, 5);
     alone.index().verify().unwrap();
-    // Nothing is written by names that may lead anywhere.
+    // Names that may lead anywhere are not used for writing files.
     let said = scene.error("unpack", "packed", "back", &[]);
     assert!(said.contains("which unpacking cannot write") && said.contains("--to tar"), "{said}");
     assert!(!scene.path("back").exists());
-    // What was packed is written as tar shards all the same.
+    // The packed dataset can still be written as tar shards.
     scene.json("pack", "packed", "tars", &["--to", "tar"]);
 }
 
@@ -81,7 +81,7 @@ fn a_manifest_becomes_tar_shards_with_safe_names() {
     }
     let host = server.url().replace("http://", "");
     let far = scene.path("elsewhere/far").to_str().unwrap().trim_start_matches('/').to_owned();
-    // What readers leave out by its name is called otherwise.
+    // Names that readers would skip are changed.
     let far = far.replace("/.", "/_.");
     let keys = [
         "a b/0",
@@ -106,7 +106,7 @@ fn a_manifest_becomes_tar_shards_with_safe_names() {
     let [one, other] =
         ["here/list.csv", "tars"].map(|root| open(&scene, &scene.path(root), small_images()).unwrap());
     (0..9).for_each(|sample| assert_eq!(one.index().label(sample), other.index().label(sample)));
-    // What was packed is written as what it was packed of.
+    // Tar shards made from the packed dataset equal tar shards made from its source.
     scene.json("pack", "here/list.csv", "packed", &["--shard-size", "3000"]);
     scene.json("pack", "packed", "tars of packed", &["--to", "tar"]);
     let [mut one, mut other] = ["tars", "tars of packed"].map(|name| tree(&scene.path(name)));
@@ -124,7 +124,7 @@ fn samples_keep_the_names_that_the_manifest_gives_them() {
     scene.write("lists/list.csv", format!("path,weight\n{lines}").as_bytes());
     scene.json("pack", "lists/list.csv", "packed", &["--shard-size", "1"]);
     fs::remove_dir_all(scene.path("lists")).unwrap();
-    // Lists of files and tables of labels find them by these names, and messages have them.
+    // Lists of files and tables of labels find the samples by these names, and messages use them.
     scene.write("list.txt", b"../files/3.jpg\n../files/0.jpg\n");
     let scores: String = (0..4).map(|number| format!("../files/{number}.jpg,{}\n", 7 * number)).collect();
     scene.write("scores.csv", format!("file_name,score\n{scores}").as_bytes());

@@ -1,4 +1,4 @@
-//! Datasets that are packed into shards, read from them, and unpacked again.
+//! Datasets that are packed into shards, read from these shards, and unpacked again.
 
 mod broken_off;
 mod changed;
@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
 
-/// A directory for a dataset, what it is packed into, and what is unpacked again.
+/// A directory for a dataset, its packed shards, and the unpacked result.
 struct Scene {
     directory: TempDir,
 }
@@ -44,7 +44,7 @@ impl Scene {
         fs::write(path, bytes).unwrap();
     }
 
-    /// The program with these arguments, and an index directory of its own.
+    /// The program with these arguments, and with its own index directory.
     fn command(&self, command: &str, from: &Path, into: &Path, more: &[&str]) -> Command {
         let mut program = Command::new(env!("CARGO_BIN_EXE_foreload"));
         program.arg(command).args([from, into]).args(more).env("FORELOAD_INDEX_DIR", self.path("index"));
@@ -91,7 +91,7 @@ fn tree(root: &Path) -> BTreeMap<Vec<u8>, Option<Vec<u8>>> {
     found
 }
 
-/// A dataset of class directories whose names are as odd as names are.
+/// A dataset of class directories with unusual names.
 fn odd_folder(scene: &Scene) {
     let names: [&[u8]; 9] = [
         b"cat/0.jpg",

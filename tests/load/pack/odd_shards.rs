@@ -1,4 +1,4 @@
-//! Tar shards whose labels, images or members are not as usual mean the same when they are packed.
+//! Tar shards with unusual labels, images or members mean the same after they are packed.
 
 use super::Scene;
 use crate::common::{epoch_bytes, jpeg, small_images};

@@ -1,4 +1,4 @@
-//! Of packed images only what a crop needs is read, and batches are the same.
+//! Of packed images, only the parts that a crop needs are read, and the batches are the same.
 
 use super::Scene;
 use crate::cached_parts::WAYS;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 const SAMPLES: u64 = 24;
 
-/// A dataset of photographs, and what it is packed into: one shard.
+/// A dataset of photographs, packed into one shard.
 fn packed() -> Scene {
     let scene = Scene::new();
     for number in 0..SAMPLES {
@@ -27,7 +27,7 @@ fn packed() -> Scene {
     scene
 }
 
-/// The same of a tar shard whose samples have these members.
+/// A packed tar shard whose samples have these members.
 fn packed_tar(members: impl Fn(u64) -> Vec<(&'static str, Vec<u8>)>) -> Scene {
     let scene = Scene::new();
     let mut archive = tar::Builder::new(Vec::new());
@@ -52,7 +52,7 @@ fn open(scene: &Scene, root: &str, options: &LoaderOptions) -> Pipeline {
     Pipeline::new(index.clone(), checked.check(&index).unwrap())
 }
 
-/// What was read in an epoch, each of whose batches `see` is shown.
+/// The read statistics of an epoch. `see` gets each batch.
 fn epoch(pipeline: &Pipeline, number: u64, mut see: impl FnMut(&Batch)) -> Result<ReadStats, Error> {
     let mut epoch = pipeline.epoch(number, 0, 1, 0)?;
     while let Some(batch) = epoch.next_batch()? {
@@ -87,7 +87,7 @@ fn batches_are_the_same_of_fewer_bytes() {
                     }
                     let all = bytes_of(&pipeline);
                     assert!(reads.skipped > all / 20, "{shown}: {reads:?} of {all}");
-                    // O_DIRECT reads whole pages, and these at either end of both parts.
+                    // O_DIRECT reads whole pages: up to one more at either end of both parts.
                     let pages = if direct == Direct::On { 4 * 4096 * SAMPLES } else { 0 };
                     let sum = reads.bytes + reads.skipped;
                     assert!((all..=all + pages).contains(&sum), "{shown}: {reads:?} of {all}");
@@ -122,7 +122,7 @@ fn who_needs_all_bytes_gets_all() {
 
 #[test]
 fn an_image_that_is_read_apart_is_whole() {
-    // What lies between the images is so long that it is not read.
+    // The data between the images is too long to be read with them.
     let between = || vec![7; 70_000];
     let scene = packed_tar(|number| {
         vec![
@@ -149,7 +149,7 @@ fn what_is_packed_again_in_its_place_is_known_anew() {
     let sound = [&shard, &manifest].map(|path| fs::read(path).unwrap());
     rewrite(&scene, |shard| {
         let end = footer(shard).end;
-        // An image that is 0 pixels wide is none.
+        // An image that is 0 pixels wide is invalid.
         shard[end - OUTLINES..end]
             .chunks_exact_mut(32)
             .for_each(|header_summary| header_summary[..2].fill(0));
@@ -167,7 +167,7 @@ fn footer(shard: &[u8]) -> Range<usize> {
     start as usize..trailer
 }
 
-/// Changes the only shard, and all that is said of its footer elsewhere.
+/// Changes the only shard, and updates all digests of its footer.
 fn rewrite(scene: &Scene, change: impl FnOnce(&mut Vec<u8>)) {
     let (shard, manifest) = (scene.path("packed/000000.packed"), scene.path("packed/foreload-packed.json"));
     let mut bytes = fs::read(&shard).unwrap();
@@ -183,12 +183,12 @@ fn rewrite(scene: &Scene, change: impl FnOnce(&mut Vec<u8>)) {
     fs::write(&shard, bytes).unwrap();
 }
 
-/// The bytes of the outlines of all samples.
+/// The bytes of the header summaries (outlines) of all samples.
 const OUTLINES: usize = 32 * SAMPLES as usize;
 
 #[test]
 fn an_outline_that_lies_changes_no_batch() {
-    // Ends of rows that are too early, another size, and another number of tables, which makes the head longer.
+    // Row ends that are too early, another size, and another number of tables, which makes the head longer.
     for (place, value, suffices) in [(8..32, 1u8, false), (0..1, 77, true), (4..5, 0x17, true)] {
         let scene = packed();
         rewrite(&scene, |shard| {
@@ -212,7 +212,7 @@ fn an_outline_that_lies_changes_no_batch() {
     }
 }
 
-/// Compares batches of copies of a packed dataset, one of whose outlines lies, with those of its source.
+/// Compares batches from copies of a packed dataset in which one header summary is wrong with batches of its source.
 fn lies_cost_a_cache_no_copy(scene: &Scene, options: &LoaderOptions) {
     let cache = CacheChoice::in_directory(scene.path("cache"), 1 << 30);
     let pipeline = open(scene, "packed", &LoaderOptions { cache, ..options.clone() });

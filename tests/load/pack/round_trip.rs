@@ -1,4 +1,4 @@
-//! What was packed comes back byte for byte.
+//! Unpacking restores the packed files byte for byte.
 
 use super::{Scene, odd_folder, tree};
 use crate::common::jpeg;
@@ -106,12 +106,12 @@ for shard, form in enumerate([tarfile.GNU_FORMAT, tarfile.PAX_FORMAT, tarfile.US
         let mut expected = members(&scene.path("data").join(&name));
         expected.retain(|(name, _)| name != b"README" && name != b"imageless.txt");
         assert_eq!(members(&scene.path("back").join(&name)), expected);
-        // GNU tar reads it, too.
+        // GNU tar can read it, too.
         let listed = Command::new("tar").arg("-tf").arg(scene.path("back").join(&name)).output().unwrap();
         assert!(listed.status.success(), "{}", String::from_utf8_lossy(&listed.stderr));
         assert_eq!(String::from_utf8_lossy(&listed.stdout).lines().count(), expected.len());
     }
-    // One shard is a dataset, too.
+    // A single shard is a dataset, too.
     scene.json("pack", "data/s-1.tar", "single", &[]);
     scene.json("unpack", "single", "single-back", &[]);
     let single = members(&scene.path("single-back/s-1.tar"));
@@ -138,7 +138,7 @@ fn nothing_is_packed_over_something_else() {
     assert!(scene.error("unpack", "packed", "other", &[]).contains("is not empty"));
     assert!(scene.error("unpack", "packed", "packed/back", &[]).contains("the same directory or nested"));
     assert!(scene.error("unpack", "data", "back", &[]).contains("is not a packed dataset"));
-    // What is finished is left as it is, and a dataset that has changed is not mixed with what it was.
+    // A finished dataset is not changed, and a dataset that has changed is not mixed with its earlier version.
     let again = scene.json("pack", "data", "packed", &["--shard-size", "5000"]);
     assert_eq!((&again["samples_before"], &again["bytes"]), (&first["samples"], &first["bytes"]));
     scene.write("data/cat/another.jpg", &jpeg(50));

@@ -1,4 +1,4 @@
-//! A packed dataset is the dataset that it was made of: samples, order, labels, fields, names and batches.
+//! A packed dataset equals its source: samples, order, labels, fields, names and batches.
 
 use super::Scene;
 use crate::common::{Dataset, epoch_bytes, small_images};
@@ -13,7 +13,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Packs `data` beside itself, into shards of a few samples each.
+/// Packs `data` into a directory next to it, in shards of a few samples each.
 fn packed(dataset: &Dataset) -> PathBuf {
     let into = dataset.beside("packed");
     let scene = Scene::new();
@@ -82,7 +82,7 @@ fn a_cache_never_mixes_the_bytes_of_both() {
         let plain = dataset.pipeline(&small_images());
         let options = dataset.cached(20.0, small_images());
         for root in [dataset.beside("data"), packed(&dataset)] {
-            // The first run fills the cache from its own files alone, the second reads what the first has kept.
+            // The first run fills the cache from its own files; the second run reads the copies of the first one.
             for hits in [0, 60] {
                 let pipeline = open(&dataset, &root, &options).unwrap();
                 assert!(epoch_bytes(&pipeline, 0) == epoch_bytes(&plain, 0));
@@ -94,7 +94,7 @@ fn a_cache_never_mixes_the_bytes_of_both() {
     }
 }
 
-/// All that a batch holds of these fields.
+/// A hash of all data of these fields in a batch.
 fn digest(pipeline: &Pipeline, batch: &Batch, fields: &[&str]) -> [u8; 32] {
     let mut hash = Sha256::new();
     for name in fields {
@@ -135,7 +135,7 @@ fn samples_are_named_as_before() {
         let path = dataset.path(sample);
         path.strip_prefix(dataset.beside("data")).unwrap().to_str().unwrap().to_owned()
     };
-    // By a list of files, and by a table of labels, with the extension or without.
+    // Select by a list of files, and by a table of labels, with the extension or without.
     let chosen = [7, 3, 29, 12];
     let list: String = chosen.iter().map(|&sample| format!("{}\n", name(sample))).collect();
     fs::write(dataset.beside("list.txt"), &list).unwrap();
@@ -159,7 +159,7 @@ fn samples_are_named_as_before() {
     let options = LoaderOptions { classes, ..small_images() };
     let [one, other] = [&dataset.beside("data"), &into].map(|root| open(&dataset, root, &options).unwrap());
     assert!(epoch_bytes(&one, 0) == epoch_bytes(&other, 0));
-    // An unknown name is answered with one that there is.
+    // The error for an unknown name shows a name that exists.
     fs::write(dataset.beside("list.txt"), "class0/nobody.jpg\n").unwrap();
     let options = LoaderOptions { files: Some(dataset.beside("list.txt")), ..small_images() };
     let said = open(&dataset, &into, &options).err().unwrap().to_string();
@@ -196,7 +196,7 @@ fn what_is_not_finished_or_was_packed_for_something_else_says_so() {
     assert!(said.contains("is a shard of a packed dataset"), "{said}");
     let summary = open(&dataset, &into, &small_images()).unwrap().index().summaries().next().unwrap();
     assert_eq!((summary.layout, summary.notes.packed_of), (Layout::Packed, Some(Layout::Folder)));
-    // A shard that is another one than the manifest means is no part of the dataset.
+    // A shard that is not the one in the manifest is refused.
     fs::copy(into.join("000001.packed"), into.join("000000.packed")).unwrap();
     let said = refused(&into, Contents::Images);
     assert!(said.contains("000000.packed") && said.contains("does not match its entry"), "{said}");

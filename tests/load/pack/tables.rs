@@ -16,7 +16,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A TFRecord dataset, in which samples lack this and that: every seventh its image, and one everything but a number.
+/// A TFRecord dataset in which every seventh sample has no image, and one sample has only a number.
 pub(super) fn examples(scene: &Scene, root: &str, count: i64) {
     let record = |number: i64| {
         let mut features = vec![
@@ -48,7 +48,7 @@ pub(super) fn examples(scene: &Scene, root: &str, count: i64) {
     }
 }
 
-/// An MDS dataset of images, texts, numbers and JSON.
+/// An MDS dataset of images, strings, numbers and JSON.
 pub(super) fn mds(scene: &Scene, root: &str) {
     let columns: [MdsColumn; 5] = [
         ("caption", "str", None),
@@ -76,7 +76,7 @@ pub(super) fn mds(scene: &Scene, root: &str) {
     scene.write(format!("{root}/index.json"), mds_index(&columns, &listed).to_string().as_bytes());
 }
 
-/// The files that another library wrote, which are kept for the tests.
+/// The path of files that another library wrote, which are fixtures of the tests.
 pub(super) fn fixture(name: &str) -> String {
     format!("{}/tests/fixtures/{name}/files", env!("CARGO_MANIFEST_DIR"))
 }
@@ -91,7 +91,7 @@ pub(super) fn open(scene: &Scene, root: &Path, options: LoaderOptions) -> Result
 
 fn summary(scene: &Scene, root: &Path) -> IndexSummary {
     let options = LoaderOptions { index_dir: Some(scene.path("index")), ..small_images() };
-    // Members that nobody has select nothing, and let datasets without images be opened.
+    // Members that no sample has select nothing, and allow datasets without images.
     let asked = IndexOptions {
         members: Some(Vec::new()),
         without_labels: true,
@@ -119,7 +119,7 @@ fn digest(pipeline: &Pipeline, batch: &Batch, fields: &[String]) -> [u8; 32] {
     hash.finalize().into()
 }
 
-/// Packs a table in small shards, and compares it with what it was made of.
+/// Packs a table in small shards, and compares the result with its source.
 pub(super) fn same_dataset(scene: &Scene, root: &Path, packed: &str) {
     let into = scene.path(packed);
     let output = scene.command("pack", root, &into, &["--shard-size", "6000"]).output().unwrap();
@@ -136,13 +136,13 @@ pub(super) fn same_dataset(scene: &Scene, root: &Path, packed: &str) {
     let asked = |kind: Option<_>| {
         let field = |name: &String| {
             let kind = kind.filter(|_| one.keys.contains(name));
-            // Either all samples have a label or none.
+            // Labels are required if all samples have one.
             let optional = name != "label" || one.notes.unlabeled;
             FieldOptions { optional, kind, ..FieldOptions::named(name) }
         };
         fields.iter().map(field).collect::<Vec<_>>()
     };
-    // As their kinds are, and as bytes, which are the files that were packed.
+    // With the kinds of the fields, and as bytes, which are the packed files.
     for kind in [None, Some(FieldKind::Bytes)] {
         let options = || LoaderOptions {
             fields: Some(asked(kind)),
@@ -244,7 +244,7 @@ fn damaged_columns_are_errors_of_the_shard() {
     let mut refused = 0;
     for _ in 0..2000 {
         let mut damaged = bytes.clone();
-        // Cut short, or with a few other bytes, and a digest that is right all the same.
+        // The footer is truncated, or a few of its bytes are changed, but its digest is correct.
         let mut stop = end;
         if random.below(4) == 0 {
             stop = footer + random.below((end - footer) as u64) as usize;
@@ -262,7 +262,7 @@ fn damaged_columns_are_errors_of_the_shard() {
                 assert!(!error.message.is_empty());
                 refused += 1;
             }
-            // What is read has as many cells as samples.
+            // If it can be read, it has as many cells as samples.
             Ok(found) => assert_eq!(found.rows.samples.len(), whole.samples.len()),
         }
     }

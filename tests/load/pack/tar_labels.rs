@@ -1,4 +1,4 @@
-//! The labels of tar shards that are written as tar shards: the samples' own, or those that were asked for.
+//! The labels of tar shards that are written as tar shards: the samples' own labels, or those of a setting.
 
 use super::Scene;
 use super::odd_shards::shard;
@@ -8,7 +8,7 @@ use foreload::testing::dataset::{DatasetIndex, IndexOptions};
 use std::collections::BTreeMap;
 use std::fs;
 
-/// Writes a shard of three samples, each with an image and these further members.
+/// Writes a shard of three samples, each with an image and these other members.
 fn write(scene: &Scene, root: &str, further: &[(&str, [&str; 3])]) {
     let images: Vec<Vec<u8>> = (0..3).map(jpeg).collect();
     let mut found: Vec<(String, &[u8])> = Vec::new();
@@ -21,7 +21,7 @@ fn write(scene: &Scene, root: &str, further: &[(&str, [&str; 3])]) {
     shard(scene, &format!("{root}/s.tar"), &found);
 }
 
-/// The labels that tar shards have without settings, and the names in `classes.txt`, separated by spaces.
+/// The labels that tar shards give without settings, and the names in `classes.txt`, separated by spaces.
 fn labels(scene: &Scene, root: &str) -> (Vec<u32>, String) {
     let options = IndexOptions { directory: Some(scene.path("index")), ..IndexOptions::default() };
     let index = DatasetIndex::open(&scene.path(root), &options).unwrap();
@@ -62,7 +62,7 @@ fn classes_and_labels_of_tar_shards_agree() {
         scene.json("pack", root, &into, &[more, &["--to", "tar"]].concat());
         assert_eq!(labels(&scene, &into), (numbers.to_vec(), classes.to_owned()), "{root} {more:?}");
     }
-    // A packed dataset has the labels that it was packed with.
+    // A packed dataset has the labels that were chosen when it was packed.
     scene.json("pack", "texts", "packed", &["--label", "txt"]);
     scene.json("pack", "packed", "tars of packed", &["--to", "tar"]);
     assert_eq!(labels(&scene, "tars of packed"), (vec![1, 0, 1], "a b".to_owned()));
@@ -93,7 +93,7 @@ fn labels_that_cannot_be_written_are_refused() {
     assert!(said.contains("\"1.txt\" should hold a class number"), "{said}");
     let said = scene.error("pack", "texts", "tars", &["--to", "tar", "--class-names", "a,b"]);
     assert!(said.contains("has class numbers without names"), "{said}");
-    // The shards of one run have labels of one kind.
+    // All shards of one run have labels of the same kind.
     scene.json("pack", "names", "tars", &["--to", "tar"]);
     let said = scene.error("pack", "names", "tars", &["--to", "tar", "--label", "label"]);
     assert!(said.contains("was begun with another --label: give the same"), "{said}");

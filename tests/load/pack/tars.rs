@@ -1,4 +1,4 @@
-//! Datasets of every layout that are written as tar shards: what others read of them, and what Foreload does.
+//! Datasets of every layout written as tar shards, read by other tar programs and by Foreload.
 
 use super::tables::{examples, fixture, mds};
 use super::{Scene, odd_folder, tree};
@@ -78,18 +78,18 @@ fn class_directories_keep_names_order_and_classes() {
     {
         assert!(names.contains(&name.to_owned()), "{name} in {names:?}");
     }
-    // What was packed is written as what it was packed of, and the other way round nothing is lost.
+    // Tar shards of the packed dataset equal tar shards of its source, and packing tars loses nothing.
     scene.json("pack", "data", "packed", &["--shard-size", "3000"]);
-    // How many bytes a shard takes is reckoned from those that a dataset has, so it is one shard here.
+    // The size of a shard is estimated from the dataset's bytes, so there is one shard here.
     scene.json("pack", "packed", "tars of packed", &["--to", "tar"]);
     scene.json("pack", "data", "one tar", &["--to", "tar"]);
-    // What they are made of differs, and nothing else.
+    // The name of the source differs, and nothing else.
     let [mut one, mut other] = ["tars of packed", "one tar"].map(|name| tree(&scene.path(name)));
     assert!(one.remove(&b"foreload-tars.json"[..]).is_some());
     assert!(other.remove(&b"foreload-tars.json"[..]).is_some());
     assert!(one == other);
     scene.json("pack", "tars", "packed tars", &[]);
-    // Nothing is overwritten.
+    // No file is overwritten.
     scene.write("other/x.tar", b"");
     let said = scene.error("pack", "data", "other", &["--to", "tar", "--shard-size", "4000"]);
     assert!(said.contains("contains something else"), "{said}");
@@ -147,7 +147,7 @@ fn columns_of_tables_become_members() {
 
     examples(&scene, "examples", 30);
     let report = scene.json("pack", "examples", "with gaps", &["--to", "tar"]);
-    // Samples 5, 19 and 26 have no image, nor has 12.
+    // Samples 5, 12, 19 and 26 have no image.
     assert_eq!(report["without_image"], 4, "{report}");
     assert!(report["columns_left_out"]["boxes"].as_str().unwrap().contains("lists of"), "{report}");
     assert!(report["notices"][0]["message"].as_str().unwrap().contains("4 samples have no image"));
@@ -197,7 +197,8 @@ fn a_run_that_was_killed_is_gone_on_with_and_makes_the_same_bytes() {
             Killable::start(&mut command).kill_within(whole, &mut random);
         }
         if scene.path(&into).exists() {
-            // A run that was killed before its record was whole has claimed nothing: any other may begin there.
+            // A run that was killed before its record was complete has not reserved the directory, so any other run may
+            // start there.
             let record = fs::read(scene.path(&into).join("foreload-packing.json")).unwrap_or_default();
             if record.ends_with(b"}") {
                 let said = scene.error("pack", "data", &into, &["--shard-size", "20000"]);
@@ -224,7 +225,7 @@ fn what_is_finished_says_what_it_is_and_stays_as_it_is() {
     let more = ["--to", "tar", "--shard-size", "4000"];
     let first = scene.json("pack", "data", "tars", &more);
     let before = tree(&scene.path("tars"));
-    // Whoever reads the tars is told of no file beside them but `classes.txt`.
+    // A reader of the tars gets no warning about other files in the directory except `classes.txt`.
     let options = IndexOptions { directory: Some(scene.path("index")), ..Default::default() };
     let notices = DatasetIndex::open(&scene.path("tars"), &options).unwrap().notices().take();
     assert!(notices.iter().all(|text| !text.contains("foreload-tars")), "{notices:?}");
@@ -233,7 +234,7 @@ fn what_is_finished_says_what_it_is_and_stays_as_it_is() {
         assert_eq!(again[key], first[key], "{key}");
     }
     assert_eq!((&again["samples_before"], &first["samples_before"]), (&first["samples"], &0.into()));
-    // Another shard size, another dataset, and shards of our own are something else.
+    // Another shard size, another dataset, and Foreload's own shards are different targets, and are refused.
     let said = scene.error("pack", "data", "tars", &["--to", "tar", "--shard-size", "5000"]);
     assert!(said.contains("--shard-size 4000, not 5000"), "{said}");
     scene.write("others/c/1.jpg", &jpeg(1));
@@ -242,7 +243,7 @@ fn what_is_finished_says_what_it_is_and_stays_as_it_is() {
     let said = scene.error("pack", "data", "tars", &["--shard-size", "4000"]);
     assert!(said.contains("contains something else"), "{said}");
     assert!(tree(&scene.path("tars")) == before);
-    // So is what is not whole any more.
+    // Incomplete shards are refused, too.
     let shard = scene.path("tars/000001.tar");
     let bytes = fs::read(&shard).unwrap();
     fs::write(&shard, &bytes[..bytes.len() - 512]).unwrap();
@@ -255,7 +256,7 @@ fn what_is_finished_says_what_it_is_and_stays_as_it_is() {
     assert!(scene.error("pack", "data", "tars", &more).contains("classes.txt"));
     fs::write(scene.path("tars/classes.txt"), "c0\nc1\nc2\n").unwrap();
     scene.json("pack", "data", "tars", &more);
-    // A file that was written since, of the same size, is noticed.
+    // A file of the same size that was written later is noticed.
     let mut image = jpeg(4);
     let middle = image.len() / 2;
     image[middle] ^= 1;

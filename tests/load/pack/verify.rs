@@ -1,5 +1,5 @@
-//! `foreload index --verify --decode` of packed datasets: every byte of every member counts, whether it is decoded or
-//! not, and what is damaged goes by the name that it had.
+//! `foreload index --verify --decode` of packed datasets checks every byte of every member, decoded or not, and names
+//! damaged files by their original names.
 
 use super::Scene;
 use crate::common::jpeg;
@@ -45,7 +45,7 @@ fn damage_is_found_in_every_member_and_named() {
         .position(|window| window == caption)
         .map(|at| bytes[at + 5] ^= 1)
         .unwrap();
-    // Wherever it lies: what tells how the file was coded is no part of the pixels.
+    // Damage is found at any place, even in the data about the original coding, which does not affect the pixels.
     for part in 0..16 {
         let mut damaged = bytes.clone();
         damaged[image.offset as usize + part * (image.length as usize - 1) / 15] ^= 0x20;

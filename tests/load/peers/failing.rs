@@ -1,4 +1,4 @@
-//! Peers that answer wrongly, late, half, or not at all.
+//! Peers whose responses are wrong, late, incomplete or missing.
 
 use super::*;
 use foreload::testing::peers::BreakerState;
@@ -6,7 +6,7 @@ use std::io::BufRead;
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// A peer that does with each request what the test says.
+/// A peer that answers each request as the test says.
 pub(super) struct Liar {
     address: SocketAddr,
     /// The requests so far.
@@ -14,14 +14,14 @@ pub(super) struct Liar {
 }
 
 impl Liar {
-    /// `answer` gets the number of the request, the connection, and the sample that was asked for. It returns whether
-    /// the connection goes on.
+    /// `answer` gets the number of the request, the connection, and the requested sample. It returns whether the
+    /// connection stays open.
     pub(super) fn new(answer: impl Fn(usize, &mut TcpStream, u64) -> bool + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind(loopback()).unwrap();
         let (address, requests, answer) =
             (listener.local_addr().unwrap(), Arc::<AtomicUsize>::default(), Arc::new(answer));
         let counter = requests.clone();
-        // It lives as long as the program: nobody closes its socket.
+        // The thread runs until the process ends, because its socket is never closed.
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let (mut stream, answer, counter) = (stream.unwrap(), answer.clone(), counter.clone());
@@ -43,7 +43,7 @@ impl Liar {
     }
 }
 
-/// The sample that the next request asks for.
+/// The sample of the next request.
 fn asked_for(lines: &mut impl BufRead) -> Option<u64> {
     let mut request = String::new();
     lines.read_line(&mut request).ok()?;
@@ -55,7 +55,7 @@ fn asked_for(lines: &mut impl BufRead) -> Option<u64> {
     Some(sample)
 }
 
-/// An answer as a server would give it.
+/// The response that a correct server sends.
 pub(super) fn right_answer(sample: u64) -> Vec<u8> {
     answer_with(&sample_bytes(sample), crc_on_the_wire(sample, &sample_bytes(sample)))
 }
@@ -68,7 +68,7 @@ fn answer_with(bytes: &[u8], crc: u32) -> Vec<u8> {
     [head.as_bytes(), bytes].concat()
 }
 
-/// What a client gets from a peer that gives this answer and closes the connection.
+/// The client's result with a peer that sends this response and closes the connection.
 fn outcome(answer: impl Fn(u64) -> Vec<u8> + Send + Sync + 'static) -> Result<(), Miss> {
     let liar = Liar::new(move |_, stream, sample| {
         let _ = stream.write_all(&answer(sample));
@@ -134,7 +134,7 @@ fn half_answers_and_resets_are_misses() {
         let _ = stream.write_all(&answer[..answer.len() / 2]);
         // With a linger time of 0 the connection is reset, not closed.
         let linger = libc::linger { l_onoff: 1, l_linger: 0 };
-        // SAFETY: the option's value is a struct of that type, which lives through the call.
+        // SAFETY: the option's value is a struct of the right type that outlives the call.
         unsafe {
             let (value, length) = ((&raw const linger).cast(), size_of::<libc::linger>() as libc::socklen_t);
             let socket = std::os::fd::AsRawFd::as_raw_fd(stream);
@@ -148,7 +148,7 @@ fn half_answers_and_resets_are_misses() {
 #[test]
 fn a_slow_peer_costs_a_deadline_and_its_late_answer_is_nobodys() {
     let (release, released) = crossbeam_channel::unbounded::<()>();
-    // The first request is answered when the test says so, in the middle of which the answer stops.
+    // The peer answers the first request when the test says so, and stops in the middle of the response.
     let liar = Liar::new(move |number, stream, sample| {
         let answer = right_answer(sample);
         let (first, second) = answer.split_at(answer.len() / 2);
@@ -182,7 +182,7 @@ fn all_reads_in_flight_end_with_a_peer_that_says_nothing() {
 #[test]
 fn reads_behind_those_that_fail_are_given_up_with_them() {
     let silent = TcpListener::bind(loopback()).unwrap();
-    // Each sample is allowed a fifth of a second more than the one before it.
+    // The deadline of each sample is a fifth of a second later than that of the sample before it.
     let deadline = DeadlineLimits { slowest: 2_000_000, ..allowed(Duration::from_millis(300)) };
     let options = HttpOptions { deadline, breaker: BreakerLimits::default(), ..patient() };
     let mut client = Client::new(&[plain(silent.local_addr().unwrap())], &options);
@@ -191,7 +191,8 @@ fn reads_behind_those_that_fail_are_given_up_with_them() {
     assert_eq!(misses.len(), 59);
     let of = |miss| misses.iter().filter(|&&found| found == miss).count();
     assert_eq!(of(Miss::Timeout) + of(Miss::Breaker), 59);
-    // Four fail until it is left alone. Three have been sent by then on the connections that came free.
+    // After four failures the peer is skipped for a backoff period. By then, three more requests were sent on the free
+    // connections.
     assert!(of(Miss::Timeout) < 20, "{misses:?}");
 }
 
@@ -202,7 +203,7 @@ fn a_sample_has_the_time_that_its_bytes_take() {
         std::thread::sleep(2 * limit);
         stream.write_all(&right_answer(sample)).is_ok()
     });
-    // At that rate the sample takes a second and may take four, beside its latency.
+    // At that rate the sample takes a second. Its limit is four seconds plus the latency.
     let deadline = DeadlineLimits { slowest, ..allowed(limit) };
     let mut client = Client::new(&[slow.peer()], &HttpOptions { deadline, ..patient() });
     assert_eq!(client.ask(0, 3), Ok(()));
@@ -251,7 +252,7 @@ fn one_bad_peer_does_not_touch_the_others() {
     let nobody = TcpListener::bind(loopback()).unwrap().local_addr().unwrap();
     let peers = [plain(good.address()), plain(silent.local_addr().unwrap()), plain(nobody)];
     let mut client = Client::new(&peers, &patient());
-    // Reads that wait for the silent peer do not hold up those from the good one, which all end before.
+    // Reads that wait for the silent peer do not delay reads from the good one, which all end earlier.
     client.post(1, 1);
     for round in 0..5 {
         (1..50).for_each(|sample| client.post(0, sample));

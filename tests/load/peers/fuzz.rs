@@ -1,5 +1,5 @@
-//! Hostile bytes, to the server and as answers to the client: a refusal or a miss, never a panic, a wrong sample or a
-//! wait.
+//! Hostile bytes, sent to the server and as responses to the client: the result is a refusal or a miss, never a panic,
+//! a wrong sample or a hang.
 //!
 //! Each test runs for a moment; `FORELOAD_FUZZ_SECONDS` makes it longer, `FORELOAD_FUZZ_SEED` repeats a run.
 
@@ -8,7 +8,7 @@ use super::*;
 use crate::common::fuzz;
 use foreload::testing::rng::RandomStream;
 
-/// Flips bits, overwrites, cuts, repeats, inserts what means something to HTTP.
+/// Flips bits, overwrites, cuts, repeats, or inserts words of HTTP.
 fn mutate(bytes: &mut Vec<u8>, random: &mut RandomStream) {
     const WORDS: [&[u8]; 10] = [
         b"\r\n",
@@ -24,7 +24,7 @@ fn mutate(bytes: &mut Vec<u8>, random: &mut RandomStream) {
     ];
     for _ in 0..=random.below(4) {
         let Some(last) = (bytes.len() as u64).checked_sub(1) else { return };
-        // Most of what matters stands at the beginning.
+        // Most of the important bytes are at the beginning.
         let near = if random.below(3) > 0 { last.min(300) } else { last };
         let at = random.below(near + 1) as usize;
         match random.below(6) {
@@ -93,7 +93,7 @@ fn any_bytes_are_the_sample_or_a_miss() {
         }
         *answers.lock().unwrap() = answer;
         client.post(0, 3);
-        // The version may be any: who asked compares it with the one that it knows, and takes no other.
+        // Any version is accepted here: the caller compares it with the known version, and rejects others.
         let outcome = client.answers().pop().expect("an answer").result.map(|copy| {
             assert!(*copy.bytes == sample_bytes(3) && copy.crc == checksum(&copy.bytes));
         });

@@ -1,4 +1,5 @@
-//! Samples from peers, over real sockets: what comes is right, what does not come is said, and nobody waits long.
+//! Samples from peers, over real sockets: samples that arrive are right, missing ones are reported, and no wait is
+//! long.
 
 mod failing;
 pub(crate) mod fuzz;
@@ -27,18 +28,18 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
-/// How long anything may take that is not expected to take time at all.
+/// A limit for operations that should take no time.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 const VERSION: FileVersion = FileVersion(0x1234_5678_9abc_def0);
 
-/// A sample for which shelves have to make room before they take it.
+/// A sample for which the test cache has to make room before it accepts it.
 const LONG_TO_ACCEPT: u64 = 7;
 
 /// The dataset of most tests.
 const DATASET: SharedDataset = SharedDataset { fingerprint: Fingerprint([0xA5; 32]), generation: 3 };
 
-/// The samples that there are, with their checksums. The first is empty, the others have up to 200 000 bytes.
+/// All samples with their checksums. The first is empty, the others have up to 200 000 bytes.
 static SAMPLES: LazyLock<Vec<(Bytes, u32)>> = LazyLock::new(|| {
     let key = RandomKey::new(b"peers' samples", 1, 0, Use::Augment);
     let sample = |number| {
@@ -51,7 +52,7 @@ static SAMPLES: LazyLock<Vec<(Bytes, u32)>> = LazyLock::new(|| {
     (0..64).map(sample).collect()
 });
 
-/// The checksum of a sample's bytes as it stands in headers: combined with that of its number and version.
+/// The checksum of a sample as sent in headers: combined with that of its number and version.
 fn crc_on_the_wire(sample: u64, bytes: &[u8]) -> u32 {
     checksum(bytes) ^ checksum(&[sample.to_le_bytes(), VERSION.0.to_le_bytes()].concat())
 }
@@ -60,16 +61,16 @@ fn sample_bytes(sample: u64) -> Bytes {
     SAMPLES[sample as usize].0.clone()
 }
 
-/// Samples 0 to `known`, of which those below `kept` are kept.
+/// A served cache of samples 0 to `known`, which holds the samples below `kept`.
 struct TestShelf {
     known: u64,
     samples: Vec<Bytes>,
-    /// Where the samples are in this file, if they are in one.
+    /// The file that contains the samples, with their offsets, if there is one.
     file: Option<(Arc<File>, Vec<u64>)>,
     pushed: Mutex<HashMap<u64, Vec<u8>>>,
-    /// The copies that were said to be damaged.
+    /// The copies that were reported as damaged.
     damaged: Mutex<Vec<u64>>,
-    /// What becomes of pushed samples.
+    /// The result of a push.
     accepts: Accepted,
     /// The thread on which the last sample was pushed.
     pushed_on: Mutex<Option<ThreadId>>,
@@ -167,19 +168,19 @@ fn plain(address: SocketAddr) -> Peer {
     Peer { address, pin: None }
 }
 
-/// Options that do not leave a peer alone, and wait for it as long as a busy machine may take.
+/// Options without a backoff period, and with a deadline that is long enough for a busy machine.
 fn patient() -> HttpOptions {
     let deadline = allowed(PATIENCE);
     let breaker = BreakerLimits { failures: u32::MAX, ..BreakerLimits::default() };
     HttpOptions { deadline, breaker, ..HttpOptions::new(DATASET, token()) }
 }
 
-/// Options by which a read ends after `milliseconds`.
+/// Options with which a read ends after `milliseconds`.
 fn hasty(milliseconds: u64) -> HttpOptions {
     HttpOptions { deadline: allowed(Duration::from_millis(milliseconds)), ..patient() }
 }
 
-/// Deadlines that are always so long.
+/// Deadlines that always equal `limit`.
 fn allowed(limit: Duration) -> DeadlineLimits {
     DeadlineLimits {
         first: limit,
@@ -190,7 +191,7 @@ fn allowed(limit: Duration) -> DeadlineLimits {
     }
 }
 
-/// A client, its slots and its notices.
+/// A client, its slots and its warnings.
 struct Client {
     transfer: HttpTransfer,
     slots: SlotPool,
@@ -224,7 +225,7 @@ impl Client {
         });
     }
 
-    /// The answers to all reads in flight. A slot comes back with each.
+    /// The results of all reads in flight. Each gives its slot back.
     fn answers(&mut self) -> Vec<PeerAnswer> {
         let (mut answers, end) = (Vec::new(), Instant::now() + 2 * PATIENCE);
         while self.transfer.in_flight() > 0 {
@@ -237,20 +238,20 @@ impl Client {
         answers
     }
 
-    /// Reads a sample, and holds what arrives to what it should be.
+    /// Reads a sample, and checks its bytes.
     fn ask(&mut self, peer: usize, sample: u64) -> Result<(), Miss> {
         self.post(peer, sample);
         let answer = self.answers().pop().expect("an answer");
         check(answer)
     }
 
-    /// Whether all slots came back.
+    /// Whether all slots were given back.
     fn holds_nothing(&self) -> bool {
         self.slots.usage().in_use == 0
     }
 }
 
-/// Holds an answer to what it should be.
+/// Checks the bytes of a result.
 fn check(answer: PeerAnswer) -> Result<(), Miss> {
     let copy = answer.result?;
     assert!(*copy.bytes == sample_bytes(answer.token), "sample {}", answer.token);
@@ -269,11 +270,11 @@ fn request(method: &str, path: &str, headers: &str) -> String {
     format!("{method} {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\n{headers}\r\n")
 }
 
-/// Sends bytes over a new connection, and reads what comes until the other end closes it or nothing comes any more.
+/// Sends bytes over a new connection, and reads until the other end closes it or sends no more.
 fn exchange(address: SocketAddr, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    // The other end may have closed the connection already, before it has read everything.
+    // The other end may have closed the connection before it has read everything.
     let _ = stream.write_all(bytes);
     let _ = stream.shutdown(std::net::Shutdown::Write);
     let mut answer = Vec::new();
@@ -281,7 +282,7 @@ fn exchange(address: SocketAddr, bytes: &[u8]) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-/// The status of an answer, and its body.
+/// The status of a response, and its body.
 fn status_and_body(answer: &str) -> (u16, &str) {
     let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
     (status, answer.split_once("\r\n\r\n").map_or("", |(_, body)| body))

@@ -1,4 +1,4 @@
-//! Peers as processes of their own: frozen, killed, and back; and what a forked process does with ours.
+//! Peers in their own processes: frozen, killed, and started again; and a forked process with our connections.
 
 use super::*;
 use crate::common::{Killable, await_no_threads, child};
@@ -7,7 +7,7 @@ use std::process::Stdio;
 
 const ADDRESS: &str = "PEERS_TEST_ADDRESS";
 
-/// A server of 50 samples in a process of its own. It ends when its standard input does.
+/// A server of 50 samples in its own process. It ends when its standard input ends.
 #[test]
 #[ignore = "the other tests run it"]
 fn serves_in_a_process_of_its_own() {
@@ -34,13 +34,13 @@ impl Node {
         Self { process, address: address.expect("the process serves") }
     }
 
-    /// Stops the process, and returns when all of it stands still.
+    /// Stops the process, and returns when all of its threads are stopped.
     fn freeze(&self) {
         self.signal(libc::SIGSTOP);
         let tasks = || std::fs::read_dir(format!("/proc/{}/task", self.process.0.id())).unwrap();
         wait_until("it is frozen", || {
             tasks().all(|task| {
-                // The state is the letter behind the name, which ends with a bracket.
+                // The state is the letter after the name, which ends with a parenthesis.
                 let about = std::fs::read_to_string(task.unwrap().path().join("stat")).unwrap_or_default();
                 about.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('T'))
             })
@@ -48,12 +48,12 @@ impl Node {
     }
 
     fn signal(&self, signal: i32) {
-        // SAFETY: a plain call; the process is ours and was not waited for.
+        // SAFETY: a plain call; the process is our child and was not reaped.
         assert_eq!(unsafe { libc::kill(self.process.0.id() as i32, signal) }, 0);
     }
 }
 
-/// Deadlines that pass soon, and a breaker that tries again soon.
+/// Short deadlines, and a breaker with a short backoff period.
 fn brisk() -> HttpOptions {
     let millisecond = Duration::from_millis(1);
     let breaker = BreakerLimits { failures: 4, first: 50 * millisecond, longest: 200 * millisecond };
@@ -68,7 +68,7 @@ fn a_frozen_peer_costs_deadlines_until_it_is_left_alone_and_thaws() {
     node.freeze();
     (1..50).for_each(|sample| client.post(0, sample));
     let answers: Vec<_> = client.answers().into_iter().map(check).collect();
-    // What the kernel had of an answer already may still arrive.
+    // Parts of responses that the kernel has already buffered may still arrive.
     let given_up = |answer: &&Result<(), Miss>| matches!(answer, Err(Miss::Timeout | Miss::Breaker));
     assert!(answers.iter().filter(given_up).count() > 40, "{answers:?}");
     assert!(client.holds_nothing());
@@ -90,7 +90,7 @@ fn dropping_does_not_wait_for_frozen_peers() {
     let bytes = sample_bytes(7);
     client.transfer.pusher().push(0, 7, VERSION, checksum(&bytes), bytes);
     let Client { transfer, slots, .. } = client;
-    // The deadline is far away: were it waited for, the test would fail by its slots.
+    // The deadline is far away: if the drop waited for it, the slots would still be in use below.
     drop(transfer);
     assert_eq!(slots.usage().in_use, 0, "all slots are back at once");
 }
@@ -106,7 +106,7 @@ fn a_peer_that_is_killed_and_back_is_found_again() {
     for round in 0..3 {
         (1..50).for_each(|sample| client.post(0, sample));
         client.transfer.flush();
-        // Some way into the answers.
+        // Kill the process in the middle of its responses.
         node.process.kill_within(Duration::from_micros(8000), &mut random);
         let answers: Vec<_> = client.answers().into_iter().map(check).collect();
         assert!(client.holds_nothing(), "round {round} of seed {seed}: {answers:?}");
@@ -122,16 +122,16 @@ fn forks_with_a_server_and_a_client() {
     let server = server(TestShelf::in_memory(5));
     let mut client = Client::of(&server);
     assert_eq!(client.ask(0, 3), Ok(()));
-    // SAFETY: the test runs in a process of its own; the child only drops what it has, and ends.
+    // SAFETY: the test runs in its own process; the child only drops its values, and exits.
     let forked = unsafe { libc::fork() };
     if forked == 0 {
         drop(client.transfer);
         drop(server);
-        // SAFETY: nothing else of the child must run, least of all the test harness.
+        // SAFETY: no other code may run in the child, in particular not the test harness.
         unsafe { libc::_exit(0) };
     }
     let mut status = 0;
-    // SAFETY: a plain call with a place for the status.
+    // SAFETY: a plain call with a valid pointer for the status.
     assert_eq!(unsafe { libc::waitpid(forked, &mut status, 0) }, forked);
     assert_eq!(status, 0, "the child ended by itself");
     for sample in 0..5 {

@@ -1,4 +1,4 @@
-//! Samples that are pushed to the peer that is to keep them.
+//! Samples that are pushed to the peer that owns them.
 
 use super::failing::Liar;
 use super::*;
@@ -13,7 +13,7 @@ fn push(client: &Client, sample: u64) -> bool {
     client.transfer.pusher().push(0, sample, VERSION, checksum(&bytes), bytes)
 }
 
-/// Waits until every push has come to an end.
+/// Waits until every push has ended.
 fn settled(client: &Client) {
     wait_until("all pushes have ended", || {
         let counts = counts(client);
@@ -30,7 +30,7 @@ fn what_is_pushed_arrives() {
     let mut client = Client::of(&server);
     for sample in 0..30 {
         assert!(push(&client, sample));
-        // Reads have connections of their own.
+        // Reads use separate connections.
         assert_eq!(client.ask(0, sample % 20), Ok(()));
     }
     settled(&client);
@@ -125,7 +125,7 @@ fn pushes_that_are_not_the_sample_are_refused() {
         ("no such sample", 404, put(&path(9999), &good, &bytes)),
         ("another job's", 409, put(&path(3).replace("/3/", "/4/"), &good, &bytes)),
     ] {
-        // The answer to a body that was not sent to its end may get lost with the connection.
+        // The response to an incomplete body may get lost with the connection.
         assert!(answer == expected || what == "cut off" && answer == 0, "{what}: {answer}");
     }
     assert!(served_cache.pushed.lock().unwrap().is_empty());
@@ -135,7 +135,7 @@ fn pushes_that_are_not_the_sample_are_refused() {
 
 #[test]
 fn what_waits_to_be_pushed_is_bounded() {
-    // A server that accepts connections and says nothing.
+    // A server that accepts connections and never responds.
     let silent = std::net::TcpListener::bind(loopback()).unwrap();
     let length = sample_bytes(3).len();
     let options = HttpOptions { push_bytes: 3 * length, ..patient() };
@@ -147,19 +147,19 @@ fn what_waits_to_be_pushed_is_bounded() {
 
 #[test]
 fn a_peer_that_takes_no_push_in_time_is_left_alone_and_tried_again() {
-    // A server that accepts connections and says nothing.
+    // A server that accepts connections and never responds.
     let silent = std::net::TcpListener::bind(loopback()).unwrap();
     let first = Duration::from_millis(50);
     let breaker = BreakerLimits { failures: 2, first, longest: 20 * first };
     let options = HttpOptions { breaker, ..hasty(100) };
     let client = Client::new(&[plain(silent.local_addr().unwrap())], &options);
     assert!((0..9).all(|_| push(&client, 3)));
-    // What waited behind those that failed is not sent any more.
+    // Pushes that were queued after the failed ones are not sent.
     settled(&client);
     assert_eq!((counts(&client).pushes_dropped, counts(&client).connects), (9, 2));
     let state = || client.transfer.stats()[0].breaker;
     assert_eq!(state(), BreakerState::Open);
-    // A push may be the trial: what becomes of it decides.
+    // A push may be the breaker's trial; its result decides.
     for _ in 0..3 {
         wait_until("a push is tried", || push(&client, 3));
         settled(&client);
@@ -176,7 +176,7 @@ fn the_time_of_a_push_begins_when_it_is_sent() {
         std::thread::sleep(answer);
         stream.write_all(b"HTTP/1.1 201 Created\r\ncontent-length: 0\r\n\r\n").is_ok()
     });
-    // They all wait for one connection, the last of them longer than a push may take.
+    // All pushes wait for one connection, the last one longer than the deadline of a push.
     let client = Client::new(&[slow.peer()], &hasty(2000));
     assert!((0..6).all(|_| push(&client, 0)));
     settled(&client);

@@ -1,4 +1,4 @@
-//! What a server gives to who may ask.
+//! The responses of a server to clients that have its token.
 
 use super::*;
 use foreload::testing::peers::{ConnectionLimits, TlsIdentity};
@@ -130,7 +130,7 @@ fn with_tls_the_announced_certificate_alone_is_believed() {
         Err(Miss::Unreachable)
     );
     let served = server.stats().served;
-    // Who does not encrypt is not answered, and not served.
+    // A client without encryption gets no response, and no sample is served.
     assert!(Client::new(&[plain(address)], &patient()).ask(0, 1).is_err());
     assert_eq!(server.stats().served, served);
     let unencrypted = super::server(TestShelf::in_memory(2));
@@ -148,7 +148,7 @@ fn bytes_under_way_and_connections_are_bounded() {
     };
     let server = Server::start(options).unwrap();
     server.share(DATASET, Arc::new(TestShelf::in_memory(5)));
-    // An answer that nobody takes: far more of them than the sockets' buffers hold are asked for at once.
+    // Responses that the client does not read: it requests far more than the sockets' buffers hold.
     let mut stuck = TcpStream::connect(server.address()).unwrap();
     stuck.write_all(request("GET", &path(3), "").repeat(200).as_bytes()).unwrap();
     let mut client = Client::of(&server);
@@ -174,7 +174,7 @@ fn a_limit_of_bandwidth_is_kept_and_who_would_wait_long_is_told() {
     (1..50).for_each(|sample| client.post(0, sample));
     let answers: Vec<_> = client.answers().into_iter().map(check).collect();
     assert!(answers.contains(&Ok(())) && answers.contains(&Err(Miss::Busy)), "{answers:?}");
-    // The limit bounds what is served in a time; how long the time was does not matter.
+    // The limit is a rate of served bytes, so the duration of the test does not matter.
     let bytes = client.transfer.stats()[0].counts.bytes as f64;
     let allowed = 2e6 * (begin.elapsed().as_secs_f64() + 0.1) + 200_000.0;
     assert!(bytes <= allowed, "{bytes} of {allowed}");
@@ -193,20 +193,21 @@ fn while_own_reads_wait_samples_are_still_served() {
 #[test]
 fn connections_that_are_slow_are_closed() {
     let short = Duration::from_millis(100);
-    let limits = ConnectionLimits { stranger: short, idle: short, request: short };
+    let limits = ConnectionLimits { first_request: short, idle: short, request: short };
     let server = Server::start(ServerOptions { limits, ..ServerOptions::new(loopback(), token()) }).unwrap();
     server.share(DATASET, Arc::new(TestShelf::in_memory(5)));
     let closed = |mut stream: TcpStream| {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut rest = Vec::new();
-        // A reset is an end as well.
+        // A reset counts as an end of the connection, too.
         match stream.read_to_end(&mut rest) {
             Ok(_) => {}
             Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{error}"),
         }
     };
     let connect = || TcpStream::connect(server.address()).unwrap();
-    // Nothing at all; a byte from time to time; a request whose answer nobody takes; silence after an answer.
+    // Four bad clients: no bytes at all; a byte from time to time; a request without reading the response; silence
+    // after a response.
     let silent = connect();
     let trickle = connect();
     let mut writes = trickle.try_clone().unwrap();
@@ -230,7 +231,7 @@ fn connections_that_are_slow_are_closed() {
     closed(trickle);
     closed(greedy);
     writer.join().unwrap();
-    // The client's connection is closed as well, and it makes another one.
+    // The client's connection is closed as well, and it opens another one.
     wait_until("it is answered again", || client.ask(0, 3).is_ok());
 }
 

@@ -1,4 +1,4 @@
-//! Who does not belong to the job, or does not speak its language.
+//! Clients that do not belong to the job, or do not speak its protocol.
 
 use super::*;
 
@@ -36,7 +36,7 @@ fn a_stranger_gets_401_and_nothing_else_whatever_is_asked() {
     assert_eq!(answer, "http/1.1 401 unauthorized\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
     let stats = server.stats();
     assert_eq!((stats.strangers, stats.served, stats.malformed), (asked, 0, 0));
-    // A client with another token is told so, once, by a notice.
+    // A client with another token gets one warning about that.
     let millisecond = Duration::from_millis(1);
     let breaker = BreakerLimits { failures: 4, first: 20 * millisecond, longest: 50 * millisecond };
     let options = HttpOptions { token: other, breaker, ..patient() };

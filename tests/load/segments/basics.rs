@@ -1,4 +1,4 @@
-//! What is appended can be read at once and later, by the store and by readers; who may have a directory; what is full.
+//! Appended samples can be read at once and later, by the store and by readers; who may use a directory; full stores.
 
 use super::world::{assert_is, bytes_in_pages, files, id, leftovers, numbers_in, open, record, small};
 use foreload::testing::io::read_blocking;
@@ -10,7 +10,7 @@ use std::fs;
 
 const PLENTY: u64 = 64 << 20;
 
-/// Options with and without files that have no name until they are whole.
+/// Options with and without files that have no name until they are complete.
 fn both(directory: &std::path::Path, quota: u64) -> [SegmentOptions; 2] {
     [true, false]
         .map(|nameless| SegmentOptions { nameless, ..small(directory.join(nameless.to_string()), quota) })
@@ -118,7 +118,7 @@ fn what_is_full_says_so_and_takes_again_what_is_freed() {
         assert_eq!((full.quota, full.path.as_path()), (1 << 20, options.directory.as_path()));
         let message = Error::from(full).to_string();
         assert!(message.contains(" of 1048576 are free: raise its size, or keep less"), "{message}");
-        // All but a twentieth is used, and what is kept free is enough to withdraw everything.
+        // All but a twentieth is used. The reserve is enough to withdraw everything.
         assert!(store.live_bytes() > 800_000, "{}", store.live_bytes());
         assert!(matches!(store.append(&huge()), Err(AppendError::Full(_))));
         for (place, number) in places.iter().zip(0..) {
@@ -137,7 +137,7 @@ fn what_is_full_says_so_and_takes_again_what_is_freed() {
     }
 }
 
-/// A sample that no small store has room for.
+/// A sample that is too large for a small store.
 fn huge() -> Record {
     Record::new("camera", "huge", &[("bin", &vec![1; 1 << 20])]).unwrap()
 }

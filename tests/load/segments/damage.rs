@@ -1,4 +1,4 @@
-//! Bytes that are damaged at any place are an error or a notice, and never a sample's or a snapshot's.
+//! Damage at any place gives an error or a warning, and damaged bytes are never returned as a sample or a snapshot.
 
 use super::world::{files, id, open, random, record, small};
 use crate::common::random_bytes;
@@ -33,7 +33,8 @@ fn damaged_files_never_give_wrong_bytes() {
         for (path, bytes) in &whole {
             fs::write(path, bytes).unwrap();
         }
-        // One file has some bytes changed, or is cut, or is longer than it was. Every other time it is open already.
+        // One file has some bytes changed, is truncated, or is extended. In every other round, the store has it open
+        // already.
         let path = paths[random.below(paths.len() as u64) as usize];
         let mut bytes = whole[path].clone();
         let near_the_end = |random: &mut foreload::testing::rng::RandomStream| {

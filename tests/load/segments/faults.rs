@@ -1,4 +1,5 @@
-//! Drives that fail or are fuller than the quota knows: an error, and everything that was appended is still there.
+//! Drives that fail or are fuller than the quota allows: the store reports an error, and keeps everything that was
+//! appended.
 
 use super::world::{assert_is, bytes_in_pages, id, leftovers, open, random, record, small};
 use crate::store::world::on_tmpfs;

@@ -1,6 +1,6 @@
 //! A process is killed at random instants while it appends, publishes, withdraws, compacts and writes snapshots.
 //!
-//! What it had published is right, what it had withdrawn is gone, and what it was withdrawing goes by doing it again.
+//! Published samples are right, withdrawn samples are gone, and an interrupted withdrawal succeeds when it is repeated.
 
 use super::world::{assert_is, bytes_in_pages, id, leftovers, numbers_in, open, random, record, small};
 use crate::common::{Killable, child};
@@ -15,26 +15,26 @@ use std::time::Duration;
 
 const QUOTA: u64 = 1 << 20;
 const ROUNDS: u64 = 80;
-/// The samples of a round have numbers from so many times the round on.
+/// The numbers of a round's samples begin at this multiple of the round.
 const NUMBERS: u64 = 100_000;
 
 fn options(directory: &Path, nameless: bool) -> SegmentOptions {
     SegmentOptions { nameless, snapshot_bytes: 50_000, ..small(directory, QUOTA) }
 }
 
-/// The bytes of a snapshot that was written so.
+/// The bytes of the snapshot with this seed.
 fn snapshot(seed: u64) -> Vec<u8> {
     let length = random(seed).below(20_000) as usize;
     seed.to_le_bytes().repeat(1 + length / 8)
 }
 
-/// Says in the pipe what is about to be done, or has been done. A killed process has said all that it did.
+/// Writes to the pipe what is about to be done, or was done. A killed process has reported everything that it did.
 fn say(word: &str, number: u64) {
     let mut out = std::io::stdout();
     out.write_all(format!("\n!{word} {number}\n").as_bytes()).and_then(|()| out.flush()).unwrap();
 }
 
-/// The samples of a child: their numbers and places.
+/// A child's store, and its samples with their places.
 struct Child {
     store: SegmentStore,
     held: BTreeMap<u64, RecordPlace>,
@@ -62,7 +62,7 @@ fn work_until_killed() {
                 say("published", number);
             }
             5 => {
-                // Its number is one of two, so that it takes the place of another.
+                // There are two snapshot numbers, so a snapshot replaces an earlier one.
                 say("snapshot", number);
                 if child.store.write_snapshot(number % 2, &snapshot(number)).is_ok() {
                     say("written", number);
@@ -116,20 +116,20 @@ impl Child {
     }
 }
 
-/// What the parent knows of the samples.
+/// The state of the samples as the parent knows it.
 #[derive(Default)]
 struct Known {
     /// Published, and neither withdrawn nor freed.
     safe: BTreeSet<u64>,
-    /// Appended, and perhaps published; or to be freed, and perhaps still there.
+    /// Appended and perhaps published, or about to be freed and perhaps still stored.
     perhaps: BTreeSet<u64>,
-    /// To be withdrawn; perhaps that was done.
+    /// About to be withdrawn, and perhaps withdrawn.
     withdrawing: BTreeSet<u64>,
-    /// Withdrawn, in whatever round.
+    /// Withdrawn in any round.
     withdrawn: BTreeSet<u64>,
-    /// The sample to be appended next, which may have been without a word.
+    /// The next sample to be appended; it may have been appended without a report.
     next: u64,
-    /// What may be in each snapshot, and whether one must be there.
+    /// The possible contents of each snapshot, and whether the snapshot must exist.
     snapshots: [(Vec<u64>, bool); 2],
 }
 
@@ -143,10 +143,10 @@ impl Known {
                 self.next = number + 1;
             }
             "published" => {
-                // What is to be freed has left the first of the lists.
+                // Samples that are about to be freed were removed from `safe` before.
                 self.safe.append(&mut self.perhaps);
             }
-            // What was freed is withdrawn by the parent.
+            // The parent withdraws freed samples.
             "free" | "withdraw" => {
                 self.safe.remove(&number);
                 self.perhaps.remove(&number);
@@ -210,7 +210,7 @@ fn kill_many(directory: &Path, nameless: bool, file_system: Option<&Path>) {
     assert!(cut_short > 50, "samples that were being withdrawn when the process was killed: {cut_short}");
 }
 
-/// Opens what the killed process left, and does what it had not finished.
+/// Opens the store that the killed process left, and finishes its withdrawals.
 fn check(directory: &Path, nameless: bool, known: &mut Known, what: &str) {
     let mut store = open(&options(directory, nameless));
     assert!(leftovers(directory).is_empty(), "{what}: {:?}", leftovers(directory));
@@ -221,7 +221,7 @@ fn check(directory: &Path, nameless: bool, known: &mut Known, what: &str) {
     known.withdrawn.append(&mut known.withdrawing);
     let there = numbers_in(directory);
     assert!(there.is_disjoint(&known.withdrawn), "{what}: withdrawn samples are in {}", directory.display());
-    // Of samples that were being moved one stays.
+    // Of two copies of a sample that was being moved, one stays.
     store.retain(|_| true).unwrap();
     let may = known.safe.iter().chain(&known.perhaps).copied().chain([known.next]);
     let may: HashMap<u64, u64> = may.map(|number| (id(number), number)).collect();
@@ -252,6 +252,6 @@ fn check(directory: &Path, nameless: bool, known: &mut Known, what: &str) {
 fn killed_processes_leave_what_they_published_and_nothing_of_what_they_withdrew() {
     let directory = tempfile::tempdir().unwrap();
     kill_many(directory.path(), true, None);
-    // On a file system of its own what it takes is known exactly, nameless files included.
+    // On a separate file system the used space is known exactly, including files without a name.
     on_tmpfs(16 << 20, |path| kill_many(&path.join("own"), false, Some(path)));
 }

@@ -1,5 +1,5 @@
-//! The segment store of streams with real files and real processes: bytes are right or an error, the quota holds, and
-//! what is withdrawn is gone, whatever happens.
+//! The segment store of streams with real files and real processes: reads give right bytes or an error, the quota
+//! holds, and withdrawn samples are gone, whatever happens.
 
 mod basics;
 mod damage;

@@ -1,4 +1,4 @@
-//! A store beside a plain list of what it should have, for random steps.
+//! A store is compared with a simple list of its expected contents, over random steps.
 
 use super::world::{assert_is, id, numbers_in, open, random, record, small};
 use foreload::testing::rng::RandomStream;
@@ -8,7 +8,7 @@ use foreload::testing::stream::segments::{
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::Path;
 
-/// A store and what is known of it.
+/// A store and its expected contents.
 pub struct Model {
     options: SegmentOptions,
     store: Option<SegmentStore>,
@@ -56,7 +56,7 @@ impl Model {
         }
     }
 
-    /// Does one thing, and checks what can be seen of it.
+    /// Does one random step, and checks the visible result.
     pub fn step(&mut self) {
         let what = self.what.clone();
         match self.random.below(100) {
@@ -145,7 +145,7 @@ impl Model {
         }
     }
 
-    /// Ends the store and opens it again: what was published is there, and no more than was ever appended.
+    /// Closes the store and opens it again: it has all published samples, and only samples that were appended.
     fn open_again(&mut self) {
         let store = self.store.take().expect("it is open");
         self.held.retain(|_, place| store.extent(place).is_some());

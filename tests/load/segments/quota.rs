@@ -1,4 +1,4 @@
-//! The quota holds at every instant, with files that have no name and files that are gone but open.
+//! The quota holds at every instant, including files without a name and files that are deleted but open.
 
 use super::model::Model;
 use super::world::{open, record, small};
@@ -8,13 +8,13 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// What may be used; the file system has more.
+/// The quota; the file system is larger.
 const QUOTA: u64 = 2 << 20;
 
 fn watched(path: &Path, nameless: bool, steps: u64) {
     let (directory, ended, looks, over_by) =
         (path.join(nameless.to_string()), AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
-    // What other directories of the file system take.
+    // The space that other directories of the file system use.
     let before = taken(path);
     std::thread::scope(|scope| {
         let watcher = scope.spawn(|| {
@@ -24,7 +24,7 @@ fn watched(path: &Path, nameless: bool, steps: u64) {
                 most = most.max(bytes);
                 over_by.fetch_max(bytes.saturating_sub(QUOTA), Relaxed);
                 looks.fetch_add(1, Relaxed);
-                // Others need the processor, too.
+                // Leave the processor to the other threads.
                 std::thread::sleep(Duration::from_micros(20));
             }
             most
@@ -61,8 +61,8 @@ fn what_was_read_last_does_not_keep_its_bytes() {
     });
 }
 
-/// The processes that other tests start have this process's files open until they run, also those that are gone, whose
-/// bytes then count as taken.
+/// Processes that other tests start have this process's files open until they execute. This includes deleted files,
+/// whose bytes then still count as used.
 #[test]
 fn the_quota_holds_at_every_instant() {
     let output = child(the_quota_holds_where_nothing_is_started).output().unwrap();

@@ -1,4 +1,4 @@
-//! Samples whose bytes are known by their numbers, and what lies in a store's directory.
+//! Samples whose bytes follow from their numbers, and the files of a store's directory.
 
 use crate::common::random_bytes;
 use foreload::Notices;
@@ -17,15 +17,15 @@ pub fn random(seed: u64) -> RandomStream {
     RandomKey::new(b"segment tests", seed, 0, Use::Order).stream(0)
 }
 
-/// What the marker of each sample begins with.
+/// The beginning of each sample's marker.
 const MARKER: &[u8] = b"<the marker of sample ";
 
-/// Bytes that sample `number` has and nothing else.
+/// A byte string that only sample `number` contains.
 fn marker(number: u64) -> Vec<u8> {
     [MARKER, format!("{number:016x}>").as_bytes()].concat()
 }
 
-/// Sample `number`, of up to some ten thousand bytes. Each third is of a class.
+/// Sample `number`, of up to some ten thousand bytes. Every third sample has a class.
 pub fn record(number: u64) -> Record {
     let mut random = random(number ^ 1 << 60);
     let length = [100, 3000, 30_000][number as usize % 3];
@@ -51,7 +51,7 @@ pub fn open(options: &SegmentOptions) -> SegmentStore {
     SegmentStore::open(options, &Notices::default()).expect("a store")
 }
 
-/// The bytes of the sample at a place are those of sample `number`.
+/// Checks that the sample at a place has the bytes of sample `number`.
 pub fn assert_is(store: &SegmentStore, place: &RecordPlace, number: u64, what: &str) {
     let bytes = store.read(place).unwrap_or_else(|error| panic!("{what}: sample {number}: {error}"));
     assert!(bytes == record(number).bytes(), "{what}: wrong bytes of sample {number}");
@@ -63,7 +63,7 @@ pub fn files(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     entries
         .filter_map(|entry| {
             let path = entry.expect("an entry").path();
-            // A file may be gone meanwhile.
+            // A file may have been deleted meanwhile.
             fs::read(&path).ok().map(|bytes| (path, bytes))
         })
         .collect()

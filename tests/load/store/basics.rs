@@ -73,7 +73,7 @@ fn the_quota_is_filled_and_no_more_is_taken() {
     let quota = world.total() / 4;
     let store = world.open(quota);
     let mut random = random(4);
-    // Of 400 samples in random order, many small ones come after those that do not fit any more.
+    // In a random order of 400 samples, many small samples come after samples that did not fit.
     world.offer_all(&store, shuffled(400, &mut random));
     store.flush();
     let stats = store.stats();
@@ -81,11 +81,11 @@ fn the_quota_is_filled_and_no_more_is_taken() {
     assert!(stats.admitted_bytes * 100 >= quota * 95, "{} of {quota} bytes", stats.admitted_bytes);
     assert!(stats.dropped_full > 0 && stats.dropped_off == 0, "{stats:?}");
     assert_eq!(world.check(&store, "full"), stats.held_samples);
-    // Everything that is not there is refused, in the end without being copied.
+    // All samples that are not stored are refused; finally they are refused before they are copied.
     world.offer_all(&store, 0..400);
     let refused = (0..400).map(|sample| store.offer(0, sample, world.version(), world.bytes(sample)));
     assert!(refused.filter(|offer| *offer == Offer::Full).count() > 200);
-    // To publish what was taken makes no room; the next epoch tries again.
+    // Publishing makes no space; the next epoch tries again.
     store.publish();
     std::thread::sleep(std::time::Duration::from_millis(50));
     assert!(!store.is_open());
@@ -142,7 +142,7 @@ fn a_group_is_evicted_as_a_whole() {
     assert!(stats.evicted_segments > 0 && stats.held_samples == there.len() as u64, "{stats:?}");
     let store = world.open(PLENTY);
     assert_eq!(world.check(&store, "the others are still on the drive"), there.len() as u64);
-    // The segment that is still open goes too, and its samples can come again.
+    // The segment that is still open is evicted, too, and its samples can be stored again.
     world.offer_all(&store, [1]);
     store.evict_group(0);
     store.flush();
@@ -168,7 +168,7 @@ fn stores_learn_of_each_others_segments() {
     assert_eq!(two.stats().held_samples, 0);
     assert!(two.stats().vanished_segments > 0);
     assert!(one.stats().evicted_bytes > 0 && two.stats().used_bytes == 0, "{:?}", two.stats());
-    // The same samples come again, in segments of other numbers.
+    // The same samples are stored again, in segments with other numbers.
     world.offer_all(&two, 0..100);
     two.flush();
     one.refresh();
@@ -220,16 +220,16 @@ fn what_is_reported_is_forgotten_with_its_segment() {
 fn a_unit_is_staged_by_one() {
     let world = World::new(9, 4, 100);
     let (one, two) = (world.open(PLENTY), world.open(PLENTY));
-    let claim = one.claim_unit(0).expect("nobody has it");
+    let claim = one.lock_unit(0).expect("nobody has it");
     assert_eq!(claim.unit(), 0);
-    assert!(one.claim_unit(0).is_none() && two.claim_unit(0).is_none());
-    let other = two.claim_unit(1).expect("another unit");
+    assert!(one.lock_unit(0).is_none() && two.lock_unit(0).is_none());
+    let other = two.lock_unit(1).expect("another unit");
     drop(claim);
-    let again = two.claim_unit(0).expect("given back");
+    let again = two.lock_unit(0).expect("given back");
     drop((one, two));
-    assert!(world.open(PLENTY).claim_unit(1).is_none(), "a claim outlives its store");
+    assert!(world.open(PLENTY).lock_unit(1).is_none(), "a claim outlives its store");
     drop((again, other));
-    assert!(world.open(PLENTY).claim_unit(1).is_some());
+    assert!(world.open(PLENTY).lock_unit(1).is_some());
 }
 
 #[test]

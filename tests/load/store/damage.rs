@@ -1,4 +1,4 @@
-//! Segments that are damaged by hand never give a wrong byte, and nobody else's file is touched.
+//! Segments that are damaged by hand never give a wrong byte, and files of others are not touched.
 
 use super::world::{World, leftovers, random};
 use crate::common::random_bytes;
@@ -34,8 +34,8 @@ fn table_at(path: &Path) -> (u64, u64) {
     (payload, bytes.len() as u64)
 }
 
-/// Damages one segment and opens the store anew: the damage must be found at once, the segment removed, and all others
-/// kept.
+/// Damages one segment and opens the store again: the damage must be found at once, the segment removed, and all other
+/// segments kept.
 fn is_found_at_once(seed: u64, spoil: impl Fn(&Path, &mut RandomStream)) {
     let world = filled(seed);
     let victim = world.segments()[2].clone();
@@ -79,7 +79,7 @@ fn garbage_in_its_place() {
         fs::write(path, random_bytes(random, 50_000)).unwrap();
     });
     is_found_at_once(22, |path, _| fs::write(path, b"").unwrap());
-    // The file is longer than it was.
+    // The file is extended.
     is_found_at_once(23, |path, _| {
         let bytes = fs::read(path).unwrap();
         fs::write(path, [bytes, vec![0; 100]].concat()).unwrap();
@@ -144,7 +144,7 @@ fn files_of_others_are_left_alone() {
         fs::write(path, "not a segment").unwrap();
     }
     fs::create_dir(dataset.join("99999999.seg")).unwrap();
-    // All segments go, because the quota is below what is there.
+    // All segments are evicted, because the quota is smaller than the stored bytes.
     let store = world.open(20_000);
     assert!(store.stats().evicted_segments > 3, "{:?}", store.stats());
     drop(store);

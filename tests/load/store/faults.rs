@@ -1,4 +1,5 @@
-//! Drives that fail, fill up or write a part: the caller never waits, no byte is ever wrong, and filling resumes later.
+//! Drives that fail, fill up or write only a part: the caller never waits, no byte is ever wrong, and filling resumes
+//! later.
 
 use super::world::{World, leftovers, linked, on_tmpfs, random, shuffled, small, taken};
 use crate::common::wait_until;
@@ -36,7 +37,7 @@ fn a_failed_write_costs_its_segment_and_nothing_else() {
                     Offer::Taken | Offer::Present => {}
                 }
             }
-            // This resumes what an error had stopped.
+            // This resumes filling after an error has stopped it.
             store.flush();
             world.check(&store, &format!("seed {seed}, round {rounds}"));
             let published: u64 = linked(&world.cache()).expect("nobody changes it");
@@ -76,7 +77,7 @@ fn a_drive_that_only_fails_is_left_alone() {
 fn a_drive_that_does_not_answer_costs_samples_and_no_time() {
     let world = World::new(21, 200, 9000);
     let store = world.open(PLENTY);
-    // The writer can reserve nothing while another process has the directory's lock.
+    // The writer cannot reserve space while another process has the directory's lock.
     let lock = File::options().read(true).write(true).open(world.cache().join("lock")).unwrap();
     lock_byte_0(&lock);
     let offers: Vec<Offer> =
@@ -94,14 +95,14 @@ fn a_drive_that_does_not_answer_costs_samples_and_no_time() {
     assert_eq!(world.check(&store, "all"), 200);
 }
 
-/// Takes the lock that the kernel releases with `file`.
+/// Takes a lock that the kernel releases when `file` is closed.
 fn lock_byte_0(file: &File) {
-    // SAFETY: all fields are numbers, for which zero is a value.
+    // SAFETY: all fields are integers, for which zero is valid.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
     (lock.l_type, lock.l_len) = (libc::F_WRLCK as _, 1);
     // SAFETY: the descriptor is open, and `lock` is a valid flock to read.
     let is_taken = || unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) } == 0;
-    // The store itself takes the lock for moments.
+    // The store itself takes the lock for short moments.
     wait_until("the lock is free", is_taken);
 }
 

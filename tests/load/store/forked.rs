@@ -1,4 +1,4 @@
-//! A process that is forked while it has a store: the child may end in any way.
+//! A process that forks while it has a store: the child may end in any way.
 
 use super::world::World;
 use crate::common::child;
@@ -19,20 +19,20 @@ fn a_forked_child_ends_nothing_of_its_parents() {
 fn forks_on_purpose() {
     let world = World::new(1, 60, 9000);
     let store = world.open(PLENTY);
-    let claim = store.claim_unit(3).expect("nobody has it");
+    let claim = store.lock_unit(3).expect("nobody has it");
     world.offer_all(&store, 0..30);
     store.flush();
-    // Some samples are on their way, with a segment begun.
+    // Some samples are queued, and a segment is open.
     world.offer_all(&store, 30..50);
-    // SAFETY: the child uses only memory of its own, and leaves without the parent's exit handlers.
+    // SAFETY: the child uses only its own memory, and exits without the parent's exit handlers.
     let process = unsafe { libc::fork() };
     if process == 0 {
         let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             assert_eq!(world.check(&store, "in the child"), 30);
             assert_eq!(store.offer(0, 55, world.version(), world.bytes(55)), Offer::Off);
-            assert!(store.claim_unit(4).is_none());
+            assert!(store.lock_unit(4).is_none());
             store.refresh();
-            store.seal();
+            store.publish_at_end();
             store.flush();
             drop((claim, store));
         }));
@@ -44,10 +44,10 @@ fn forks_on_purpose() {
     unsafe { libc::waitpid(process, &raw mut status, 0) };
     assert_eq!(status, 0, "the child's end");
     let other = world.open(PLENTY);
-    assert!(other.claim_unit(3).is_none(), "still claimed");
+    assert!(other.lock_unit(3).is_none(), "still claimed");
     world.offer_all(&store, 50..60);
     store.flush();
     assert_eq!(world.check(&store, "in the parent"), 60);
     drop(claim);
-    assert!(other.claim_unit(3).is_some());
+    assert!(other.lock_unit(3).is_some());
 }

@@ -1,4 +1,4 @@
-//! A cache directory is inspected, and emptied beside stores that use it.
+//! A cache directory is inspected and emptied while stores use it.
 
 use super::world::{World, leftovers, random, shuffled, small};
 use foreload::testing::tier::store::inspect::{clear, contents};
@@ -44,7 +44,7 @@ fn emptied_beside_a_store_that_uses_it() {
     assert_eq!((cleared.bytes, cleared.segments), (held.bytes, held.datasets[0].segments));
     assert!(cleared.datasets[0].in_use && !cleared.renewed);
     assert!(world.segments().is_empty());
-    // The store learns of it, as of any eviction, and keeps what it is offered again.
+    // The store notices the removal like any eviction, and stores samples that it is offered again.
     store.refresh();
     assert_eq!(world.check(&store, "emptied"), 0);
     world.offer_all(&store, 0..200);

@@ -1,4 +1,4 @@
-//! Processes are killed at random instants: what they published is right, and what they did not leaves no trace.
+//! Processes are killed at random instants: samples that they published are right, and unpublished ones leave no trace.
 
 use super::world::{World, leftovers, linked, on_tmpfs, random, shuffled, small, taken, told};
 use crate::common::{Killable, await_steps, child, report_step};
@@ -10,7 +10,7 @@ const LARGEST: u64 = 6000;
 /// The number of rounds, each of two kills.
 const ROUNDS: u64 = 104;
 
-/// A child that fills the cache until it is killed; it reports every step in the pipe.
+/// A child that fills the cache until it is killed. It reports every step through the pipe.
 fn filler(world: &World, cache: &Path, quota: u64, seed: u64, steps: &std::io::PipeWriter) -> Killable {
     let variables = [
         ("STORE_BASE", world.base.to_str().unwrap().to_owned()),
@@ -42,7 +42,7 @@ fn fill_until_killed() {
                 report_step();
             }
             match random.below(60) {
-                0 => store.seal(),
+                0 => store.publish_at_end(),
                 1 => store.flush(),
                 _ => {}
             }
@@ -50,7 +50,7 @@ fn fill_until_killed() {
     }
 }
 
-/// Kills two children one after the other; then the cache must be within its quota, right, clean and warm.
+/// Kills two children in turn. Then the cache must be within its quota, correct, without leftovers, and not empty.
 fn kill_many(cache: &Path, exact: bool) {
     let seed = 1;
     println!("seed {seed}");
@@ -75,7 +75,8 @@ fn kill_many(cache: &Path, exact: bool) {
         let children = [0, 1].map(|child| filler(&world, cache, quota, 2 * round + child, &writer));
         drop(writer);
         for child in children {
-            // A child is killed sometimes while it starts, mostly while it fills, also when all is full.
+            // A child is killed sometimes during its start, mostly while it fills the cache, and also when the cache is
+            // full.
             let longest = [4, 60, 400, 2000][random.below(4) as usize];
             let are_there = await_steps(&mut steps, 1 + random.below(longest), look);
             assert!(are_there, "{what}: the children have ended");
@@ -95,7 +96,7 @@ fn kill_many(cache: &Path, exact: bool) {
         assert_eq!(held, stats.held_samples, "{what}");
         survived += held;
         full += u64::from(published * 100 >= quota * 97);
-        // This makes room for the next round.
+        // Makes space for the next round.
         store.evict_group(round % 2);
         store.flush();
         look();
@@ -106,7 +107,7 @@ fn kill_many(cache: &Path, exact: bool) {
 
 #[test]
 fn two_hundred_killed_fillers_leave_a_clean_warm_cache_within_its_quota() {
-    // On a tmpfs the file system itself says what is taken.
+    // On a tmpfs, the file system reports the used space exactly.
     if !on_tmpfs(64 << 20, |path| kill_many(path, true)) {
         let directory = tempfile::tempdir().unwrap();
         kill_many(&directory.path().join("cache"), false);

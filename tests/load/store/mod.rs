@@ -1,4 +1,5 @@
-//! The cache's store with real files and real processes: what is kept is right and within the quota, whatever happens.
+//! The cache's store with real files and real processes: stored samples are right and within the quota, whatever
+//! happens.
 
 mod basics;
 mod damage;

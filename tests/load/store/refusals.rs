@@ -1,4 +1,4 @@
-//! What a cache cannot be made of is refused with words that say what to do.
+//! Directories and sizes that cannot be a cache are refused with a message that says what to do.
 
 use super::world::{World, make_read_only, on_tmpfs, random, shuffled, small, told};
 use crate::common::child;
@@ -18,7 +18,7 @@ fn refused(world: &World, options: &StoreOptions) -> String {
 #[test]
 fn a_quota_below_the_smallest_that_works() {
     let world = World::new(1, 50, 9000);
-    // The largest sample, 28 bytes of table and 64 of trailer take three pages.
+    // The largest sample, a 28-byte table entry and a 64-byte trailer take three pages.
     let expected = "config: cache_size: is 12287 bytes, must be at least 12288, to hold a segment with the largest \
         sample (9000 bytes)";
     assert_eq!(refused(&world, &world.options(12_287)), expected);
@@ -81,7 +81,7 @@ fn a_file_in_the_place_of_the_directory() {
 
 #[test]
 fn a_directory_that_is_not_writable() {
-    // The superuser may write anywhere, so a child gives that up.
+    // The superuser may write anywhere, so a child process drops that right.
     let world = World::new(6, 2, 100);
     fs::create_dir(world.cache()).unwrap();
     for (path, mode) in [(world.cache(), 0o755), (world.base.clone(), 0o755)] {
@@ -99,7 +99,8 @@ fn a_directory_that_is_not_writable() {
 #[ignore = "run by the test above, in a process of its own"]
 fn without_rights() {
     let world = World::at(Path::new(&told("STORE_BASE")));
-    // SAFETY: changes who this process is, which ends soon; 65534 is nobody. Without the right to, nothing changes.
+    // SAFETY: changes the user of this process, which ends soon; 65534 is the unprivileged user. Without the right to
+    // change, the call has no effect.
     unsafe { libc::setuid(65534) };
     eprintln!("{}", refused(&world, &world.options(1 << 20)));
 }
@@ -123,7 +124,7 @@ fn what_a_read_only_file_system_has_is_read() {
         store.flush();
         assert_eq!(store.locate(3), None, "whatever is wrong is not used");
         assert_eq!(store.stats().write_errors, 0);
-        // Another dataset has no segments there.
+        // Another dataset has no segments in this directory.
         let other = World::new(8, 20, 100);
         assert!(refused(&other, &options).contains("Read-only file system"));
     });
@@ -136,7 +137,7 @@ fn what_is_there_is_read_while_another_holds_the_lock() {
     world.offer_all(&store, 0..20);
     drop(store);
     let lock = File::options().write(true).open(world.cache().join("lock")).unwrap();
-    // SAFETY: a flock is numbers, of which zeros are valid; it lives as long as the call.
+    // SAFETY: a flock consists of integers, for which zeros are valid; it lives as long as the call.
     let held = unsafe {
         let mut range: libc::flock = std::mem::zeroed();
         (range.l_type, range.l_len) = (libc::F_WRLCK as _, 1);

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::sync::Arc;
 
-/// Starts processes that fill one cache with samples of one dataset, each with its share of them.
+/// Starts processes that fill one cache with samples of one dataset, each with its own share of them.
 fn fill_by(world: &World, processes: u64, quota: u64, overlap: u64) {
     let (alive, mine) = std::io::pipe().unwrap();
     let children: Vec<Child> = (0..processes)
@@ -36,7 +36,7 @@ fn fill_by(world: &World, processes: u64, quota: u64, overlap: u64) {
     for child in &mut children {
         child.stdin.take().unwrap().write_all(b"go").unwrap();
     }
-    // At every moment, what is published is within the quota.
+    // At every moment, the published segments are within the quota.
     let mut looks = 0;
     while children.iter_mut().any(|child| child.try_wait().unwrap().is_none()) {
         if let Some(bytes) = linked(&world.cache()) {
@@ -101,9 +101,9 @@ fn four_processes_fill_the_quota_to_its_end() {
     let held = world.check(&store, "a quarter");
     let payload: u64 = (0..400).filter_map(|s| store.locate(s)).map(|l| u64::from(l.extent.length)).sum();
     let used: u64 = linked(&world.cache()).unwrap();
-    // A sample that finds no room, because others have asked for theirs at that moment, is not offered again: so each
-    // process may leave room for one. Tables and the last page of each file take a few per cent, more of many files
-    // than of few; how many there are is chance.
+    // A sample that finds no space, because other processes have reserved it at that moment, is not offered again. So
+    // each process may leave space for one sample. Tables and the last page of each file take a few per cent, more with
+    // many files than with few; the number of files varies.
     let said = format!("{held} samples of {payload} bytes in {used} of {quota}");
     assert!(used <= quota && used + 4 * largest >= quota && payload * 100 >= used * 92, "{said}");
 }
@@ -111,10 +111,10 @@ fn four_processes_fill_the_quota_to_its_end() {
 #[test]
 fn what_others_have_published_is_not_written_again() {
     let world = World::new(5, 400, 9000);
-    // Each fifth sample is offered by all four.
+    // All four processes offer each fifth sample.
     fill_by(&world, 4, 64 << 20, 20);
     let twice: u64 = copies(&world).values().map(|copies| copies - 1).sum();
-    // Only samples that were offered at the same moment are written twice, never all of the 80 by all.
+    // Only samples that are offered at the same moment are written twice, never all 80 by all processes.
     assert!(twice < 240, "{twice} copies too many");
     let store = world.open(64 << 20);
     assert_eq!(world.check(&store, "overlapping shares"), 400);
@@ -138,7 +138,7 @@ fn a_quota_lowered_and_raised_between_runs() {
         assert!(store.stats().evicted_segments > 0);
         before = held;
     }
-    // The newest segments are left.
+    // The newest segments remain.
     let store = world.open(world.total() / 16);
     assert!(store.locate(299).is_some() && store.locate(0).is_none());
     drop(store);
@@ -158,7 +158,7 @@ fn the_quota_is_lowered_below_what_another_process_uses() {
     rich.flush();
     let poor = world.open(quota);
     assert!(poor.stats().used_bytes <= quota && poor.stats().held_samples > 0);
-    // The other process reads on what it had open, and learns of the rest.
+    // The other process continues to read the files that it has open, and then notices the evictions.
     rich.refresh();
     assert_eq!(world.check(&rich, "evicted beneath it"), poor.stats().held_samples);
     assert_eq!(rich.stats().vanished_segments, poor.stats().evicted_segments);
@@ -180,7 +180,7 @@ fn datasets_in_use_stay_and_others_make_room() {
     first.flush();
     let held = one.check(&first, "alone");
     assert_eq!(held, 100);
-    // The second gets what is left, as the first is in use.
+    // The second store gets the remaining space, because the first one is in use.
     let second = beside(&one, &two, quota);
     two.offer_all(&second, 0..100);
     second.flush();
@@ -190,8 +190,8 @@ fn datasets_in_use_stay_and_others_make_room() {
     first.refresh();
     assert_eq!(one.check(&first, "still in use"), 100);
     drop((first, second));
-    // Now nobody uses them: the third needs more than is free, and takes it from the dataset that was unused the
-    // longest.
+    // Now neither is in use. The third store needs more than is free, and takes space from the dataset that was unused
+    // for the longest time.
     let third = beside(&one, &three, quota);
     three.offer_all(&third, 0..100);
     third.flush();
@@ -211,7 +211,7 @@ fn a_dataset_that_was_changed_meets_no_old_bytes() {
     let store = world.open(64 << 20);
     world.offer_all(&store, 0..60);
     drop(store);
-    // The names and sizes are the same, the bytes others, the time later.
+    // Names and sizes are the same, but the bytes differ and the time is later.
     let shard = world.base.join("data/all.tar");
     let mut bytes = std::fs::read(&shard).unwrap();
     let extent = world.index.extent(7);

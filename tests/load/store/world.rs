@@ -28,7 +28,7 @@ pub fn shuffled(count: u64, random: &mut RandomStream) -> Vec<u64> {
 pub struct World {
     pub index: Arc<DatasetIndex>,
     shard: Vec<u8>,
-    /// The directory of all of the test's files, which the process that made it keeps.
+    /// The directory of all files of the test. The process that made it removes it.
     pub base: PathBuf,
     _directory: Option<TempDir>,
 }
@@ -55,7 +55,7 @@ impl World {
         &self.shard[extent.offset as usize..][..extent.length as usize]
     }
 
-    /// The version of the shard, which is that of all samples.
+    /// The version of the shard, and so of all samples.
     pub fn version(&self) -> FileVersion {
         self.index.shard_version(FileId(0)).expect("a shard")
     }
@@ -82,7 +82,7 @@ impl World {
         Store::open(options, &self.index).expect("a store")
     }
 
-    /// Offers samples until all are taken or refused for good, waiting where the writer is behind.
+    /// Offers samples until all are accepted or finally refused, and waits for the writer if necessary.
     pub fn offer_all(&self, store: &Store, samples: impl IntoIterator<Item = u64>) {
         for sample in samples {
             while store.offer(0, sample, self.version(), self.bytes(sample)) == Offer::Busy {
@@ -91,13 +91,13 @@ impl World {
         }
     }
 
-    /// Reads all located samples, each of which must be right. Returns their number.
+    /// Reads all located samples and checks their bytes. Returns their number.
     pub fn check(&self, store: &Store, what: &str) -> u64 {
         let found = (0..self.index.len()).filter(|&sample| self.read(store, sample, what) == Some(true));
         found.count() as u64
     }
 
-    /// Whether a located sample has the right bytes; `None` when it is not located, or gone.
+    /// Whether a located sample has the right bytes; `None` if it is not located, or was evicted.
     pub fn read(&self, store: &Store, sample: u64, what: &str) -> Option<bool> {
         let location = store.locate(sample)?;
         assert_eq!(location.extent.length, self.index.extent(sample).length, "{what}: sample {sample}");
@@ -159,8 +159,7 @@ pub fn segments(cache: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The bytes of all segments, in pages of 4 KiB, at one instant; `None` when the cache was changed while they were
-/// added.
+/// The bytes of all segments, in pages of 4 KiB, at one instant; `None` if the cache changed during the sum.
 pub fn linked(cache: &Path) -> Option<u64> {
     let generation = || {
         let mut bytes = [0; 8];
@@ -175,7 +174,7 @@ pub fn linked(cache: &Path) -> Option<u64> {
     (generation()? == before).then_some(sum)
 }
 
-/// All files of a cache that are neither segments nor always there.
+/// All files of a cache that are neither segments nor permanent.
 pub fn leftovers(cache: &Path) -> Vec<PathBuf> {
     let mut left = vec![cache.to_path_buf()];
     let mut found = Vec::new();
@@ -198,8 +197,8 @@ pub fn told(name: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| panic!("{name} is set by the test that runs this one"))
 }
 
-/// Runs `work` on a tmpfs of `bytes` bytes that only its thread, and what that starts, can see. Returns whether that
-/// was possible.
+/// Runs `work` on a tmpfs of `bytes` bytes that only its thread and child processes can see. Returns whether that was
+/// possible.
 pub fn on_tmpfs(bytes: u64, work: impl FnOnce(&Path) + Send) -> bool {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path();
@@ -223,7 +222,7 @@ fn mount(path: &Path, bytes: u64) -> std::io::Result<()> {
     let (target, options) = (text(path.to_str().expect("UTF-8")), text(&format!("size={bytes}")));
     let (tmpfs, root) = (text("tmpfs"), text("/"));
     let null = std::ptr::null();
-    // SAFETY: the strings live as long as the calls; a null source or type is allowed where flags alone change.
+    // SAFETY: the strings live as long as the calls; a null source or type is allowed if only flags change.
     let failed = unsafe {
         libc::unshare(libc::CLONE_NEWNS) != 0
             || libc::mount(null, root.as_ptr(), null, libc::MS_REC | libc::MS_PRIVATE, null.cast()) != 0
@@ -236,16 +235,16 @@ fn mount(path: &Path, bytes: u64) -> std::io::Result<()> {
 pub fn make_read_only(path: &Path) {
     let target = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
     let (flags, null) = (libc::MS_REMOUNT | libc::MS_RDONLY, std::ptr::null());
-    // A process that another test is starting has our descriptors for a moment.
+    // A process that another test is starting shares our descriptors for a moment.
     wait_until("no process writes there", || {
-        // SAFETY: the string lives as long as the call; source and type are not looked at for a remount.
+        // SAFETY: the string lives as long as the call; a remount ignores source and type.
         let failed = unsafe { libc::mount(null, target.as_ptr(), null, flags, null.cast()) } != 0;
         assert!(!failed || std::io::Error::last_os_error().raw_os_error() == Some(libc::EBUSY));
         !failed
     });
 }
 
-/// The bytes taken on a file system, nameless files included.
+/// The used bytes of a file system, including files without a name.
 pub fn taken(path: &Path) -> u64 {
     let found = rustix::fs::statvfs(path).expect("a file system");
     (found.f_blocks - found.f_bfree) * found.f_frsize

@@ -1,4 +1,4 @@
-"""The loader under test, which also writes down what it hands to DLIO."""
+"""The loader under test, which also records the batches that it hands to DLIO."""
 
 import hashlib
 import json
@@ -9,7 +9,7 @@ from foreload.dlio import ForeloadDataLoader
 
 
 class Recorder(ForeloadDataLoader):
-    """Writes a line of JSON for each batch: training or evaluation, the epoch, the samples and their SHA-256."""
+    """Writes a line of JSON for each batch: training or evaluation, the epoch, the sample ids and their SHA-256."""
 
     def next(self):
         """Yield the batches unchanged, and record them."""

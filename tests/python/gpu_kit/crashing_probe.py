@@ -1,4 +1,4 @@
-"""The probe with questions that crash its processes, for a test of what is left then."""
+"""The probe with questions that crash its processes, to test the results that it still reports."""
 
 from __future__ import annotations
 

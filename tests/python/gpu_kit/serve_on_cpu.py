@@ -2,8 +2,8 @@
 
     serve_on_cpu.py PEER.py OPTIONS...
 
-What the comparison asks of torch's CUDA is answered by its CPU and the wall clock, and the network is a small one. So
-the scripts run from end to end, but their figures mean nothing.
+The calls of torch.cuda are replaced by the CPU and the wall clock, and the network is a small one. So the scripts run
+from end to end, but their figures mean nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Event:
         self.at = time.perf_counter()
 
     def synchronize(self) -> None:
-        """Do nothing, since the event has passed."""
+        """Do nothing, because the event has already passed."""
 
     def elapsed_time(self, later: Event) -> float:
         """Return the milliseconds until another event."""
@@ -41,7 +41,7 @@ class Event:
 
 
 def small_network() -> torch.nn.Module:
-    """A small network in the place of a ResNet-50."""
+    """A small network in place of a ResNet-50."""
     layers = (
         torch.nn.Conv2d(3, 4, 3),
         torch.nn.AdaptiveAvgPool2d(1),
@@ -51,7 +51,7 @@ def small_network() -> torch.nn.Module:
     return torch.nn.Sequential(*layers)
 
 
-# NumPy's array goes by DLPack too: `torch.from_numpy` wants the NumPy that torch was built with.
+# NumPy arrays go through DLPack, too: `torch.from_numpy` needs the NumPy version that torch was built with.
 by_dlpack = torch.from_dlpack
 
 
@@ -69,7 +69,7 @@ serve.DEVICE = "cpu"
 if Path(sys.argv[1]).stem != "foreload_gpu":
     from torchvision import models
 else:
-    # A real torchvision brings a real nvJPEG, which Foreload would take for the stand-in.
+    # A real torchvision loads a real nvJPEG, which Foreload would use instead of the stand-in.
     models = types.ModuleType("torchvision.models")
     sys.modules["torchvision"] = types.ModuleType("torchvision")
     sys.modules["torchvision.models"] = models

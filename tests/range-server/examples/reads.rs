@@ -1,6 +1,7 @@
-//! `reads HOST:PORT PATH [CONNECTIONS] [SECONDS] [BYTES]`: how many ranges a second one thread gets, at what cost.
+//! `reads HOST:PORT PATH [CONNECTIONS] [SECONDS] [BYTES]`: how many ranges per second one thread gets, and their CPU
+//! time.
 //!
-//! The simplest client that there is: it writes a request to each connection, then reads each answer, in turn.
+//! The client is as simple as possible: in turn, it writes a request to each connection, then reads each response.
 
 use std::error::Error;
 use std::io::{Read, Write};
@@ -59,7 +60,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let took = started.elapsed().as_secs_f64();
     let cpu = std::fs::read_to_string("/proc/self/stat")?;
     let fields: Vec<&str> = cpu.rsplit(')').next().unwrap_or("").split_whitespace().collect();
-    // In hundredths of a second: user and system.
+    // User and system time, in hundredths of a second.
     let cpu = (fields[11].parse::<f64>()? + fields[12].parse::<f64>()?) * 1e4;
     println!("{:.0} reads/s, {:.1} us of this client's CPU each", reads as f64 / took, cpu / reads as f64);
     Ok(())

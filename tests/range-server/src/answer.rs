@@ -1,4 +1,4 @@
-//! What a request is answered: status, fields and body, with the faults that are in these.
+//! The response to a request: status, fields and body, including the faults that change them.
 
 use crate::fault::{Kind, Retry};
 use crate::object::{Found, Version, find};
@@ -10,18 +10,18 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-/// An answer without what is about its transmission.
+/// A response without the details of its transmission.
 pub(crate) struct Answer {
     pub status: u16,
     pub fields: Vec<(&'static str, String)>,
     pub body: Body,
 }
 
-/// What follows the header.
+/// The body after the header.
 pub(crate) enum Body {
     Bytes(Vec<u8>),
-    /// Of a file, from the first of these offsets up to, not with, the second. `changed` has the bits of each byte
-    /// turned.
+    /// Part of a file, from the first of these offsets up to but not including the second. With `changed`, the bits of
+    /// each byte are flipped.
     Part {
         file: File,
         start: u64,
@@ -38,7 +38,7 @@ impl Body {
         }
     }
 
-    /// Fills `into` from `offset` on, with zeros behind the end.
+    /// Fills `into` from `offset` on, with zeros beyond the end.
     pub fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
         let inside = self.length().saturating_sub(offset).min(into.len() as u64) as usize;
         let (inside, behind) = into.split_at_mut(inside);
@@ -59,7 +59,7 @@ impl Body {
 }
 
 impl Answer {
-    /// An answer of a line of text.
+    /// A response with a line of text.
     pub fn text(status: u16, text: &str) -> Self {
         let body = Body::Bytes(format!("{text}\n").into_bytes());
         Self { status, fields: vec![("Content-Type", "text/plain".to_owned())], body }
@@ -76,7 +76,7 @@ impl Answer {
     }
 }
 
-/// The answer to a request for a file or a directory; `number` is one that no other request has.
+/// The response to a request for a file or a directory. `number` is unique to the request.
 pub(crate) fn answer(
     root: &Path,
     options: &Options,
@@ -164,7 +164,7 @@ fn object(file: File, version: Version, request: &Request, faults: &[Kind], numb
     }
     fields.push(("Content-Type", "application/octet-stream".to_owned()));
     let whole = faults.contains(&Kind::Whole) || !(other_tag || version.allows_range(request));
-    // HTTP defines ranges for GET alone.
+    // HTTP defines ranges only for GET.
     let range = request.field("range").filter(|_| !whole && !request.is_head());
     let changed = faults.contains(&Kind::Changed);
     match asked_part(range, size) {
@@ -185,7 +185,7 @@ fn object(file: File, version: Version, request: &Request, faults: &[Kind], numb
     }
 }
 
-/// The range that is answered in place of one that was asked for: as long, and inside the object.
+/// The range that is sent instead of the requested one: of the same length, and inside of the object.
 fn moved((start, end): (u64, u64), size: u64, fault: &Kind) -> (u64, u64) {
     let Kind::RangeStart { by } = fault else { return (start, end) };
     let length = end - start;
@@ -195,7 +195,7 @@ fn moved((start, end): (u64, u64), size: u64, fault: &Kind) -> (u64, u64) {
 }
 
 impl Access {
-    /// Whether a request has what is asked for; else the status it is refused by.
+    /// Checks whether a request has what access demands. An error is the status that refuses the request.
     fn check(&self, request: &Request) -> Result<(), u16> {
         match self {
             Self::Header(value) if request.field("authorization") == Some(value) => Ok(()),

@@ -1,4 +1,4 @@
-//! One connection's life: requests in, answers out, and the pages below `/-/` by which a program steers the server.
+//! The life of a connection: it receives requests and sends responses. The pages below `/-/` control the server.
 
 use crate::answer::{Answer, answer};
 use crate::fault::{Fault, Kind, Rules};
@@ -13,12 +13,12 @@ use std::time::Duration;
 /// Serves a connection until it ends.
 pub(crate) fn serve(shared: &Shared, number: u64, socket: TcpStream) {
     locked(&shared.counters).connected();
-    // A header that waits for its body waits for nothing else.
+    // Send the header at once, without waiting for the body.
     let opened = socket.set_nodelay(true).and_then(|()| Wire::open(socket, shared.tls.as_ref()));
     match opened {
         Ok(mut wire) => {
             let after = converse(shared, &mut wire);
-            // It holds the socket too, and a reset is sent by the last one to let go.
+            // The table holds the socket, too, and a reset is sent when its last owner closes it.
             shared.forget(number);
             match after {
                 After::Reset => drop(set_socket_linger(wire.socket(), Some(Duration::ZERO))),
@@ -74,7 +74,8 @@ fn exchange(
     let range = request.field("range").filter(|_| !head);
     let faults = locked(&shared.rules).draw(&request.target, range, head);
     let answer = answer(&shared.root, &shared.options, &request, &faults, number);
-    // All but the bytes is counted before the client can know of the answer, so that it finds it counted.
+    // Everything except the bytes is counted before the client can get the response, so that the counters include it
+    // then.
     count(shared, &request, range.is_some(), &faults, answer.status);
     if shared.options.record {
         locked(&shared.recorded).push(request.clone());
@@ -105,7 +106,7 @@ fn count(shared: &Shared, request: &Request, ranged: bool, faults: &[Kind], stat
     }
 }
 
-/// `GET /-/stats`, and `GET` or `PUT /-/faults`: JSON, a list of rules as text.
+/// Answers `GET /-/stats`, and `GET` or `PUT /-/faults`: JSON, with a list of rules as text.
 fn steer(shared: &Shared, request: &Request) -> Answer {
     let json = |value: serde_json::Result<String>| match value {
         Ok(text) => Answer::json(text + "\n"),

@@ -1,4 +1,4 @@
-//! The ways in which the server can fail, and when it does. Rules are values, or text: `cut:0.05:1000`.
+//! The faults of the server, and when they happen. Rules are values, or text such as `cut:0.05:1000`.
 
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -7,141 +7,140 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::str::FromStr;
 use std::time::Duration;
 
-/// One way of failing.
+/// A kind of fault.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Kind {
-    /// `status:WHEN:503`, `status:WHEN:429,retry=2`, `status:WHEN:503,date=2`: this status, and `Retry-After` in
-    /// seconds or as a date that lies so many seconds ahead. A 401 asks for basic authentication.
+    /// `status:WHEN:503`, `status:WHEN:429,retry=2`, `status:WHEN:503,date=2`: this status, and a `Retry-After` in
+    /// seconds, or as a date this many seconds ahead. A 401 asks for basic authentication.
     Status {
         /// Such as 401, 403, 404, 429, 500, 503.
         code: u16,
-        /// What is said of another try.
+        /// The `Retry-After` field.
         retry: Retry,
     },
-    /// `cut:WHEN:1000`: the connection ends in order after so many bytes of the body, or before its last one.
+    /// `cut:WHEN:1000`: the connection is closed after this many bytes of the body, or before the body's last byte.
     Cut {
         /// Bytes of the body that are sent.
         after: u64,
     },
-    /// `reset:WHEN:1000`: the same, and the connection is reset.
+    /// `reset:WHEN:1000`: the same as `cut`, but the connection is reset.
     Reset {
         /// Bytes of the body that are sent.
         after: u64,
     },
-    /// `slow:WHEN:20000`: the body comes at so many bytes a second.
+    /// `slow:WHEN:20000`: the body is sent at this rate in bytes per second.
     Slow {
-        /// Bytes a second.
+        /// Bytes per second.
         rate: u64,
     },
-    /// `stall:WHEN:30` or `stall:WHEN:30,after=1000`: nothing comes for so many seconds, after the header and so many
-    /// bytes of the body (all but one, if it is not longer); then the rest does.
+    /// `stall:WHEN:30` or `stall:WHEN:30,after=1000`: the server sends the header and this many bytes of the body (all
+    /// but one if the body is not longer), pauses for this many seconds, and then sends the rest.
     Stall {
-        /// How long.
+        /// The length of the pause.
         time: Duration,
         /// Bytes of the body that are sent before.
         after: u64,
     },
-    /// `mute:WHEN:30`: nothing comes for so many seconds, not even the header; then the answer does.
+    /// `mute:WHEN:30`: the server pauses for this many seconds before it sends the header, and then responds as usual.
     Mute {
-        /// How long.
+        /// The length of the pause.
         time: Duration,
     },
-    /// `dribble:WHEN:5`: the header comes byte by byte, each so many milliseconds after the one before.
+    /// `dribble:WHEN:5`: the header is sent byte by byte, with this many milliseconds between two bytes.
     Dribble {
-        /// Between two bytes.
+        /// The pause between two bytes.
         pause: Duration,
     },
-    /// `range-start:WHEN:1`: another range than was asked for, so many bytes later (earlier, if negative), or the other
-    /// way where the object ends. `Content-Range` says so, and the body is of that range.
+    /// `range-start:WHEN:1`: another range than the requested one, this many bytes later (earlier if negative), or in
+    /// the other direction at the end of the object. `Content-Range` states that range, and the body is its content.
     RangeStart {
         /// Bytes.
         by: i64,
     },
-    /// `range-total:WHEN:5`: `Content-Range` gives a total that is larger by so many bytes.
+    /// `range-total:WHEN:5`: the total in `Content-Range` is too large by this many bytes.
     RangeTotal {
         /// Bytes.
         by: i64,
     },
-    /// `length:WHEN:-3`: the body has so many bytes more (of zeros) or fewer than `Content-Length` says, and the
-    /// connection stays open: what follows is out of step.
+    /// `length:WHEN:-3`: the body is this many bytes longer (with zeros) or shorter than `Content-Length`, and the
+    /// connection stays open, so that the following responses are misaligned.
     Length {
         /// Bytes.
         by: i64,
     },
-    /// `whole:WHEN`: 200 and the whole object where a range was asked for.
+    /// `whole:WHEN`: 200 and the whole object in response to a request for a range.
     Whole,
-    /// `etag:WHEN`: the object's own bytes with an `ETag` of nothing before, whatever the request's conditions are.
+    /// `etag:WHEN`: the unchanged object with a new `ETag`, whatever the request's conditions are.
     Etag,
-    /// `changed:WHEN`: the object has changed. It has other bytes of the same number, another `ETag` and another
-    /// `Last-Modified`, by which conditions are judged.
+    /// `changed:WHEN`: the object has changed: other bytes of the same number, another `ETag` and another
+    /// `Last-Modified`, which are used for conditions.
     Changed,
-    /// `redirect:WHEN:URL` or `redirect:WHEN:301,URL`: elsewhere, with 302 if no status is given. `{path}` in the URL
-    /// is the path and the query that were asked for; `{path}` alone is a loop.
+    /// `redirect:WHEN:URL` or `redirect:WHEN:301,URL`: a redirect, with 302 if no status is given. `{path}` in the URL
+    /// is replaced by the requested path and query; `{path}` alone is a loop.
     Redirect {
         /// Such as 301, 302, 303, 307, 308.
         code: u16,
-        /// What `Location` says.
+        /// The value of `Location`.
         to: String,
     },
-    /// `chunked:WHEN:1000`: the body in chunks of so many bytes, and no `Content-Length`.
+    /// `chunked:WHEN:1000`: the body in chunks of this many bytes, without `Content-Length`.
     Chunked {
-        /// Bytes of a chunk.
+        /// Bytes per chunk.
         size: u64,
     },
-    /// `close:WHEN`: the connection ends after the answer, which says so.
+    /// `close:WHEN`: the connection ends after the response, which announces it.
     Close,
-    /// `leave:WHEN`: the connection ends after the answer, which does not say so.
+    /// `leave:WHEN`: the connection ends after the response, which does not announce it.
     Leave,
-    /// `hang-up:WHEN`: the connection ends without an answer.
+    /// `hang-up:WHEN`: the connection ends without a response.
     HangUp,
-    /// `garbage:WHEN`: what comes is no HTTP.
+    /// `garbage:WHEN`: the response is not HTTP.
     Garbage,
-    /// `padding:WHEN:100000`: the header has so many bytes more.
+    /// `padding:WHEN:100000`: the header is this many bytes longer.
     Padding {
         /// Bytes.
         bytes: usize,
     },
 }
 
-/// `Retry-After` beside a status.
+/// The `Retry-After` field of a response with an error status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retry {
-    /// Nothing is said.
+    /// No field.
     Unsaid,
-    /// So many seconds.
+    /// This many seconds.
     Seconds(u64),
-    /// The date that lies so many seconds ahead.
+    /// A date this many seconds ahead.
     Date(u64),
 }
 
-/// Which of the requests a fault concerns.
+/// Which requests a fault affects.
 ///
-/// A rate draws by seed, path, range and how often that was asked for: the order in which requests come does not
-/// matter, and another try is another draw.
+/// A rate is drawn from the seed, the path, the range and how often that range was requested. So the order of requests
+/// does not matter, and another try is another draw.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum When {
     /// `always`.
     Always,
-    /// `0.05`: this part of them.
+    /// `0.05`: this fraction of the requests.
     Rate(f64),
-    /// `first=3`: so many at first.
+    /// `first=3`: this many requests at the beginning.
     First(u64),
-    /// `each=2`: so many at first of each path and range.
+    /// `each=2`: this many requests at the beginning for each path and range.
     FirstOfEach(u64),
-    /// `after=10`: all but so many at first.
+    /// `after=10`: all requests except this many at the beginning.
     After(u64),
 }
 
-/// A way of failing and when it happens: `[PATH ]KIND:WHEN[:ARGUMENT]` as text, where PATH is how the paths begin that
-/// it is about.
+/// A fault and when it happens: `[PATH ]KIND:WHEN[:ARGUMENT]` as text. PATH is the prefix of the paths that it affects.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct Fault {
-    /// What happens.
+    /// The kind of fault.
     pub kind: Kind,
-    /// To which requests.
+    /// The requests that it affects.
     pub when: When,
-    /// How their paths begin, as they stand in requests; empty for all.
+    /// The prefix of the paths that it affects, as sent in requests; empty for all.
     pub below: String,
 }
 
@@ -151,7 +150,7 @@ impl Fault {
         Self { kind, when, below: String::new() }
     }
 
-    /// The same for paths alone that begin so.
+    /// Restricts the fault to paths with this prefix.
     #[must_use]
     pub fn below(mut self, path: &str) -> Self {
         path.clone_into(&mut self.below);
@@ -160,7 +159,7 @@ impl Fault {
 }
 
 impl Kind {
-    /// Its name in rules and counters.
+    /// The fault's name in rules and counters.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Status { .. } => "status",
@@ -186,7 +185,7 @@ impl Kind {
         }
     }
 
-    /// Whether it can happen to requests with or without a body in the answer, with or without a range.
+    /// Whether the fault can happen to a request: with or without a body in the response, with or without a range.
     fn concerns(&self, head: bool, ranged: bool) -> bool {
         match self {
             Self::RangeStart { .. } | Self::RangeTotal { .. } | Self::Whole => ranged,
@@ -222,7 +221,7 @@ impl Kind {
     }
 
     fn parse(name: &str, argument: Option<&str>) -> Option<Self> {
-        // What has no argument refuses one.
+        // A fault without an argument refuses one.
         let plain = match name {
             "whole" => Some(Self::Whole),
             "etag" => Some(Self::Etag),
@@ -275,7 +274,7 @@ fn parse_status(text: &str) -> Option<u16> {
 
 fn parse_time(text: &str, unit: f64) -> Option<Duration> {
     let time = Duration::try_from_secs_f64(text.parse::<f64>().ok()? * unit).ok()?;
-    // A clock goes no further than some centuries ahead.
+    // A clock cannot represent times more than some centuries ahead.
     (time < Duration::from_secs(1 << 30)).then_some(time)
 }
 
@@ -348,13 +347,13 @@ impl FromStr for Fault {
     }
 }
 
-/// The faults that hold now, and what they must remember to be drawn.
+/// The current faults, and the state from which they are drawn.
 pub(crate) struct Rules {
     seed: u64,
     faults: Vec<Fault>,
-    /// How many requests each fault was about.
+    /// The number of requests that each fault could have affected.
     seen: Vec<u64>,
-    /// How often each path and range was asked for.
+    /// How often each path and range was requested.
     asked: HashMap<u64, u64>,
 }
 
@@ -368,7 +367,7 @@ impl Rules {
         &self.faults
     }
 
-    /// What happens to this request.
+    /// The faults of this request.
     pub fn draw(&mut self, target: &str, range: Option<&str>, head: bool) -> Vec<Kind> {
         if self.faults.is_empty() {
             return Vec::new();
@@ -402,7 +401,7 @@ impl Rules {
     }
 }
 
-/// `DefaultHasher::new` has no random key: the same in each run.
+/// `DefaultHasher::new` has no random key, so hashes are the same in each run.
 fn hash(value: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     value.hash(&mut hasher);

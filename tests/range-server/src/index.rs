@@ -1,4 +1,4 @@
-//! Pages that list a directory, as the usual servers write them.
+//! Pages that list a directory, in the formats of common servers.
 
 use crate::IndexStyle;
 use std::fmt::Write;
@@ -8,9 +8,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::SystemTime;
 
-/// What a page says of an entry.
+/// The data of an entry on a page.
 struct Listed {
-    /// With a slash behind it if it is a directory.
+    /// The name, with a slash at the end if it is a directory.
     name: Vec<u8>,
     size: Option<u64>,
     modified: SystemTime,
@@ -28,7 +28,7 @@ pub(crate) fn page(path: &Path, decoded: &[u8], style: IndexStyle) -> io::Result
     for entry in fs::read_dir(path)? {
         let entry = entry?;
         let mut name = entry.file_name().as_bytes().to_vec();
-        // A link that leads nowhere is listed as the link that it is.
+        // A dangling link is listed as a link.
         let metadata = fs::metadata(entry.path()).or_else(|_| entry.metadata())?;
         if metadata.is_dir() {
             name.push(b'/');
@@ -44,7 +44,7 @@ pub(crate) fn page(path: &Path, decoded: &[u8], style: IndexStyle) -> io::Result
     })
 }
 
-/// As `python3 -m http.server`: nothing but names.
+/// The format of `python3 -m http.server`: only names.
 fn python(here: &str, mut entries: Vec<Listed>) -> String {
     entries.sort_by_key(|entry| entry.shown().to_lowercase());
     let title = format!("Directory listing for {}", escape(here, false));
@@ -59,7 +59,7 @@ fn python(here: &str, mut entries: Vec<Listed>) -> String {
     page + "</ul>\n<hr>\n</body>\n</html>\n"
 }
 
-/// As nginx's `autoindex`: directories first, long names cut short in what is shown.
+/// The format of nginx's `autoindex`: directories first, and long names truncated in the visible text.
 fn nginx(here: &str, mut entries: Vec<Listed>) -> String {
     entries.sort_by(|a, b| (a.size.is_some(), &a.name).cmp(&(b.size.is_some(), &b.name)));
     let title = format!("Index of {}", escape(here, true));
@@ -79,7 +79,8 @@ fn nginx(here: &str, mut entries: Vec<Listed>) -> String {
     page + "</pre><hr></body>\r\n</html>\r\n"
 }
 
-/// As Apache's `mod_autoindex` with `FancyIndexing HTMLTable`: links that sort, a link upward, rounded sizes.
+/// The format of Apache's `mod_autoindex` with `FancyIndexing HTMLTable`: links that sort, a link to the parent,
+/// rounded sizes.
 fn apache(here: &str, mut entries: Vec<Listed>) -> String {
     entries.sort_by(|a, b| a.name.cmp(&b.name));
     let title =
@@ -121,7 +122,7 @@ fn apache(here: &str, mut entries: Vec<Listed>) -> String {
     page + "   <tr><th colspan=\"5\"><hr></th></tr>\n</table>\n</body></html>\n"
 }
 
-/// A name as it stands in an address. Letters, digits, `-._~`, a slash at the end and `also` stay.
+/// A name encoded for a URL. Letters, digits, `-._~`, a slash at the end and the bytes of `also` stay.
 fn encode(name: &[u8], also: &[u8]) -> String {
     let mut encoded = String::new();
     for (at, byte) in name.iter().enumerate() {
@@ -140,7 +141,7 @@ fn escape(text: &str, quotes: bool) -> String {
     if quotes { text.replace('"', "&quot;") } else { text }
 }
 
-/// `25-Nov-2026 17:50`, as nginx has it, or `2026-11-25 17:50`, as Apache; of the letters of an HTTP date.
+/// `25-Nov-2026 17:50`, as in nginx, or `2026-11-25 17:50`, as in Apache, made from an HTTP date.
 fn minute(time: SystemTime, between: &str) -> String {
     let text = httpdate::fmt_http_date(time);
     let (day, month, year, clock) = (&text[5..7], &text[8..11], &text[12..16], &text[17..22]);

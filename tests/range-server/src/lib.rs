@@ -1,8 +1,8 @@
-//! A web server that serves a directory by ranges, quickly, and fails on demand: the judge of clients in tests and
-//! benchmarks.
+//! A web server that serves a directory with ranges, quickly, and fails on demand. Clients are tested and benchmarked
+//! with it.
 //!
-//! It speaks HTTP/1.1, plain or over TLS, and keeps connections open. Each has a thread of its own, which can wait
-//! wherever a fault wants it to. What it serves is what the files are now; nothing of them is kept.
+//! It speaks HTTP/1.1, plain or over TLS, and keeps connections open. Each connection has its own thread, which can
+//! pause at any point if a fault asks for it. The server always serves the current files, and caches nothing.
 
 mod answer;
 mod connection;
@@ -31,26 +31,26 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
-/// What a server is like.
+/// The options of a server.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Where it listens; port 0 is any that is free.
+    /// The address to listen at; port 0 is any free port.
     pub address: SocketAddr,
-    /// How it fails, to begin with.
+    /// The initial faults.
     pub faults: Vec<Fault>,
-    /// For what is drawn.
+    /// The seed for random draws.
     pub seed: u64,
-    /// Which `ETag` objects have.
+    /// The kind of `ETag` of objects.
     pub etag: EtagKind,
     /// Whether objects have `Last-Modified`.
     pub last_modified: bool,
-    /// How directories are listed.
+    /// The format of directory listings.
     pub index: IndexStyle,
-    /// What a request must have.
+    /// The credentials that requests must have.
     pub access: Option<Access>,
     /// The certificate to speak TLS with; none for plain HTTP.
     pub tls: Option<Identity>,
-    /// Whether requests are kept for [`RangeServer::requests`].
+    /// Whether requests are recorded for [`RangeServer::requests`].
     pub record: bool,
 }
 
@@ -70,18 +70,18 @@ impl Default for Options {
     }
 }
 
-/// The `ETag` of objects: of size, time of change and inode.
+/// The `ETag` of objects, made from size, time of change and inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EtagKind {
-    /// One that conditions and ranges may go by.
+    /// A strong one, which conditions and ranges may use.
     Strong,
-    /// One that they may not.
+    /// A weak one, which they may not use.
     Weak,
     /// None.
     Off,
 }
 
-/// Whose pages of directories are written.
+/// The server whose listing format is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IndexStyle {
     /// Those of Python's `http.server`.
@@ -94,16 +94,16 @@ pub enum IndexStyle {
     Off,
 }
 
-/// What every request must have to be answered.
+/// The credentials that every request must have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Access {
-    /// This `Authorization`, such as `Basic dXNlcjpwYXNz` or `Bearer token`; else 401.
+    /// This `Authorization`, such as `Basic dXNlcjpwYXNz` or `Bearer token`; otherwise the status is 401.
     Header(String),
-    /// This pair in its query, as it stands there, such as `token=secret`; else 403.
+    /// This pair in the query, byte for byte, such as `token=secret`; otherwise the status is 403.
     Query(String),
 }
 
-/// What the threads of a server share.
+/// The state that the threads of a server share.
 struct Shared {
     root: PathBuf,
     options: Options,
@@ -111,19 +111,19 @@ struct Shared {
     rules: Mutex<Rules>,
     counters: Mutex<Counters>,
     recorded: Mutex<Vec<Request>>,
-    /// The connections that are open, by their numbers; `None` once the server stops.
+    /// The open connections by their numbers; `None` after the server has stopped.
     sockets: Mutex<Option<HashMap<u64, TcpStream>>>,
-    /// Of the next request.
+    /// The number of the next request.
     number: AtomicU64,
 }
 
-/// What a thread left half done by a panic is only counted wrongly, and the panic fails the test.
+/// Ignores poisoning: after a panic of a thread, only its counts are wrong, and the panic fails the test.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Shared {
-    /// Keeps a connection to be ended with the server; `false` if that is over.
+    /// Registers a connection, which the server closes when it stops. Returns `false` if it has stopped already.
     fn remember(&self, number: u64, socket: &TcpStream) -> bool {
         let mut sockets = locked(&self.sockets);
         let (Some(sockets), Ok(socket)) = (&mut *sockets, socket.try_clone()) else { return false };
@@ -138,7 +138,7 @@ impl Shared {
     }
 }
 
-/// A running server. It stops when it is dropped, and all its threads with it.
+/// A running server. When it is dropped, it and all its threads stop.
 pub struct RangeServer {
     address: SocketAddr,
     listener: TcpListener,
@@ -150,7 +150,7 @@ impl RangeServer {
     /// Serves the directory `root`.
     ///
     /// # Errors
-    /// When it cannot listen at the address, or the certificate is none.
+    /// If it cannot listen at the address, or the certificate is invalid.
     pub fn start(root: &Path, options: Options) -> Result<Self, Box<dyn Error + Send + Sync>> {
         let tls = options.tls.as_ref().map(Identity::config).transpose()?;
         let listener = TcpListener::bind(options.address)?;
@@ -174,28 +174,28 @@ impl RangeServer {
         Ok(Self { address, listener, shared, thread: Some(thread) })
     }
 
-    /// Such as `http://127.0.0.1:4000`, without a slash at the end.
+    /// The server's URL, such as `http://127.0.0.1:4000`, without a slash at the end.
     pub fn url(&self) -> String {
         let scheme = if self.shared.tls.is_some() { "https" } else { "http" };
         format!("{scheme}://{}", self.address)
     }
 
-    /// Where it listens.
+    /// The address that the server listens at.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What it has counted.
+    /// The counters.
     pub fn stats(&self) -> Stats {
         locked(&self.shared.counters).stats.clone()
     }
 
-    /// The requests that it has answered, if it was to record them.
+    /// The requests that the server has answered, if it records them.
     pub fn requests(&self) -> Vec<Request> {
         locked(&self.shared.recorded).clone()
     }
 
-    /// From now on it fails so, and not as before. Nothing is remembered of earlier requests.
+    /// Replaces the faults. The state of earlier requests is reset.
     pub fn set_faults(&self, faults: Vec<Fault>) {
         *locked(&self.shared.rules) = Rules::new(self.shared.options.seed, faults);
     }
@@ -203,7 +203,7 @@ impl RangeServer {
 
 impl Drop for RangeServer {
     fn drop(&mut self) {
-        // Ends `accept`, and all that connections wait for. What is closed already says so, and that is as well.
+        // Ends `accept`, and all waits of connections. Errors of sockets that are already closed are ignored.
         let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
         for socket in locked(&self.shared.sockets).take().into_iter().flatten() {
             let _ = socket.1.shutdown(Shutdown::Both);
@@ -213,7 +213,7 @@ impl Drop for RangeServer {
     }
 }
 
-/// Takes connections until the server stops; returns when all of them have ended.
+/// Accepts connections until the server stops; returns when all of them have ended.
 fn accept(listener: &TcpListener, shared: &Shared) {
     thread::scope(|threads| {
         for number in 0.. {
@@ -225,7 +225,7 @@ fn accept(listener: &TcpListener, shared: &Shared) {
                     threads.spawn(move || connection::serve(shared, number, socket));
                 }
                 Err(error) if error.kind() == io::ErrorKind::InvalidInput => return,
-                // A client that has gone already, or no descriptor left for one: the next may do better.
+                // The client has left already, or there is no free descriptor: try again.
                 Err(_) if locked(&shared.sockets).is_some() => thread::yield_now(),
                 Err(_) => return,
             }

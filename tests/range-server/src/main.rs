@@ -1,7 +1,7 @@
-//! `range-server DIR [OPTIONS]`: serves DIR, and fails as its options say.
+//! `range-server DIR [OPTIONS]`: serves DIR, with the faults of its options.
 //!
-//! Prints its address once it listens, stops when its standard input ends, and prints the counters as JSON; with
-//! `--stay` it stays until it is killed. To give it one core, start it by `taskset`.
+//! Prints its address when it listens, stops when its standard input ends, and prints the counters as JSON; with
+//! `--stay` it runs until it is killed. To restrict it to one core, start it with `taskset`.
 
 use range_server::{
     Access, CertificateKind, EtagKind, Identity, IndexStyle, Options, RangeServer, TlsVersions,

@@ -1,4 +1,4 @@
-//! The files that are served: what tells their versions apart, and the conditions that requests set on those.
+//! The served files: the validators that distinguish their versions, and the conditions of requests on these.
 
 use crate::request::Request;
 use crate::{EtagKind, Options};
@@ -11,17 +11,17 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// What lies under a path.
+/// The file or directory at a path.
 pub(crate) enum Found {
     File(File, Metadata),
     Directory(PathBuf),
 }
 
-/// Opens what lies below `root` under a decoded path. What is neither file nor directory is not there.
+/// Opens the entry below `root` at a decoded path. An entry that is neither a file nor a directory counts as missing.
 pub(crate) fn find(root: &Path, decoded: &[u8]) -> io::Result<Found> {
     let inside = decoded.iter().position(|byte| *byte != b'/').map_or(&[][..], |at| &decoded[at..]);
     let path = root.join(OsStr::from_bytes(inside));
-    // A pipe would be waited for.
+    // Without this flag, opening a pipe would wait.
     let file = OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(&path)?;
     let metadata = file.metadata()?;
     if metadata.is_dir() {
@@ -33,7 +33,7 @@ pub(crate) fn find(root: &Path, decoded: &[u8]) -> io::Result<Found> {
     }
 }
 
-/// What is said of an object's version.
+/// The validators of an object's version.
 pub(crate) struct Version {
     pub size: u64,
     pub tag: Option<String>,
@@ -41,7 +41,7 @@ pub(crate) struct Version {
 }
 
 impl Version {
-    /// The version that a file is; `changed` makes it another.
+    /// The version of a file; `changed` makes it a different one.
     pub fn of(metadata: &Metadata, options: &Options, changed: bool) -> Self {
         let suffix = if changed { "-changed" } else { "" };
         let tag = format!(
@@ -61,7 +61,8 @@ impl Version {
         Self { size: metadata.size(), tag, modified }
     }
 
-    /// The status that the request's conditions come to, if not to an answer as without them (RFC 9110, 13.2.2).
+    /// The status that the request's conditions demand, if it differs from that of a request without conditions (RFC
+    /// 9110, 13.2.2).
     pub fn judge(&self, request: &Request) -> Option<u16> {
         if let Some(wanted) = request.field("if-match") {
             if !self.among(wanted, true) {
@@ -84,7 +85,7 @@ impl Version {
         None
     }
 
-    /// Whether `If-Range`, if there is one, lets the range hold.
+    /// Whether `If-Range`, if present, permits the range.
     pub fn allows_range(&self, request: &Request) -> bool {
         match request.field("if-range") {
             None => true,
@@ -93,7 +94,7 @@ impl Version {
         }
     }
 
-    /// Whether a list of tags names this version. Strongly compared, a weak tag is like none.
+    /// Whether a list of tags contains this version. In a strong comparison, a weak tag never matches.
     fn among(&self, list: &str, strong: bool) -> bool {
         if list.trim() == "*" {
             return true;

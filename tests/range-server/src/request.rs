@@ -1,33 +1,33 @@
-//! Requests as they come over a connection: the header, its fields, the path and the range in it.
+//! Requests as received over a connection: the header, its fields, the path and the range.
 
 use std::io::{self, Read};
 
-/// More than this a header may not have.
+/// The largest size of a header.
 const LONGEST: usize = 64 << 10;
 
 /// A request, as it was received.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
-    /// Such as `GET`.
+    /// The method, such as `GET`.
     pub method: String,
-    /// Path and query, as they stand in the first line.
+    /// Path and query, as in the first line.
     pub target: String,
-    /// Whether it is of HTTP/1.0, whose connections end after the answer.
+    /// Whether the request is HTTP/1.0, whose connections end after the response.
     pub old: bool,
-    /// Whether the first line gave a whole address, as a proxy is given it.
+    /// Whether the first line has a whole URL, as in requests to a proxy.
     pub proxied: bool,
-    /// The fields in their order; names as they were sent. Bytes that are no UTF-8 are replaced.
+    /// The fields in their order, with names as sent. Bytes that are not UTF-8 are replaced.
     pub fields: Vec<(String, String)>,
-    /// What came behind the header.
+    /// The bytes after the header.
     pub body: Vec<u8>,
 }
 
-/// What a read for a request came to.
+/// The result of reading a request.
 pub(crate) enum Received {
     Request(Request),
-    /// The client is gone, between requests or within one.
+    /// The client has closed the connection, between requests or within one.
     End,
-    /// No HTTP, or more of it than is taken: the status to say so by.
+    /// Not HTTP, or too large: the status to respond with.
     Refused(u16),
 }
 
@@ -38,7 +38,7 @@ impl Request {
         found.map(|(_, value)| value.as_str())
     }
 
-    /// The path without its query, as it stands in the first line.
+    /// The path without its query, as in the first line.
     pub fn raw_path(&self) -> &str {
         self.target.split_once('?').map_or(&self.target, |(path, _)| path)
     }
@@ -52,14 +52,14 @@ impl Request {
         self.method == "HEAD"
     }
 
-    /// Whether the client wants the connection closed after the answer.
+    /// Whether the client wants the connection closed after the response.
     pub(crate) fn closes(&self) -> bool {
         self.old || self.field("connection").is_some_and(|value| value.to_ascii_lowercase().contains("close"))
     }
 }
 
-/// The path with its percent signs decoded; `None` if it is no path of this server: not absolute, upward, or wrongly
-/// encoded.
+/// The path with its percent signs decoded; `None` if it is not a valid path of this server: not absolute, with `..`,
+/// or wrongly encoded.
 pub(crate) fn decode_path(raw: &str) -> Option<Vec<u8>> {
     let mut decoded = Vec::with_capacity(raw.len());
     let mut bytes = raw.bytes();
@@ -76,14 +76,14 @@ pub(crate) fn decode_path(raw: &str) -> Option<Vec<u8>> {
     (decoded.first() == Some(&b'/') && !upward && !decoded.contains(&0)).then_some(decoded)
 }
 
-/// The part of an object of this size that a `Range` names.
+/// The part of an object that a `Range` selects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asked {
-    /// From the first of these up to, not with, the second.
+    /// From the first offset up to but not including the second.
     Part(u64, u64),
     /// Nothing of the object.
     Nothing,
-    /// All of it: no range, several, or none that can be understood, which HTTP says to pass over.
+    /// All of it: there is no range, several, or an invalid one, which HTTP says to ignore.
     All,
 }
 
@@ -109,7 +109,7 @@ pub(crate) fn asked_part(range: Option<&str>, size: u64) -> Asked {
     if first >= end { Asked::Nothing } else { Asked::Part(first, end) }
 }
 
-/// Reads the next request. `buffer` keeps what came of the one after.
+/// Reads the next request. `buffer` keeps bytes of the request after it.
 pub(crate) fn receive(from: &mut impl Read, buffer: &mut Vec<u8>) -> Received {
     let (mut request, used, length) = loop {
         match parse(buffer) {
@@ -150,8 +150,8 @@ fn more(from: &mut impl Read, buffer: &mut Vec<u8>) -> bool {
     }
 }
 
-/// A request, the length of its header and that of its body, if the header is complete. An error is the status to
-/// refuse it by.
+/// A request, the length of its header and the length of its body, if the header is complete. An error is the status
+/// that refuses the request.
 fn parse(buffer: &[u8]) -> Result<Option<(Request, usize, usize)>, u16> {
     let mut fields = [httparse::EMPTY_HEADER; 64];
     let mut parsed = httparse::Request::new(&mut fields);

@@ -1,51 +1,51 @@
-//! What the server counts: requests, connections, bytes, faults, credentials, and each path's part.
+//! The counters of the server: requests, connections, bytes, faults, credentials, also per path.
 
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// What has happened since the start. Requests below `/-/` are in none of it.
+/// The counts since the start. Requests below `/-/` are not counted.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Stats {
     /// All requests.
     pub requests: u64,
-    /// Those that were HEAD.
+    /// HEAD requests.
     pub heads: u64,
-    /// Those with a `Range`.
+    /// Requests with a `Range`.
     pub ranged: u64,
-    /// Bytes of bodies that were sent, those of answers with a fault among them.
+    /// Bytes of bodies that were sent, including those of responses with a fault.
     pub bytes: u64,
-    /// Connections that were made.
+    /// Connections that were accepted.
     pub connections: u64,
-    /// The most connections that were open at a time.
+    /// The largest number of connections that were open at the same time.
     pub most_connections: u64,
-    /// The most requests that were being answered at a time.
+    /// The largest number of requests that were answered at the same time.
     pub most_requests: u64,
-    /// TLS handshakes that failed: a client that does not believe the certificate, or speaks no TLS.
+    /// TLS handshakes that failed: the client does not trust the certificate, or does not speak TLS.
     pub failed_handshakes: u64,
     /// Requests with `Authorization`, `Proxy-Authorization` or `Cookie`.
     pub with_credentials: u64,
-    /// Requests with a query, where presigned addresses carry theirs.
+    /// Requests with a query. Presigned URLs have their credentials there.
     pub with_query: u64,
-    /// Requests that gave a whole address, as a client gives it to a proxy.
+    /// Requests with a whole URL, as clients send them to a proxy.
     pub proxied: u64,
-    /// Answers by their status.
+    /// Responses by their status.
     pub statuses: BTreeMap<u16, u64>,
-    /// Faults by their names. An answer may have several.
+    /// Faults by their names. A response may have several.
     pub faults: BTreeMap<String, u64>,
-    /// Requests by their paths, as they stand in requests, without their queries.
+    /// Requests by their paths as sent, without their queries.
     pub paths: BTreeMap<String, PathStats>,
 }
 
-/// One path's part.
+/// The counts of one path.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct PathStats {
-    /// Requests for it.
+    /// Requests for this path.
     pub requests: u64,
     /// Bytes of bodies.
     pub bytes: u64,
 }
 
-/// The counters, and what is going on now.
+/// The counters, and the current numbers of connections and requests.
 #[derive(Default)]
 pub(crate) struct Counters {
     pub stats: Stats,
@@ -66,7 +66,7 @@ impl Counters {
         self.stats.most_requests = self.stats.most_requests.max(self.answering);
     }
 
-    /// The path's part; memory is taken for the first request only.
+    /// The counts of a path; memory is allocated only for its first request.
     pub fn path(&mut self, path: &str) -> &mut PathStats {
         if !self.stats.paths.contains_key(path) {
             self.stats.paths.insert(path.to_owned(), PathStats::default());

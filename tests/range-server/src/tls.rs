@@ -1,4 +1,4 @@
-//! Certificates that the server proves itself by: sound ones, and those a client must refuse.
+//! Certificates of the server: valid ones, and ones that a client must refuse.
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, date_time_ymd};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -9,14 +9,14 @@ use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// What is wrong with a certificate.
+/// The kind of a certificate, by its error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CertificateKind {
-    /// Nothing: signed by an authority, for `localhost`, `127.0.0.1` and `::1`.
+    /// No error: signed by an authority, for `localhost`, `127.0.0.1` and `::1`.
     Sound,
     /// Signed by itself.
     SelfSigned,
-    /// Its time is over.
+    /// Expired.
     Expired,
     /// For `example.com`.
     OtherHost,
@@ -36,21 +36,21 @@ impl FromStr for CertificateKind {
     }
 }
 
-/// The versions of TLS that are spoken.
+/// The versions of TLS that the server speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TlsVersions {
     /// 1.2 and 1.3.
     Both,
-    /// 1.2 alone.
+    /// Only 1.2.
     Only12,
-    /// 1.3 alone.
+    /// Only 1.3.
     Only13,
 }
 
-/// A server's certificate and key, and that of the authority which a client must believe.
+/// A server's certificate and key, and the certificate of the authority that a client must trust.
 #[derive(Debug, Clone)]
 pub struct Identity {
-    /// The authority's certificate as PEM; the server's own if it is signed by itself.
+    /// The authority's certificate as PEM; the server's own if it is self-signed.
     pub ca_pem: String,
     /// The server's certificate as PEM.
     pub certificate_pem: String,
@@ -58,15 +58,15 @@ pub struct Identity {
     pub key_pem: String,
     certificate: CertificateDer<'static>,
     key: Vec<u8>,
-    /// The versions that are spoken.
+    /// The versions of TLS that the server speaks.
     pub versions: TlsVersions,
 }
 
 impl Identity {
-    /// A new one, with an authority of its own.
+    /// Makes a new identity with its own authority.
     ///
     /// # Errors
-    /// What the writer of certificates says.
+    /// The error of the library that makes certificates.
     pub fn new(kind: CertificateKind) -> Result<Self, Box<dyn Error + Send + Sync>> {
         let names: &[&str] = match kind {
             CertificateKind::OtherHost => &["example.com"],
@@ -100,10 +100,10 @@ impl Identity {
         })
     }
 
-    /// Writes `ca.pem`, `server.pem` and `key.pem` into a directory, which is made if it is not there.
+    /// Writes `ca.pem`, `server.pem` and `key.pem` into a directory, which is created if necessary.
     ///
     /// # Errors
-    /// The file system's.
+    /// The error of the file system.
     pub fn write(&self, directory: &Path) -> std::io::Result<()> {
         fs::create_dir_all(directory)?;
         fs::write(directory.join("ca.pem"), &self.ca_pem)?;
@@ -130,7 +130,7 @@ impl Identity {
     }
 }
 
-/// A name that no other key's certificate has: a client looks for an issuer by its name.
+/// A name that is unique to this key: a client looks for an issuer by its name.
 fn named(role: &str, key: &KeyPair) -> String {
     let part: Vec<String> =
         key.public_key_raw().iter().skip(1).take(8).map(|byte| format!("{byte:02x}")).collect();

@@ -1,4 +1,4 @@
-//! A connection, plain or TLS, and how an answer goes over it: at once, or as its faults have it.
+//! A connection, plain or TLS, and the transmission of a response: at once, or as its faults say.
 
 use crate::answer::{Answer, Body};
 use crate::fault::Kind;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 /// A client's connection.
 pub(crate) struct Wire {
     stream: Stream,
-    /// What is sent next. It keeps its size, so that no memory is taken or cleared for an answer.
+    /// The bytes that are sent next. The buffer keeps its size, so that responses need no allocation.
     buffer: Vec<u8>,
 }
 
@@ -22,7 +22,7 @@ enum Stream {
 }
 
 impl Wire {
-    /// Shakes hands where that is wanted.
+    /// Does the TLS handshake, if TLS is configured.
     pub fn open(socket: TcpStream, tls: Option<&Arc<ServerConfig>>) -> io::Result<Self> {
         let Some(config) = tls else { return Ok(Self { stream: Stream::Plain(socket), buffer: Vec::new() }) };
         let mut connection = ServerConnection::new(Arc::clone(config)).map_err(io::Error::other)?;
@@ -48,11 +48,11 @@ impl Wire {
         }
     }
 
-    /// Says in the way of the protocol that nothing more comes.
+    /// Announces the end of the connection in the protocol.
     pub fn finish(&mut self) {
         if let Stream::Tls(stream) = &mut self.stream {
             stream.conn.send_close_notify();
-            // The client may be gone already, and has then no need to know.
+            // The client may have left already. Then the announcement does not matter.
             let _ = stream.flush();
         }
     }
@@ -67,12 +67,12 @@ impl Read for Wire {
     }
 }
 
-/// What becomes of the connection.
+/// How the connection ends or continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum After {
     Stay,
     Close,
-    /// Closed with nothing said of it in the protocol.
+    /// Closed without an announcement in the protocol.
     Cut,
     Reset,
 }
@@ -80,7 +80,7 @@ pub(crate) enum After {
 /// The largest part of a body that is read and sent at a time.
 const PIECE: usize = 256 << 10;
 
-/// Sends an answer; adds to `sent` the bytes of its body. `last` says that the connection ends thereafter.
+/// Sends a response; adds the bytes of its body to `sent`. `last` announces that the connection ends after it.
 pub(crate) fn transmit(
     wire: &mut Wire,
     answer: &Answer,
@@ -130,7 +130,7 @@ pub(crate) fn transmit(
     Ok(send_disturbed(wire, &answer.body, faults, sent)?.unwrap_or(after))
 }
 
-/// Whether a fault is about how the header or the body goes over the wire.
+/// Whether a fault affects the transmission of the header or the body.
 fn disturbs(fault: &Kind) -> bool {
     matches!(
         fault,
@@ -201,8 +201,8 @@ fn reason(status: u16) -> &'static str {
     }
 }
 
-/// Header and body without delay. One copy and one call are cheaper for both ends than `sendfile`, which hands the
-/// client single pages.
+/// Sends header and body without delay. One copy and one call are cheaper for both ends than `sendfile`, which gives
+/// the client single pages.
 fn send_at_once(wire: &mut Wire, header: &[u8], body: &Body, sent: &mut u64) -> io::Result<()> {
     let mut buffer = std::mem::take(&mut wire.buffer);
     let length = body.length();
@@ -227,7 +227,7 @@ fn send_at_once(wire: &mut Wire, header: &[u8], body: &Body, sent: &mut u64) -> 
     }
 }
 
-/// The body as its faults have it; says what becomes of the connection, if a fault does.
+/// Sends the body as its faults say; returns how the connection ends, if a fault ends it.
 fn send_disturbed(
     wire: &mut Wire,
     body: &Body,
@@ -267,7 +267,7 @@ fn send_disturbed(
             break;
         }
         let stop = stalls.iter().map(|(after, _)| *after).min().unwrap_or(length).min(length);
-        // So slow a body comes in 20 parts a second.
+        // A slow body is sent in 20 parts per second.
         let most = rate.map_or(PIECE as u64, |rate| (rate / 20).clamp(1, PIECE as u64));
         let count = (stop - at).min(most).min(chunk.unwrap_or(u64::MAX));
         if let Some(rate) = rate {
@@ -293,7 +293,7 @@ fn send_disturbed(
     Ok(end.map(|(_, after)| after))
 }
 
-/// Waits, at most until the client hangs up or the server stops, which is an error.
+/// Pauses. If the client hangs up or the server stops during the pause, returns an error at once.
 fn pause(socket: &TcpStream, time: Duration) -> io::Result<()> {
     let end = Instant::now() + time;
     loop {

@@ -1,13 +1,13 @@
-//! Does things at a later time, on one thread.
+//! Runs functions at a later time, on one thread.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Instant;
 
-/// What is done when its time has come.
+/// The function that runs at its time.
 type Answer = Box<dyn FnOnce() + Send>;
 
-/// A queue of things to do later. When it is dropped, what is left is done at once.
+/// A queue of functions to run later. When it is dropped, the remaining functions run at once.
 pub struct Later {
     orders: Sender<(Instant, Answer)>,
 }
@@ -20,7 +20,7 @@ impl Later {
         Ok(Self { orders })
     }
 
-    /// Does `answer` at `due`, or at once when that is past.
+    /// Runs `answer` at `due`, or at once if `due` is past.
     pub fn at(&self, due: Instant, answer: impl FnOnce() + Send + 'static) {
         if due <= Instant::now() {
             return answer();

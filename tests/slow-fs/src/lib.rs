@@ -1,9 +1,9 @@
-//! A read-only view of a directory through FUSE, as slow as a parallel file system. What the program meets there is
-//! real to its last system call, io_uring's way into the kernel's worker threads included.
+//! A read-only view of a directory through FUSE, as slow as a parallel file system. For the program it is a real file
+//! system, down to the last system call, including io_uring's way into the kernel's worker threads.
 //!
-//! Opening a file and every read of it wait in the queues of one [`ParallelFsModel`]. Listing directories and asking
-//! for attributes is free, and the page cache is passed by: each byte that a process asks for is counted and waited
-//! for.
+//! Each open and each read of a file waits in the queues of one [`ParallelFsModel`]. Listing directories and reading
+//! attributes cost no time. The page cache is bypassed, so that each byte that a process reads is counted and takes its
+//! time.
 
 mod later;
 mod tree;
@@ -14,8 +14,8 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The name of a file below the mount point, which no listing shows, with the counters as JSON: `opens`, `reads`,
-/// `bytes`, `busy_seconds`.
+/// The name of a file below the mount point that holds the counters as JSON: `opens`, `reads`, `bytes`, `busy_seconds`.
+/// No listing shows it.
 pub const COUNTERS: &str = ".slow-fs.json";
 
 /// The largest number of requests that the kernel passes on at once.
@@ -28,10 +28,10 @@ pub struct SlowFs {
 }
 
 impl SlowFs {
-    /// Shows `source` at `mountpoint`, an empty directory, as slow as `rates` say.
+    /// Mounts `source` at `mountpoint`, an empty directory, with the given rates.
     ///
     /// # Errors
-    /// The system's error when it refuses FUSE: without `/dev/fuse`, or to users who may not mount.
+    /// The system's error if it refuses FUSE: without `/dev/fuse`, or to users who may not mount.
     pub fn mount(source: &Path, mountpoint: &Path, rates: ParallelFsRates) -> io::Result<Self> {
         let pfs = Arc::new(ParallelFsModel::new(rates));
         let tree = tree::Tree::new(source, pfs.clone())?;
@@ -42,7 +42,7 @@ impl SlowFs {
         Ok(Self { pfs, _session: fuser::spawn_mount(tree, mountpoint, &config)? })
     }
 
-    /// The counts of what was asked of it so far.
+    /// The counts of all requests so far.
     pub fn stats(&self) -> PfsStats {
         self.pfs.stats()
     }

@@ -1,8 +1,9 @@
-//! `slow-fs DIR MOUNTPOINT RATES`: shows DIR at MOUNTPOINT, as slow as RATES say (`open=2ms,read=1ms,bandwidth=200MB`,
-//! as `foreload bench --emulate-pfs` takes them).
+//! `slow-fs DIR MOUNTPOINT RATES`: shows DIR at MOUNTPOINT with the rates RATES (`open=2ms,read=1ms,bandwidth=200MB`,
+//! the format of `foreload bench --emulate-pfs`).
 //!
-//! Prints `ready` once it is mounted, unmounts when its standard input ends, and prints the counters as JSON. The
-//! program that starts it holds the other end of a pipe: when that program is gone, in whatever way, so is the mount.
+//! It prints `ready` after the mount, unmounts when its standard input ends, and prints the counters as JSON. The
+//! program that starts it holds the other end of the pipe, so that the mount ends with that program, even if it is
+//! killed.
 
 use slow_fs::{SlowFs, to_json};
 use std::error::Error;

@@ -1,4 +1,5 @@
-//! The view: inodes are paths in the order in which they were first seen, open files are the real ones.
+//! The files of the view: inodes are paths in the order in which they were first seen, and open files are the real
+//! files.
 
 use crate::later::Later;
 use crate::{BACKGROUND, COUNTERS, to_json};
@@ -17,10 +18,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-/// How long the kernel may remember names and attributes, which is as long as it likes.
+/// How long the kernel may cache names and attributes: effectively without limit.
 const REMEMBER: Duration = Duration::from_secs(3600);
 
-/// The inode of the counters: no path gets so high a number, and the kernel takes none above it.
+/// The inode of the counters: no path gets so high an inode, and the kernel accepts none above it.
 const COUNTERS_INODE: INodeNo = INodeNo(1 << 62);
 
 pub struct Tree {
@@ -39,7 +40,7 @@ enum Opened {
     Listing(Arc<Vec<(PathBuf, FileType)>>),
 }
 
-/// Paths by number and numbers by path; the root is number 1, at place 0.
+/// Paths by inode, and inodes by path. The root has inode 1 and index 0.
 struct Inodes {
     paths: Vec<PathBuf>,
     numbers: HashMap<PathBuf, u64>,
@@ -89,7 +90,7 @@ impl Tree {
         Ok(self.keep(Opened::File(Arc::new(file))))
     }
 
-    /// Lists a directory in an order that does not change while it is read piece by piece.
+    /// Lists a directory in an order that stays the same while the kernel reads it in parts.
     fn list(&self, inode: INodeNo) -> io::Result<Arc<Vec<(PathBuf, FileType)>>> {
         let mut entries = Vec::new();
         for entry in std::fs::read_dir(self.path(inode)?)? {
@@ -155,7 +156,7 @@ impl Filesystem for Tree {
     }
 
     fn open(&self, _: &Request, inode: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        // The page cache is bypassed: every read is asked for here.
+        // Bypass the page cache, so that every read arrives here.
         let flags = FopenFlags::FOPEN_DIRECT_IO;
         if inode == COUNTERS_INODE {
             return reply.opened(FileHandle(0), flags);
@@ -229,7 +230,7 @@ impl Filesystem for Tree {
     }
 
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        // The kernel does not ask a second time.
+        // After this error the kernel does not send this request again.
         reply.error(Errno::ENOSYS);
     }
 }

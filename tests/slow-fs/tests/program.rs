@@ -1,6 +1,6 @@
 //! The real program on a slow file system makes the same batches and reads every byte once.
 //!
-//! Where FUSE cannot be used the tests say so and pass; with `FORELOAD_REQUIRE_FUSE=1` they fail.
+//! If FUSE cannot be used, the tests say so and pass; with `FORELOAD_REQUIRE_FUSE=1` they fail.
 
 use foreload::testing::config::parse_pfs;
 use foreload::testing::dataset::{DatasetIndex, IndexOptions};
@@ -31,7 +31,7 @@ fn images(root: &Path) {
     }
 }
 
-/// Starts `slow-fs` as a process of its own; `None`, and a reason to skip, where the system refuses it.
+/// Starts `slow-fs` in its own process. If the system refuses FUSE, prints the reason and returns `None`.
 fn slow_fs(source: &Path, mountpoint: &Path) -> Option<Child> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_slow-fs"));
     command.args([source, mountpoint]).arg(RATES);
@@ -101,7 +101,7 @@ fn every_way_to_read_gives_the_same_batches_and_reads_each_byte_once() {
         assert_eq!(report["epochs"][0]["sha256"], plain["epochs"][0]["sha256"], "{io}, {direct}: {report}");
         let after = counters();
         let more = |what: &str| after[what].as_u64().unwrap() - before[what].as_u64().unwrap();
-        // The first sample is read up to three times more: O_DIRECT and a ring are tried with it.
+        // The first sample is read up to three times more, to probe O_DIRECT and io_uring.
         let opens = more("opens");
         assert!((120..=123).contains(&opens), "{io}, {direct}: {opens} opens");
         let most = bytes + 3 * u64::from(first);

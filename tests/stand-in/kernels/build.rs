@@ -1,11 +1,11 @@
 //! Compiles the kernels for the CPU, with the arithmetic of the GPU: no multiplication is fused with an addition.
 //!
-//! What decodes images may read an enemy's bytes. It is compiled so that a program ends at an index beyond an
-//! array, a shift that has no meaning, or a sum that leaves its type.
+//! The decoding kernels may read bytes of an attacker. They are compiled such that a program aborts at an index beyond
+//! an array, an undefined shift, or an overflow of a signed sum.
 
 fn main() {
     let cuda = "../../../cuda";
-    // A folder stands for all files in it, but not in its own folders.
+    // A folder stands for the files in it, but not for those in its subfolders.
     for folder in ["decode", "indexed", "ops", "packed"] {
         println!("cargo:rerun-if-changed={cuda}/{folder}");
     }

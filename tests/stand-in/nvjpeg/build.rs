@@ -1,4 +1,4 @@
-//! Gives the library the name under which programs look for nvJPEG.
+//! Gives the library the file name of nvJPEG.
 
 fn main() {
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libnvjpeg.so.13");

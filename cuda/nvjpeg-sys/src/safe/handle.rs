@@ -1,4 +1,4 @@
-//! An instance of the library and the allocators that it takes its memory from.
+//! An instance of the library, and the allocators that provide its memory.
 
 use std::ffi::{c_int, c_void};
 use std::fmt;
@@ -13,16 +13,16 @@ use crate::find::Library;
 use crate::result::Result;
 use crate::sys;
 
-/// Where nvJPEG takes memory from: device memory or page-locked host memory.
+/// Allocates memory for nvJPEG: device memory or page-locked host memory.
 ///
 /// # Safety
-/// What `allocate` returns must be memory of that kind for as many bytes, which nobody else uses until it is freed. It
-/// must be usable at once, not only by what is put on the stream from then on.
+/// `allocate` must return memory of that kind with at least `bytes` bytes, which no other code uses until it is freed.
+/// The memory must be usable at once, not only by work that is queued on the stream later.
 pub unsafe trait Allocator: Send + Sync {
     /// Returns memory of `bytes` bytes for work on `stream`, or `None` if there is none.
     fn allocate(&self, bytes: usize, stream: u64) -> Option<u64>;
 
-    /// Takes memory back. Work on `stream` may still use it.
+    /// Frees memory. Work that was queued on `stream` may still use it.
     fn free(&self, address: u64, bytes: usize, stream: u64);
 }
 
@@ -32,7 +32,7 @@ struct Allocators {
     pinned: Context,
 }
 
-/// What nvJPEG passes back to the callbacks below.
+/// The context that nvJPEG passes to the callbacks below.
 struct Context(Box<dyn Allocator>);
 
 unsafe extern "C" fn allocate(
@@ -82,7 +82,7 @@ unsafe impl Sync for Root {}
 
 impl Drop for Root {
     fn drop(&mut self) {
-        // SAFETY: everything made from the handle holds this root, hence is gone.
+        // SAFETY: everything that was made from the handle holds this root, so all of it was already dropped.
         let _ = unsafe { call!(self.library, nvjpegDestroy(self.raw)) };
     }
 }
@@ -102,7 +102,7 @@ impl Handle {
     /// The device's context must be current now and at every later call and drop of what is made from it.
     ///
     /// # Errors
-    /// When the GPU or the library does not have the backend.
+    /// Fails if the GPU or the library does not have the backend.
     pub fn new(
         library: &Arc<Library>,
         backend: Backend,
@@ -136,7 +136,7 @@ impl Handle {
     /// The number of decoding engines of the GPU, and the number of cores of each.
     ///
     /// # Errors
-    /// When there are none, or the library cannot tell.
+    /// Fails if there are none, or the library does not report them.
     pub fn engines(&self) -> Result<(u32, u32)> {
         let (mut engines, mut cores) = (0, 0);
         // SAFETY: the handle and the pointers are valid.
@@ -144,7 +144,7 @@ impl Handle {
         Ok((engines, cores))
     }
 
-    /// Whether a batched decode takes whole images like the file that `stream` has parsed.
+    /// Whether a batched decode supports decoding the file that `stream` has parsed as a whole image.
     ///
     /// # Errors
     /// The errors of the library.
@@ -158,8 +158,8 @@ impl Handle {
         Ok(supported == 0)
     }
 
-    /// Whether a batched decode with `params` takes the file that `stream` has parsed. Only the engine's backend has
-    /// such a decode; others report that they lack it when they are asked to decode.
+    /// Whether a batched decode with `params` supports the file that `stream` has parsed. Only the backend of the
+    /// hardware engine has such a decode; other backends report that they lack it only when they are asked to decode.
     ///
     /// # Errors
     /// The errors of the library.

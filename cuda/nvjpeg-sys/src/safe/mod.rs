@@ -1,5 +1,5 @@
-//! Handles that free themselves, after everything that was made from them. Functions that read or write memory of the
-//! device, or whose work goes on after they returned, stay `unsafe`.
+//! Handles that free themselves, after everything that was made from them. Functions stay `unsafe` if they access
+//! device memory or if their work continues after they return.
 
 mod handle;
 mod objects;

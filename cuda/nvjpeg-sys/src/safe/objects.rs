@@ -1,4 +1,4 @@
-//! What is made from a handle: parsed files, parameters, states, decoders, buffers.
+//! Objects that are made from a handle: parsed files, parameters, states, decoders, buffers.
 
 use std::fmt;
 use std::ptr::{null, null_mut};
@@ -17,7 +17,7 @@ macro_rules! handle {
             pub(super) raw: sys::$raw,
         }
 
-        // SAFETY: the object is used by one thread at a time, which need not be always the same.
+        // SAFETY: one thread at a time uses the object, not always the same thread.
         unsafe impl Send for $name {}
 
         impl fmt::Debug for $name {
@@ -28,7 +28,7 @@ macro_rules! handle {
 
         impl Drop for $name {
             fn drop(&mut self) {
-                // SAFETY: it was made by the library and is freed once, before its handle.
+                // SAFETY: the library made it, and it is freed once, before its handle.
                 let _ = unsafe { call!(self.root.0.library, $destroy(self.raw)) };
             }
         }
@@ -37,7 +37,7 @@ macro_rules! handle {
         handle!($(#[$doc])* $name, $raw, $create, $destroy);
 
         impl $name {
-            /// Makes a new one.
+            /// Makes a new object.
             ///
             /// # Errors
             /// The errors of the library.
@@ -52,7 +52,7 @@ macro_rules! handle {
 }
 
 handle!(
-    /// What nvJPEG parsed of a file.
+    /// A JPEG file that nvJPEG has parsed.
     BitStream, nvjpegJpegStream_t, nvjpegJpegStreamCreate, nvjpegJpegStreamDestroy, new
 );
 handle!(
@@ -60,7 +60,7 @@ handle!(
     Params, nvjpegDecodeParams_t, nvjpegDecodeParamsCreate, nvjpegDecodeParamsDestroy, new
 );
 handle!(
-    /// What a decoder remembers between its phases.
+    /// The state of a decoder between its phases.
     State, nvjpegJpegState_t, nvjpegJpegStateCreate, nvjpegJpegStateDestroy, new
 );
 handle!(
@@ -77,15 +77,15 @@ handle!(
 );
 
 impl BitStream {
-    /// Parses a whole file. The file must stay unchanged until its host phase and its transfer are done.
+    /// Parses a whole file. The file must not change until its host phase and its transfer are done.
     ///
     /// # Errors
-    /// For damaged files and unknown kinds of files.
+    /// Fails for damaged files and unknown kinds of files.
     ///
     /// # Safety
     /// nvJPEG may keep the address of `bytes` until the stream parses another file or is dropped.
     pub unsafe fn parse(&mut self, bytes: &[u8]) -> Result<()> {
-        // SAFETY: the handles are valid; nothing is saved but the address, by the caller's promise.
+        // SAFETY: the handles are valid; nvJPEG stores only the address, and the caller keeps the bytes there.
         unsafe {
             call!(
                 self.root.0.library,
@@ -142,7 +142,7 @@ impl State {
     /// The errors of the library.
     ///
     /// # Safety
-    /// The buffer must outlive its use, and work that used it before must be done.
+    /// The buffer must outlive its use, and earlier work that used it must be done.
     pub unsafe fn attach_pinned(&mut self, buffer: &PinnedBuffer) -> Result<()> {
         // SAFETY: the handles are valid; the rest is the caller's promise.
         unsafe { call!(self.root.0.library, nvjpegStateAttachPinnedBuffer(self.raw, buffer.raw)) }
@@ -154,7 +154,7 @@ impl State {
     /// The errors of the library.
     ///
     /// # Safety
-    /// The buffer must outlive its use; work of other streams with it must be done.
+    /// The buffer must outlive its use, and work of other streams that uses it must be done.
     pub unsafe fn attach_device(&mut self, buffer: &DeviceBuffer) -> Result<()> {
         // SAFETY: the handles are valid; the rest is the caller's promise.
         unsafe { call!(self.root.0.library, nvjpegStateAttachDeviceBuffer(self.raw, buffer.raw)) }
@@ -197,18 +197,18 @@ impl State {
     }
 
     /// Decodes a batch of as many images as the state was prepared for, on `stream`. Without `params` the images are
-    /// decoded whole; else by those parameters, beginning with the index beside them, which only the engine's backend
-    /// can do.
+    /// decoded whole. With `params`, which only the engine's backend supports, image i is decoded by the parameters at
+    /// the given index plus i.
     ///
     /// # Errors
-    /// The errors of the library; nothing is known of the images then.
+    /// The errors of the library. The contents of all images are then undefined.
     ///
     /// # Panics
-    /// When the slices have different lengths.
+    /// If the slices have different lengths.
     ///
     /// # Safety
-    /// The files and the images' memory must stay until the stream has passed; the memory must have room for what the
-    /// parameters ask for, and the last batch of this state must be done.
+    /// The files and the images' memory must stay valid until the stream has completed the batch. The memory must be
+    /// large enough for the output that the parameters request. The last batch of this state must be done.
     pub unsafe fn decode_batch(
         &mut self,
         files: &[*const u8],
@@ -221,7 +221,7 @@ impl State {
         assert!(lengths.len() == count && images.len() == count, "equal lengths");
         let (root, stream) = (&self.root.0, stream as sys::cudaStream_t);
         let (files, lengths, images) = (files.as_ptr(), lengths.as_ptr(), images.as_mut_ptr());
-        // SAFETY: the handles are valid and so are `count` entries behind each pointer.
+        // SAFETY: the handles are valid, and each pointer is followed by `count` valid entries.
         unsafe {
             match params {
                 None => call!(
@@ -251,7 +251,7 @@ pub struct Batch {
 unsafe impl Send for Batch {}
 
 impl Batch {
-    /// The parameters of image `index`, made if there are none yet.
+    /// The parameters of image `index`; creates them if they do not exist yet.
     ///
     /// # Errors
     /// The errors of the library.
@@ -266,10 +266,10 @@ impl Batch {
 }
 
 impl Decoder {
-    /// Makes a decoder of the implementation `backend`.
+    /// Makes a decoder that is the implementation `backend`.
     ///
     /// # Errors
-    /// When the instance does not have it.
+    /// Fails if the instance does not have this implementation.
     pub fn new(root: &Handle, backend: Backend) -> Result<Self> {
         let mut raw = null_mut();
         // SAFETY: the handle and the pointer are valid.
@@ -277,7 +277,7 @@ impl Decoder {
         Ok(Self { root: root.clone(), raw })
     }
 
-    /// Whether it decodes the parsed file with these parameters.
+    /// Whether the decoder supports the parsed file with these parameters.
     ///
     /// # Errors
     /// The errors of the library.
@@ -294,13 +294,13 @@ impl Decoder {
         Ok(supported == 0)
     }
 
-    /// Runs the host's phase: decodes the Huffman codes into the state's page-locked buffer.
+    /// Runs the phase on the host: decodes the Huffman codes into the state's page-locked buffer.
     ///
     /// # Errors
-    /// For damage that the codes show.
+    /// Fails if the codes are damaged.
     ///
     /// # Safety
-    /// The parsed file must still be there, and work that used the page-locked buffer before must be done.
+    /// The parsed file must still be valid, and earlier work that used the page-locked buffer must be done.
     pub unsafe fn decode_host(&self, state: &mut State, params: &Params, stream: &BitStream) -> Result<()> {
         let root = &self.root.0;
         // SAFETY: the handles are valid; the rest is the caller's promise.
@@ -309,14 +309,14 @@ impl Decoder {
         }
     }
 
-    /// Puts the phases of the device on `stream`: copies the buffer and makes the planes.
+    /// Queues the phases of the device on `stream`: copies the buffer and makes the planes.
     ///
     /// # Errors
     /// The errors of the library.
     ///
     /// # Safety
-    /// The host's phase must have used this state. The file, the buffers and the image's memory must stay until the
-    /// stream has passed; the memory must have room for what the parameters ask for.
+    /// The host phase must have used this state. The file, the buffers and the image's memory must stay valid until the
+    /// stream has completed the work. The memory must be large enough for the output that the parameters request.
     pub unsafe fn decode_device(
         &self,
         state: &mut State,
@@ -341,7 +341,7 @@ impl Decoder {
 }
 
 impl PinnedBuffer {
-    /// Makes a buffer that takes its memory from the handle's allocator when it is needed.
+    /// Makes a buffer that takes its memory from the handle's allocator on demand.
     ///
     /// # Errors
     /// The errors of the library.
@@ -355,7 +355,7 @@ impl PinnedBuffer {
 }
 
 impl DeviceBuffer {
-    /// Makes a buffer that takes its memory from the handle's allocator when it is needed.
+    /// Makes a buffer that takes its memory from the handle's allocator on demand.
     ///
     /// # Errors
     /// The errors of the library.
@@ -368,7 +368,7 @@ impl DeviceBuffer {
     }
 }
 
-/// An image of these planes, each given by (device address, bytes from row to row).
+/// An image with these planes, each given by (device address, bytes from one row to the next).
 pub fn image(planes: &[(u64, u32)]) -> Image {
     let mut image = Image { channel: [null::<u8>().cast_mut(); 4], pitch: [0; 4] };
     for (index, &(address, stride)) in planes.iter().enumerate().take(4) {

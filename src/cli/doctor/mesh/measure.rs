@@ -8,16 +8,16 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use store::peers::{Peer, PeerProbe, ProbedReads, SharedDataset, Token};
 
-/// The share of the time for reading samples one at a time.
-const ALONE: f64 = 0.2;
+/// The fraction of the measuring time in which samples are read one at a time.
+const LATENCY_SHARE: f64 = 0.2;
 
-/// The number of connections to each other node during training if there are few nodes, and the limit for a
-/// measurement.
+/// The number of connections to each other node during training, if there are few nodes.
 const CONNECTIONS: usize = 4;
+/// The most connections in a measurement.
 const MAX_CONNECTIONS: usize = 32;
 
 /// The settings of the measurement.
-pub(super) struct MeasuredBy<'a> {
+pub(super) struct MeasureSettings<'a> {
     /// All nodes.
     pub peers: &'a [Peer],
     pub dataset: SharedDataset,
@@ -25,12 +25,12 @@ pub(super) struct MeasuredBy<'a> {
     pub sample_bytes: u32,
     /// The total duration.
     pub seconds: Duration,
-    /// The number of connections to the node that is read from.
+    /// The number of connections to the node that this node reads from.
     pub connections: usize,
 }
 
-/// The number of connections to the node that is read from, for `nodes` nodes: about as many as training has to all
-/// others together.
+/// The number of connections to the node that this node reads from, for `nodes` nodes. Training has about this number
+/// of connections to all other nodes together.
 pub(super) fn connections(nodes: usize) -> usize {
     (CONNECTIONS * nodes.saturating_sub(1)).clamp(CONNECTIONS, MAX_CONNECTIONS)
 }
@@ -40,22 +40,27 @@ pub(super) fn connections(nodes: usize) -> usize {
 pub(super) struct NodeMeasure {
     /// The reads from each of the other nodes.
     pub links: Vec<LinkMeasure>,
-    /// The processor time of the process while all nodes read at once. It includes serving as many reads to others.
+    /// The processor time of the process while all nodes read at once. It includes serving the same number of reads to
+    /// other nodes.
     pub cpu_seconds: f64,
 }
 
 /// The reads from one other node.
 #[derive(Debug, Default, Clone, Serialize, Deserialize)]
 pub(super) struct LinkMeasure {
-    /// The other node, by number.
+    /// The index of the other node.
     pub from: usize,
-    /// The number of small samples read one at a time, and the seconds within which half and 99 % of them arrived.
+    /// The number of small samples that were read one at a time.
     pub alone: u64,
+    /// The seconds within which half of these small samples arrived.
     pub p50: f64,
+    /// The seconds within which 99 % of these small samples arrived.
     pub p99: f64,
-    /// The samples and bytes that arrived on all connections at once, and the duration in seconds.
+    /// The number of samples that arrived on all connections at once.
     pub samples: u64,
+    /// The bytes of these samples.
     pub bytes: u64,
+    /// The duration of these reads in seconds.
     pub seconds: f64,
     /// The failed reads, by reason.
     pub missed: BTreeMap<String, u64>,
@@ -78,12 +83,12 @@ pub(super) fn purpose(number: usize) -> String {
 }
 
 /// Measures as node `own`, which reads from the nodes at these distances. `wait_for_all` waits until all nodes have
-/// reached this point; it is called once for each [`purpose`].
+/// reached the same point. It is called once for each [`purpose`].
 ///
 /// # Errors
 /// The errors of `wait_for_all` and of [`PeerProbe`].
 pub(super) fn run(
-    by: &MeasuredBy<'_>,
+    by: &MeasureSettings<'_>,
     own: usize,
     distances: &[usize],
     wait_for_all: impl Fn(&str) -> Result<()>,
@@ -93,7 +98,7 @@ pub(super) fn run(
     let mut links = Vec::new();
     for distance in distances {
         let from = (own + distance) % by.peers.len();
-        let reads = probe.alone(from, each.mul_f64(ALONE))?;
+        let reads = probe.measure_latency(from, each.mul_f64(LATENCY_SHARE))?;
         let mut link = LinkMeasure {
             from,
             alone: reads.samples,
@@ -107,10 +112,11 @@ pub(super) fn run(
     wait_for_all(&purpose(0))?;
     let mut cpu_seconds = 0.0;
     for (number, link) in links.iter_mut().enumerate() {
-        // Skip a node that gave no small sample: it would only keep all waiting. Others may still read from this node.
+        // Skip a node that gave no small sample: reading from it would only delay all nodes. Other nodes may still read
+        // from this node.
         if link.alone > 0 {
             let before = ProcessUsage::now().cpu_seconds;
-            let reads = probe.together(link.from, each.mul_f64(1.0 - ALONE))?;
+            let reads = probe.measure_throughput(link.from, each.mul_f64(1.0 - LATENCY_SHARE))?;
             cpu_seconds += ProcessUsage::now().cpu_seconds - before;
             (link.samples, link.bytes, link.seconds) = (reads.samples, reads.bytes, reads.seconds);
             link.add_missed(&reads);

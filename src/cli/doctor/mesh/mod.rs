@@ -1,10 +1,10 @@
-//! The flag `--peers` of `foreload doctor`: measures the network between the nodes of a job, with the server and the
-//! client with which nodes share their caches.
+//! The flag `--peers` of `foreload doctor`: measures the network between the nodes of a job. It uses the same server
+//! and client with which nodes share their caches.
 //!
-//! All ranks meet and exchange their addresses. Then each node reads small samples from some others, one at a time.
-//! After that come rounds that start at the same time on all nodes: in each, a node reads large samples from one other
-//! node. Finally all exchange their measurements, and rank 0 reports them. Waiting for a node that does not answer is
-//! limited by deadlines.
+//! All ranks meet and exchange their addresses. Then each node reads small samples from some other nodes, one at a
+//! time. Rounds follow, which start at the same time on all nodes: in each round, a node reads large samples from one
+//! other node. Finally all ranks exchange their measurements, and rank 0 reports them. Waiting for a node that does not
+//! respond is limited by deadlines.
 
 mod measure;
 mod rounds;
@@ -15,7 +15,7 @@ use crate::job::{self, FindsJob, FoundJob, NodeArgs};
 use crate::output;
 use base::error::{Error, Result};
 use engine::config::{parse_bytes, parse_duration};
-use measure::{MeasuredBy, NodeMeasure};
+use measure::{MeasureSettings, NodeMeasure};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -32,10 +32,10 @@ use summary::{MeshNode, MeshSummary, MeshTerms};
 /// The largest allowed sample in bytes.
 const LARGEST: u64 = 64 << 20;
 
-/// Open files of the process other than connections, and connections of its server beyond those of the measurement, for
-/// other clients.
-const FILES_BESIDE: u64 = 256;
-const CONNECTIONS_BESIDE: usize = 64;
+/// The number of open files of the process that are not connections.
+const OTHER_FILES: u64 = 256;
+/// The number of connections of the node's server for other clients, beyond the connections of the measurement.
+const OTHER_CONNECTIONS: usize = 64;
 
 /// The most sentences about unreachable nodes in an error.
 const NAMED_PROBLEMS: usize = 4;
@@ -92,7 +92,7 @@ struct MeshHello {
     boot: String,
 }
 
-/// Where a node listens, sent by its first rank, or why it does not.
+/// The address on which a node listens, or the reason why it does not listen. The first rank of the node sends it.
 #[derive(Default, Serialize, Deserialize)]
 struct MeshEndpoint {
     address: Option<SocketAddr>,
@@ -110,9 +110,10 @@ pub(super) fn run(
     json: bool,
     finder: Option<&dyn FindsJob>,
 ) -> Result<()> {
-    // A node whose reads fail keeps the others waiting.
-    let in_vain = LONGEST_WITHOUT_ANSWER.saturating_mul(args.rounds.min(u64::from(u32::MAX)) as u32);
-    let patience = args.patience.saturating_add(args.seconds).saturating_add(in_vain);
+    // A node whose reads fail keeps the other nodes waiting.
+    let unresponsive_wait =
+        LONGEST_WITHOUT_ANSWER.saturating_mul(args.rounds.min(u64::from(u32::MAX)) as u32);
+    let patience = args.patience.saturating_add(args.seconds).saturating_add(unresponsive_wait);
     let FoundJob { rank, world_size, meeting, .. } = job::find(finder, directory, &args.nodes, patience)?;
     let options = PeersOptions { meeting, tls: args.nodes.tls };
     let ranks = Ranks { place: RankPlace { rank, world_size }, options };
@@ -131,14 +132,14 @@ pub(super) fn run(
     }
 }
 
-/// The ranks of the job, as seen from one of them.
+/// The place of this rank in the job, and the options for meeting the other ranks.
 struct Ranks {
     place: RankPlace,
     options: PeersOptions,
 }
 
 impl Ranks {
-    /// Gives a document to all ranks, and returns the documents of all in order of rank.
+    /// Sends a document to all ranks, and returns the documents of all ranks, in order of rank.
     fn meet<Document: Serialize + DeserializeOwned>(
         &self,
         purpose: &str,
@@ -212,11 +213,12 @@ fn measure_all(args: &MeshArgs, ranks: &Ranks) -> Result<Option<MeshSummary>> {
         peers.push(Peer { address, pin: pin.map(CertificatePin) });
     }
     let sample_bytes = args.sample_size;
-    let by = MeasuredBy { peers: &peers, dataset, token, sample_bytes, seconds: args.seconds, connections };
+    let by =
+        MeasureSettings { peers: &peers, dataset, token, sample_bytes, seconds: args.seconds, connections };
     let measured = match own_node {
         Some(own_node) => measure::run(&by, own_node, &distances, |purpose| ranks.wait_for_all(purpose))?,
         None => {
-            // The other ranks of a node only take part in the meetings.
+            // The ranks of a node other than its first rank only take part in the meetings.
             (0..=distances.len()).try_for_each(|number| ranks.wait_for_all(&measure::purpose(number)))?;
             NodeMeasure::default()
         }
@@ -227,9 +229,9 @@ fn measure_all(args: &MeshArgs, ranks: &Ranks) -> Result<Option<MeshSummary>> {
     }
     let measures: Vec<&NodeMeasure> = nodes.iter().map(|node| &measures[node.rank as usize]).collect();
     let place = match hellos.iter().all(|hello| hello.boot == own.boot) {
-        _ if one_node => summary::WhereNodesAre::OneNode,
-        true => summary::WhereNodesAre::OneMachine,
-        false => summary::WhereNodesAre::Apart,
+        _ if one_node => summary::NodePlacement::OneNode,
+        true => summary::NodePlacement::OneMachine,
+        false => summary::NodePlacement::Apart,
     };
     Ok(Some(MeshSummary::new(own.terms, place, connections, nodes, &measures)))
 }
@@ -249,8 +251,8 @@ fn serve(
         // There is space for all concurrent reads of one other node, and connections of earlier rounds stay open.
         let bytes_under_way = usual.bytes_under_way.max(most_in_flight(args.sample_size, connections));
         let kept = connections * rounds;
-        let allowed = allow_open_files(2 * kept as u64 + FILES_BESIDE) as usize;
-        let connections = (kept + CONNECTIONS_BESIDE).min(allowed / 2);
+        let allowed = allow_open_files(2 * kept as u64 + OTHER_FILES) as usize;
+        let connections = (kept + OTHER_CONNECTIONS).min(allowed / 2);
         let server = Server::start(ServerOptions { tls, bytes_under_way, connections, ..usual })?;
         let address = Some(server.address());
         Ok((Some(server), MeshEndpoint { address, pin, error: None }))

@@ -1,8 +1,8 @@
-//! The plan of which node reads from which in each round. Pure.
+//! The plan of which node reads from which other node in each round. No I/O.
 
-/// The distances of the rounds among `nodes` nodes. In a round of distance d, node i reads from node i + d, modulo
-/// their number. So all nodes read at once, and one node reads from each. There are at most `most` rounds, spread
-/// evenly over all distances.
+/// The distances of the rounds among `nodes` nodes. In a round of distance d, node i reads from node i + d, modulo the
+/// number of nodes. So all nodes read at once, and each node serves one other node. There are at most `most` rounds,
+/// spread evenly over all distances.
 pub(super) fn distances(nodes: usize, most: usize) -> Vec<usize> {
     let all = nodes.saturating_sub(1);
     let rounds = all.min(most);

@@ -1,4 +1,4 @@
-//! The summary of the measurements of all nodes. Pure.
+//! The summary of the measurements of all nodes. No I/O.
 
 use super::measure::{LinkMeasure, NodeMeasure};
 use serde::{Deserialize, Serialize};
@@ -28,7 +28,7 @@ pub(super) struct MeshNode {
 /// Whether there is a network between the nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum WhereNodesAre {
+pub(super) enum NodePlacement {
     /// All ranks are on one node, and each counts as a node: the network is its loopback.
     OneNode,
     /// All nodes are containers or network namespaces of one machine.
@@ -37,13 +37,13 @@ pub(super) enum WhereNodesAre {
     Apart,
 }
 
-/// The report that `--json` prints. Later versions may add fields, but do not change the meaning of these.
+/// The report that `--json` prints. Later versions may add fields, but do not change the meaning of existing fields.
 #[derive(Debug, Serialize)]
 pub(super) struct MeshSummary {
     #[serde(flatten)]
     pub terms: MeshTerms,
-    pub place: WhereNodesAre,
-    /// The number of connections to the node that is read from.
+    pub place: NodePlacement,
+    /// The number of connections to the node that a node reads from.
     pub connections: usize,
     /// The number of rounds, which is the number of other nodes that each node read from.
     pub rounds: usize,
@@ -56,28 +56,30 @@ pub(super) struct MeshSummary {
     pub problems: Vec<String>,
 }
 
-/// The reads of one node from all others.
+/// The reads of one node from all other nodes.
 #[derive(Debug, Serialize)]
 pub(super) struct NodeSummary {
     pub node: String,
     pub rank: u32,
     pub address: SocketAddr,
-    /// The seconds within which half and 99 % of the small samples arrived that were read one at a time: the median and
-    /// the maximum over its links; null if none arrived.
+    /// The seconds within which half of the small samples arrived, which are read one at a time: the median over the
+    /// node's links; null if none arrived.
     pub p50_seconds: Option<f64>,
+    /// The seconds within which 99 % of the small samples arrived: the maximum over the node's links; null if none
+    /// arrived.
     pub p99_seconds: Option<f64>,
     /// The rates while all nodes read at once.
     pub samples_per_s: f64,
     pub bytes_per_s: f64,
-    /// The processor time for reading a sample and serving one to others; null if none arrived.
+    /// The processor time for reading one sample and serving one sample to another node; null if no sample arrived.
     pub cpu_seconds_per_sample: Option<f64>,
-    /// The average number of busy processors during that.
+    /// The average number of busy processors during these reads.
     pub processors: f64,
     /// The number of samples that did not arrive.
     pub failed: u64,
 }
 
-/// The reads of one node from another.
+/// The reads of one node from another node.
 #[derive(Debug, Serialize)]
 pub(super) struct LinkSummary {
     /// The reading node.
@@ -96,7 +98,7 @@ impl MeshSummary {
     /// Summarises the measurements of the nodes, in the order of the nodes.
     pub(super) fn new(
         terms: MeshTerms,
-        place: WhereNodesAre,
+        place: NodePlacement,
         connections: usize,
         nodes: Vec<MeshNode>,
         measures: &[&NodeMeasure],
@@ -135,13 +137,13 @@ impl NodeSummary {
         let sum = |of: fn(&LinkMeasure) -> f64| links.iter().map(of).sum::<f64>();
         let seconds = sum(|link| link.seconds).max(f64::MIN_POSITIVE);
         let samples = sum(|link| link.samples as f64);
-        let came = || links.iter().filter(|link| link.alone > 0);
+        let responding = || links.iter().filter(|link| link.alone > 0);
         Self {
             node: node.name.clone(),
             rank: node.rank,
             address: node.address,
-            p50_seconds: median(&mut came().map(|link| link.p50).collect::<Vec<_>>()),
-            p99_seconds: came().map(|link| link.p99).max_by(f64::total_cmp),
+            p50_seconds: median(&mut responding().map(|link| link.p50).collect::<Vec<_>>()),
+            p99_seconds: responding().map(|link| link.p99).max_by(f64::total_cmp),
             samples_per_s: samples / seconds,
             bytes_per_s: sum(|link| link.bytes as f64) / seconds,
             cpu_seconds_per_sample: (samples > 0.0).then(|| measure.cpu_seconds / samples),
@@ -166,7 +168,7 @@ impl LinkSummary {
     }
 }
 
-/// The median; of an even number of values the higher of the middle two.
+/// The median; if the number of values is even, the higher of the two middle values.
 fn median(values: &mut [f64]) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied()
@@ -182,40 +184,40 @@ fn problems(nodes: &[MeshNode], links: &[MeshRead<'_>]) -> Vec<String> {
     let small_alone: Vec<MeshRead<'_>> =
         living.iter().copied().filter(|(_, link)| link.samples == 0).collect();
     if living.is_empty() && !dead.is_empty() {
-        let addresses: Vec<String> = nodes.iter().map(told).collect();
+        let addresses: Vec<String> = nodes.iter().map(node_label).collect();
         return vec![format!("no node can be reached from any other: {}", listed(&addresses))];
     }
     let in_touch: BTreeSet<usize> = living.iter().flat_map(|(reader, link)| [*reader, link.from]).collect();
-    // Report a node that has no working link once, not for each of the others.
+    // Report a node without a working link once, not once per other node.
     let mut cut_off: BTreeMap<usize, Vec<MeshRead<'_>>> = BTreeMap::new();
-    let mut by_giver: BTreeMap<usize, Vec<MeshRead<'_>>> = BTreeMap::new();
+    let mut by_server: BTreeMap<usize, Vec<MeshRead<'_>>> = BTreeMap::new();
     for (reader, link) in dead {
         let apart: Vec<usize> =
             [reader, link.from].into_iter().filter(|node| !in_touch.contains(node)).collect();
         match apart.is_empty() {
-            true => by_giver.entry(link.from).or_default().push((reader, link)),
+            true => by_server.entry(link.from).or_default().push((reader, link)),
             false => apart.into_iter().for_each(|node| cut_off.entry(node).or_default().push((reader, link))),
         }
     }
     let alone = cut_off.into_iter().map(|(node, dead)| {
-        let (node, why) = (told(&nodes[node]), reasons(&dead));
+        let (node, why) = (node_label(&nodes[node]), reasons(&dead));
         format!("node {node} reaches no other node, and none reaches it ({why})")
     });
-    let unreached = by_giver.into_iter().map(|(giver, dead)| {
+    let unreached = by_server.into_iter().map(|(server, dead)| {
         let readers: Vec<String> = dead.iter().map(|(reader, _)| nodes[*reader].name.clone()).collect();
-        let others = match living.iter().filter(|(_, link)| link.from == giver).count() {
+        let others = match living.iter().filter(|(_, link)| link.from == server).count() {
             0 => String::new(),
             1 => ", though from 1 other node".to_owned(),
             count => format!(", though from {count} other nodes"),
         };
-        let (readers, giver, why) = (listed(&readers), told(&nodes[giver]), reasons(&dead));
-        format!("node {giver} cannot be reached from {readers}{others} ({why})")
+        let (readers, server, why) = (listed(&readers), node_label(&nodes[server]), reasons(&dead));
+        format!("node {server} cannot be reached from {readers}{others} ({why})")
     });
     let narrow = small_alone.iter().map(|&(reader, link)| {
         format!(
             "small samples from {} reach {}, but large ones do not ({}): check that all devices between them pass \
              packets as large as the nodes' MTU",
-            told(&nodes[link.from]),
+            node_label(&nodes[link.from]),
             nodes[reader].name,
             reasons(&[(reader, link)])
         )
@@ -223,14 +225,14 @@ fn problems(nodes: &[MeshNode], links: &[MeshRead<'_>]) -> Vec<String> {
     alone.chain(unreached).chain(narrow).collect()
 }
 
-/// The first sentences, and the number of the remaining ones.
+/// The first `most` sentences, and a line with the number of further sentences.
 pub(super) fn first_of(sentences: &[String], most: usize) -> Vec<String> {
     let more = sentences.len().saturating_sub(most);
     let rest = (more > 0).then(|| format!("and {more} more lines like these; --json lists all"));
     sentences.iter().take(most).cloned().chain(rest).collect()
 }
 
-fn told(node: &MeshNode) -> String {
+fn node_label(node: &MeshNode) -> String {
     format!("{} ({})", node.name, node.address)
 }
 
@@ -257,8 +259,8 @@ fn listed(names: &[String]) -> String {
 pub(super) mod tests {
     use super::*;
 
-    /// A network of `count` nodes in which each reads from each other one. `samples` gives the samples per second of a
-    /// link; 0 means that none arrive.
+    /// A network of `count` nodes in which each node reads from every other node. `samples` gives the samples per
+    /// second of a link; 0 means that no sample arrives.
     pub(in super::super) fn mesh(count: usize, samples: impl Fn(usize, usize) -> u64) -> MeshSummary {
         let name = |node: usize| char::from(b'a' + node as u8).to_string();
         let node = |node: usize| MeshNode {
@@ -292,7 +294,7 @@ pub(super) mod tests {
             tls: false,
         };
         let measures: Vec<&NodeMeasure> = measures.iter().collect();
-        MeshSummary::new(terms, WhereNodesAre::Apart, 8, (0..count).map(node).collect(), &measures)
+        MeshSummary::new(terms, NodePlacement::Apart, 8, (0..count).map(node).collect(), &measures)
     }
 
     #[test]
@@ -322,9 +324,9 @@ pub(super) mod tests {
         let nodes: Vec<MeshNode> = nodes.iter().map(node).collect();
         let missed = BTreeMap::from([("timeout".to_owned(), 16)]);
         let link = LinkMeasure { from: 1, alone: 100, missed, ..LinkMeasure::default() };
-        let told = problems(&nodes, &[(0, &link)]);
+        let lines = problems(&nodes, &[(0, &link)]);
         let start = "small samples from b (10.0.0.2:7100) reach a, but large ones do not (16 timeout)";
-        assert!(told.len() == 1 && told[0].starts_with(start), "{told:?}");
+        assert!(lines.len() == 1 && lines[0].starts_with(start), "{lines:?}");
         assert_eq!(
             first_of(&["x".to_owned(), "y".to_owned()], 1),
             ["x", "and 1 more lines like these; --json lists all"]

@@ -1,6 +1,6 @@
 //! The measurement as text: a table of the nodes, problems, and the consequences for a training.
 
-use super::summary::{MeshSummary, MeshTerms, NodeSummary, WhereNodesAre, first_of};
+use super::summary::{MeshSummary, MeshTerms, NodePlacement, NodeSummary, first_of};
 use crate::output;
 
 /// The most nodes in the table. If there are more, the slowest are shown.
@@ -9,7 +9,7 @@ const SHOWN: usize = 24;
 /// The most slow links that are named.
 const NAMED_LINKS: usize = 5;
 
-/// The number of busy processors from which on they limit a process: two of its threads work for peers.
+/// The number of busy processors from which the processors limit the rate. Two threads of a process work for peers.
 const BUSY: f64 = 1.5;
 
 /// Formats the report.
@@ -25,13 +25,13 @@ pub(super) fn describe(summary: &MeshSummary) -> String {
         nodes.len() - 1,
     )];
     match summary.place {
-        WhereNodesAre::OneNode => {
+        NodePlacement::OneNode => {
             lines.push("all nodes are one host: this measures its loopback, not a network".to_owned());
         }
-        WhereNodesAre::OneMachine => lines.push(
+        NodePlacement::OneMachine => lines.push(
             "all nodes are containers on one machine: this measures a virtual network, not a wire".to_owned(),
         ),
-        WhereNodesAre::Apart => {}
+        NodePlacement::Apart => {}
     }
     lines.push(String::new());
     lines.extend(table(nodes));

@@ -1,7 +1,7 @@
-//! The cells of a column of Arrow tables: the values in its buffers of each batch, and which of them are missing.
+//! The cells of a column of Arrow tables: the values from the buffers of each batch, and which values are missing.
 
 use super::super::blocks::ShardBlocks;
-use super::super::gather::{ByteValue, ColumnFault, GatheredCells, TableFile, TableLimits};
+use super::super::gather::{ByteValue, CollectedCells, ColumnFault, TableFile, TableLimits};
 use super::super::table::{CellExtent, TableCells};
 use super::super::unpack::{BlockSource, LARGEST_BLOCK};
 use super::messages::{ArrowBatch, BatchUse};
@@ -9,13 +9,13 @@ use super::schema::{ArrowColumn, ArrowContent, BufferPlace};
 use super::views;
 use crate::source::Malformed;
 
-/// Location of the values of a dictionary in its batch.
+/// Location of a dictionary's values in the batch of the dictionary.
 const DICTIONARY: BufferPlace = BufferPlace { node: 0, buffer: 0, variadic: 0 };
 
-/// Reads a column: all values in its buffers, or for bytes their locations.
+/// Reads a column: all values in its buffers. For columns of bytes, reads only the locations of the values.
 ///
 /// # Errors
-/// [`ColumnFault`]: either the column is refused, or the shard is damaged.
+/// [`ColumnFault`]: the column cannot be used, or the shard is damaged.
 pub(super) fn read(
     column: &ArrowColumn,
     batches: &[ArrowBatch],
@@ -52,13 +52,13 @@ pub(super) fn read(
     cells.finish(content.is_text(), file, limits)
 }
 
-fn no_cells(content: ArrowContent) -> GatheredCells {
+fn no_cells(content: ArrowContent) -> CollectedCells {
     match content {
-        ArrowContent::Truth => GatheredCells::Truths(Vec::new()),
-        ArrowContent::Integer { .. } => GatheredCells::Integers(Vec::new()),
-        ArrowContent::Float { .. } => GatheredCells::Floats(Vec::new()),
+        ArrowContent::Bool => CollectedCells::Bools(Vec::new()),
+        ArrowContent::Integer { .. } => CollectedCells::Integers(Vec::new()),
+        ArrowContent::Float { .. } => CollectedCells::Floats(Vec::new()),
         ArrowContent::Bytes { .. } | ArrowContent::Views { .. } | ArrowContent::FixedBytes(_) => {
-            GatheredCells::Bytes(Vec::new())
+            CollectedCells::Bytes(Vec::new())
         }
     }
 }
@@ -67,7 +67,7 @@ fn no_cells(content: ArrowContent) -> GatheredCells {
 #[derive(Clone, Copy)]
 pub(super) enum BufferBytes {
     /// The bytes are stored uncompressed in the shard.
-    Lie { offset: u64, length: u64 },
+    Uncompressed { offset: u64, length: u64 },
     /// The bytes are in a compressed block. `packed` is its compressed size.
     Packed { block: BlockSource, packed: u64 },
 }
@@ -101,7 +101,7 @@ impl BatchReader<'_, '_> {
             ColumnFault::Refused(format!("its buffers are compressed with {name}, which cannot be read"))
         })?;
         let Some(codec) = codec.filter(|_| length > 0) else {
-            return Ok(BufferBytes::Lie { offset, length });
+            return Ok(BufferBytes::Uncompressed { offset, length });
         };
         let Some(packed) = length.checked_sub(8) else {
             return Err(self.damaged("a compressed buffer states no valid length"));
@@ -109,7 +109,7 @@ impl BatchReader<'_, '_> {
         let stated = self.file.read(offset, 8)?;
         let stated = stated.first_chunk().map_or(0, |bytes| i64::from_le_bytes(*bytes));
         match (stated, u64::try_from(stated)) {
-            (-1, _) => Ok(BufferBytes::Lie { offset: offset + 8, length: packed }),
+            (-1, _) => Ok(BufferBytes::Uncompressed { offset: offset + 8, length: packed }),
             (_, Ok(unpacked)) => {
                 Ok(BufferBytes::Packed { block: BlockSource { offset: offset + 8, unpacked, codec }, packed })
             }
@@ -117,10 +117,10 @@ impl BatchReader<'_, '_> {
         }
     }
 
-    /// The first `size` bytes of a buffer, or all bytes of a compressed one.
+    /// The first `size` bytes of a buffer, or all bytes of a compressed buffer.
     fn read(&mut self, place: BufferPlace, number: usize, size: u64) -> Result<Vec<u8>, ColumnFault> {
         let bytes = match self.buffer(place, number)? {
-            BufferBytes::Lie { offset, length } if size <= length => self.file.read(offset, size)?,
+            BufferBytes::Uncompressed { offset, length } if size <= length => self.file.read(offset, size)?,
             BufferBytes::Packed { block, packed } if size <= block.unpacked => self.unpack(block, packed)?,
             _ => return Err(self.damaged("a buffer has fewer bytes than its column needs")),
         };
@@ -146,7 +146,7 @@ impl BatchReader<'_, '_> {
         Ok(block.unpack(&self.packed(block, packed)?)?)
     }
 
-    /// The compressed bytes of a buffer, from the shard.
+    /// Reads the compressed bytes of a buffer from the shard.
     fn packed(&mut self, block: BlockSource, packed: u64) -> Result<Vec<u8>, ColumnFault> {
         if packed > LARGEST_BLOCK {
             let most = LARGEST_BLOCK >> 20;
@@ -157,7 +157,7 @@ impl BatchReader<'_, '_> {
         Ok(self.file.read(block.offset, packed)?)
     }
 
-    /// Which values of a field are present; `None` if all are.
+    /// Which values of a field are present; `None` if all are present.
     fn bitmap(&mut self, place: BufferPlace) -> Result<Option<Vec<bool>>, ColumnFault> {
         let Some(&(rows, missing)) = self.batch.nodes.get(place.node) else {
             return Err(self.damaged("a batch has fewer columns than its schema"));
@@ -173,7 +173,8 @@ impl BatchReader<'_, '_> {
         Ok(Some(bits(&bytes, rows as usize).collect()))
     }
 
-    /// Which values of a column are present, inside structs that are present; `None` if all are.
+    /// Which values of a column are present. A value inside a struct is present if the struct is, too. `None` if all
+    /// are present.
     fn present(&mut self, column: &ArrowColumn) -> Result<Option<Vec<bool>>, ColumnFault> {
         let mut present = self.bitmap(column.place)?;
         for &place in column.structs.iter() {
@@ -188,13 +189,13 @@ impl BatchReader<'_, '_> {
         Ok(present)
     }
 
-    /// Appends the values of a batch.
+    /// Appends the values of a batch to the column.
     fn append(
         &mut self,
         content: ArrowContent,
         place: BufferPlace,
         present: Option<&[bool]>,
-        cells: &mut GatheredCells,
+        cells: &mut CollectedCells,
     ) -> Result<(), ColumnFault> {
         let rows = self.batch.rows;
         self.limits.take_cells(rows, self.batch.offset)?;
@@ -203,13 +204,13 @@ impl BatchReader<'_, '_> {
         }
         let there = |row: usize| present.is_none_or(|present| present[row]);
         match (content, cells) {
-            (ArrowContent::Truth, GatheredCells::Truths(cells)) => {
+            (ArrowContent::Bool, CollectedCells::Bools(cells)) => {
                 let bytes = self.read(place, 1, rows.div_ceil(8))?;
                 cells.extend(
                     bits(&bytes, rows as usize).enumerate().map(|(row, bit)| there(row).then_some(bit)),
                 );
             }
-            (ArrowContent::Integer { width, signed }, GatheredCells::Integers(cells)) => {
+            (ArrowContent::Integer { width, signed }, CollectedCells::Integers(cells)) => {
                 let bytes = self.read(place, 1, rows * width as u64)?;
                 for (row, bytes) in bytes.chunks_exact(width).take(rows as usize).enumerate() {
                     let shift = 64 - 8 * width as u32;
@@ -226,7 +227,7 @@ impl BatchReader<'_, '_> {
                     });
                 }
             }
-            (ArrowContent::Float { width }, GatheredCells::Floats(cells)) => {
+            (ArrowContent::Float { width }, CollectedCells::Floats(cells)) => {
                 let bytes = self.read(place, 1, rows * width as u64)?;
                 let numbers = bytes.chunks_exact(width).take(rows as usize).map(|bytes| match bytes {
                     &[a, b] => half::f16::from_le_bytes([a, b]).to_f64(),
@@ -235,16 +236,16 @@ impl BatchReader<'_, '_> {
                 });
                 cells.extend(numbers.enumerate().map(|(row, number)| there(row).then_some(number)));
             }
-            (ArrowContent::Bytes { is_large, is_text }, GatheredCells::Bytes(cells)) => {
+            (ArrowContent::Bytes { is_large, is_text }, CollectedCells::Bytes(cells)) => {
                 let width = if is_large { 8 } else { 4 };
                 let offsets = self.read(place, 1, (rows + 1) * width)?;
                 let offsets = offsets.chunks_exact(width as usize).take(rows as usize + 1).map(little_endian);
                 self.append_bytes(place, 2, offsets, is_text, present, cells)?;
             }
-            (ArrowContent::Views { is_text }, GatheredCells::Bytes(cells)) => {
+            (ArrowContent::Views { is_text }, CollectedCells::Bytes(cells)) => {
                 views::append(self, place, is_text, present, cells)?;
             }
-            (ArrowContent::FixedBytes(length), GatheredCells::Bytes(cells)) => {
+            (ArrowContent::FixedBytes(length), CollectedCells::Bytes(cells)) => {
                 let offsets = (0..=rows).map(|row| row * u64::from(length));
                 self.append_bytes(place, 1, offsets, false, present, cells)?;
             }
@@ -253,7 +254,7 @@ impl BatchReader<'_, '_> {
         Ok(())
     }
 
-    /// Appends the values between offsets of a buffer.
+    /// Appends the values of a column of bytes or strings. A buffer of offsets says where each value begins and ends.
     fn append_bytes(
         &mut self,
         place: BufferPlace,
@@ -267,8 +268,8 @@ impl BatchReader<'_, '_> {
             cells.extend(present.into_iter().flatten().map(|_| None));
             return Ok(());
         }
-        let (lies, length, unpacked) = match self.buffer(place, number)? {
-            BufferBytes::Lie { offset, length } => (offset, length, None),
+        let (stored_at, length, unpacked) = match self.buffer(place, number)? {
+            BufferBytes::Uncompressed { offset, length } => (offset, length, None),
             BufferBytes::Packed { block, packed } if is_text => {
                 (0, block.unpacked, Some(self.unpack(block, packed)?))
             }
@@ -288,7 +289,7 @@ impl BatchReader<'_, '_> {
                             "it holds a value of 4 GiB or more, which cannot be read".to_owned(),
                         )
                     })?;
-                    Some(ByteValue::Lies(CellExtent { offset: lies + start, length }))
+                    Some(ByteValue::Stored(CellExtent { offset: stored_at + start, length }))
                 }
             };
             cells.push(value);
@@ -297,28 +298,28 @@ impl BatchReader<'_, '_> {
         Ok(())
     }
 
-    /// Appends the values of a dictionary that have these numbers.
+    /// Appends the values of a dictionary at these indices.
     fn pick(
         &mut self,
-        numbers: GatheredCells,
-        dictionary: &GatheredCells,
-        cells: &mut GatheredCells,
+        numbers: CollectedCells,
+        dictionary: &CollectedCells,
+        cells: &mut CollectedCells,
     ) -> Result<(), ColumnFault> {
-        let GatheredCells::Integers(numbers) = numbers else {
+        let CollectedCells::Integers(numbers) = numbers else {
             unreachable!("the keys of a dictionary are integers")
         };
         for number in numbers {
             let place = number.map(|number| usize::try_from(number).unwrap_or(usize::MAX));
             let found = match (&mut *cells, dictionary) {
-                (GatheredCells::Truths(cells), GatheredCells::Truths(values)) => copy(cells, values, place),
-                (GatheredCells::Integers(cells), GatheredCells::Integers(values)) => {
+                (CollectedCells::Bools(cells), CollectedCells::Bools(values)) => copy(cells, values, place),
+                (CollectedCells::Integers(cells), CollectedCells::Integers(values)) => {
                     copy(cells, values, place)
                 }
-                (GatheredCells::Floats(cells), GatheredCells::Floats(values)) => copy(cells, values, place),
-                (GatheredCells::Bytes(cells), GatheredCells::Bytes(values)) => {
+                (CollectedCells::Floats(cells), CollectedCells::Floats(values)) => copy(cells, values, place),
+                (CollectedCells::Bytes(cells), CollectedCells::Bytes(values)) => {
                     let value = place.map_or(Some(&None), |place| values.get(place));
                     if let Some(value) = value {
-                        cells.push(value.as_ref().map(|value| value.again(self.limits)).transpose()?);
+                        cells.push(value.as_ref().map(|value| value.duplicate(self.limits)).transpose()?);
                     }
                     value.is_some()
                 }
@@ -332,14 +333,15 @@ impl BatchReader<'_, '_> {
     }
 }
 
-/// Appends the value at a position, or a missing one. Returns false if the position does not exist.
+/// Appends the value at a position; without a position, a missing value. Returns false if the position does not exist.
 fn copy<T: Copy>(cells: &mut Vec<Option<T>>, values: &[Option<T>], place: Option<usize>) -> bool {
     let value = place.map_or(Some(None), |place| values.get(place).copied());
     cells.extend(value);
     value.is_some()
 }
 
-/// The bits of bytes, from the lowest bit of the first byte on. There must be at least `count`.
+/// The first `count` bits of `bytes`, from the lowest bit of the first byte on. `bytes` must have at least `count`
+/// bits.
 fn bits(bytes: &[u8], count: usize) -> impl Iterator<Item = bool> + '_ {
     bytes.iter().flat_map(|byte| (0..8).map(move |bit| byte >> bit & 1 == 1)).take(count)
 }

@@ -16,7 +16,7 @@ pub(super) struct FlatTable<'a> {
 #[derive(Clone, Copy)]
 pub(super) struct FlatTables<'a> {
     bytes: &'a [u8],
-    /// The position of the first item.
+    /// The position of the first table item.
     at: usize,
     pub(super) count: usize,
 }
@@ -25,7 +25,7 @@ fn bytes_at<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..)?.first_chunk().copied()
 }
 
-/// The position to which the offset at a position refers.
+/// Follows a reference: reads the relative offset at a position, and returns the position to which it refers.
 fn follow(bytes: &[u8], at: usize) -> Option<usize> {
     let offset = u32::from_le_bytes(bytes_at(bytes, at)?);
     at.checked_add(usize::try_from(offset).ok()?)
@@ -51,7 +51,7 @@ impl<'a> FlatTable<'a> {
         if offset == 0 { None } else { self.at.checked_add(usize::from(offset)) }
     }
 
-    /// The bytes of a number; zeros if the field has its default; `None` if it is outside the buffer.
+    /// The bytes of a number; zeros if the field has its default; `None` if the number is outside the buffer.
     fn number<const N: usize>(&self, field: usize) -> Option<[u8; N]> {
         self.place(field).map_or(Some([0; N]), |at| bytes_at(self.bytes, at))
     }
@@ -72,7 +72,7 @@ impl<'a> FlatTable<'a> {
         self.number(field).map(i64::from_le_bytes)
     }
 
-    /// Whether a field that refers to something exists.
+    /// Whether a field that refers to another object exists.
     pub(super) fn has(&self, field: usize) -> bool {
         self.place(field).is_some()
     }
@@ -82,7 +82,7 @@ impl<'a> FlatTable<'a> {
         Self::at(self.bytes, follow(self.bytes, self.place(field)?)?)
     }
 
-    /// The bytes of a vector whose items have `size` bytes each; empty if there is no such field.
+    /// The bytes of a vector whose items have `size` bytes each; empty if the field does not exist.
     pub(super) fn vector(&self, field: usize, size: usize) -> Option<&'a [u8]> {
         let Some(place) = self.place(field) else { return Some(&[]) };
         let at = follow(self.bytes, place)?;
@@ -90,7 +90,7 @@ impl<'a> FlatTable<'a> {
         self.bytes.get(at.checked_add(4)?..)?.get(..count.checked_mul(size)?)
     }
 
-    /// A text; `None` if its bytes are no UTF-8.
+    /// A string; `None` if the bytes are not valid UTF-8.
     pub(super) fn text(&self, field: usize) -> Option<String> {
         String::from_utf8(self.vector(field, 1)?.to_vec()).ok()
     }
@@ -105,13 +105,13 @@ impl<'a> FlatTable<'a> {
 }
 
 impl<'a> FlatTables<'a> {
-    /// The table with a number below the count.
+    /// The table at index `number`, which must be less than the count.
     pub(super) fn get(&self, number: usize) -> Option<FlatTable<'a>> {
         FlatTable::at(self.bytes, follow(self.bytes, self.at + 4 * number)?)
     }
 }
 
-/// The i64 at offset `at` in each struct of a vector. Structs have `size` bytes.
+/// The i64 at offset `at` in each struct of a vector. Each struct has `size` bytes.
 pub(super) fn longs(structs: &[u8], size: usize, at: usize) -> impl Iterator<Item = i64> + '_ {
     structs.chunks_exact(size).filter_map(move |item| bytes_at(item, at).map(i64::from_le_bytes))
 }

@@ -1,6 +1,6 @@
 //! The messages of an Arrow stream or file: its schema, and the locations of the buffers of each batch.
 //!
-//! Numbers of fields are those of Arrow's `format/Message.fbs` and `format/File.fbs`.
+//! The field numbers are those of Arrow's `format/Message.fbs` and `format/File.fbs`.
 
 use super::super::gather::{TableFile, TableLimits};
 use super::super::unpack::BlockCodec;
@@ -8,15 +8,15 @@ use super::flat::{FlatTable, longs};
 use super::schema::ArrowSchema;
 use crate::source::Malformed;
 
-/// The bytes at the beginning and at the end of a file.
+/// The magic bytes at the beginning and at the end of an Arrow file.
 const MAGIC: &[u8] = b"ARROW1";
-/// The largest number of bytes of a message without its body, and of a file's footer.
+/// The largest size in bytes of a message without its body, and of a file's footer.
 const LARGEST: u64 = 64 << 20;
 
 /// The messages of a table.
 pub(super) struct ArrowMessages {
     pub(super) schema: ArrowSchema,
-    /// The batches of rows and of dictionaries, in their order.
+    /// The batches of rows and of dictionaries, in the order of the file.
     pub(super) batches: Vec<ArrowBatch>,
 }
 
@@ -25,23 +25,23 @@ pub(super) struct ArrowMessages {
 pub(super) enum BatchUse {
     /// Rows of the table.
     Rows,
-    /// Values of a dictionary. They replace the values before, or with `is_delta` follow them.
+    /// Values of a dictionary. They replace the dictionary's earlier values, or with `is_delta` are appended to them.
     Dictionary { id: i64, is_delta: bool },
 }
 
-/// A batch: the number of its rows, and the locations of its buffers.
+/// A batch of rows or of a dictionary's values, with the locations of the batch's buffers.
 pub(super) struct ArrowBatch {
     pub(super) what: BatchUse,
     pub(super) rows: u64,
     /// The offset of the message in the file.
     pub(super) offset: u64,
-    /// The numbers of rows and of missing values of each field.
+    /// For each field, the number of rows and the number of missing values.
     pub(super) nodes: Vec<(u64, i64)>,
-    /// The offset in the file and the length of each buffer, all within the body.
+    /// The offset in the file and the length of each buffer. All buffers are inside the body of the message.
     pub(super) buffers: Vec<(u64, u64)>,
-    /// The numbers of additional buffers, for the fields that have some.
+    /// The number of additional buffers of each field whose number of buffers varies.
     pub(super) variadic: Vec<u64>,
-    /// The codec of the buffers. The error is the name of a codec that is not supported.
+    /// The codec of the buffers. The error is the name of an unsupported codec.
     pub(super) codec: Result<Option<BlockCodec>, String>,
 }
 
@@ -74,7 +74,7 @@ fn read_stream(file: &mut TableFile<'_>, limits: &mut TableLimits) -> Result<Arr
         batches.push(message.batch(limits)?);
         at = message.end;
     }
-    // The end is marked by a length of zero. Later versions write another mark before it.
+    // A length of zero marks the end. Later versions of Arrow write another mark before this length.
     let marks = file.read(at, (size - at).min(9))?;
     if marks.len() > 8 || marks.len() > 4 && marks[..4] != [0xFF; 4] {
         return Err(damaged(at, "more bytes follow the end of an Arrow stream"));
@@ -117,7 +117,7 @@ fn read_file(file: &mut TableFile<'_>, limits: &mut TableLimits) -> Result<Arrow
 }
 
 fn schema(schema: FlatTable<'_>, version: i16, offset: u64) -> Result<ArrowSchema, Malformed> {
-    // The numbers of versions are one lower than their names. Versions before 4 had other buffers.
+    // The stored version numbers are one lower than the names of the versions. Versions before 4 had other buffers.
     if !(3..=4).contains(&version) {
         let message = format!("an Arrow table of version {}: only 4 and 5 are read", i32::from(version) + 1);
         return Err(Malformed { offset, message });
@@ -127,7 +127,7 @@ fn schema(schema: FlatTable<'_>, version: i16, offset: u64) -> Result<ArrowSchem
 }
 
 impl ArrowMessage {
-    /// Reads the message at an offset. It must end before `end`, with its body. `None` at the end of a stream.
+    /// Reads the message at an offset. The message and its body must end before `end`. `None` at the end of a stream.
     fn read(
         file: &mut TableFile<'_>,
         offset: u64,
@@ -140,7 +140,7 @@ impl ArrowMessage {
         }
         let head = file.read(offset, (end - offset).min(8))?;
         let number = |at: usize| head.get(at..)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
-        // Before version 0.15 a message began with its length.
+        // Before Arrow 0.15, a message began with its length.
         let (length, begins) = match number(0) {
             Some(u32::MAX) => (number(4), offset + 8),
             length => (length, offset + 4),
@@ -190,7 +190,7 @@ impl ArrowMessage {
         self.batch_of(header.table(1).ok_or_else(wrong)?, what, limits)?.ok_or_else(wrong)
     }
 
-    /// Reads a batch; `None` if its table is damaged.
+    /// Reads a batch; `None` if the batch's FlatBuffers table is damaged.
     fn batch_of(
         &self,
         table: FlatTable<'_>,
@@ -207,7 +207,7 @@ impl ArrowMessage {
         let node = |(rows, missing)| Some((unsigned(rows)?, missing));
         let buffer = |(offset, length)| {
             let (offset, length) = (unsigned(offset)?, unsigned(length)?);
-            // Buffers begin at multiples of 8. Another offset would give shifted values.
+            // Buffers begin at multiples of 8. With another offset, values would be shifted.
             if length > 0 && offset % 8 != 0 {
                 return None;
             }

@@ -1,7 +1,7 @@
 //! Arrow tables, as files and as streams: the locations of the bytes of their columns, and their small values.
 //!
-//! The format is that of Arrow's `docs/source/format/Columnar.rst`. Long values, such as images, are never read; only
-//! the offsets between them are.
+//! The format is that of Arrow's `docs/source/format/Columnar.rst`. Long values, such as images, are never read. Only
+//! their offsets are.
 
 mod columns;
 mod flat;
@@ -21,11 +21,11 @@ use schema::{ArrowColumn, ArrowContent};
 /// The table in an Arrow file or stream, with columns as [`super::parquet::table`] returns them.
 ///
 /// # Errors
-/// [`Malformed`] for a file that is neither, and for one that is damaged or cut off. A column that cannot be read is
-/// [`super::table::TableCells::Refused`].
+/// [`Malformed`] for a file that is neither an Arrow file nor a stream, or is damaged or truncated. A column that
+/// cannot be read is [`super::table::TableCells::Refused`].
 pub fn table(source: &dyn ReadAt, kept: &[String]) -> Result<ShardTable, Malformed> {
     let mut file = Window::new(source);
-    let mut limits = TableLimits::of(file.size()).keeping(kept);
+    let mut limits = TableLimits::of(file.size()).with_kept_texts(kept);
     let mut blocks = ShardBlocks::of(file.size());
     let messages = messages::read(&mut file, &mut limits)?;
     let features = DeclaredFeatures::read(messages.schema.hugging_face.as_deref());
@@ -52,7 +52,7 @@ fn kind(column: &ArrowColumn) -> FieldKind {
     match column.content {
         Ok(content) if content.is_text() => FieldKind::Text,
         Ok(ArrowContent::Float { .. }) => FieldKind::Float,
-        Ok(ArrowContent::Integer { .. } | ArrowContent::Truth) => FieldKind::Integer,
+        Ok(ArrowContent::Integer { .. } | ArrowContent::Bool) => FieldKind::Integer,
         _ => FieldKind::Bytes,
     }
 }

@@ -1,6 +1,6 @@
 //! The columns of Arrow tables: the types of their values, and their nodes and buffers in a batch.
 //!
-//! Numbers of fields and types are those of Arrow's `format/Schema.fbs`.
+//! The numbers of fields and types are those of Arrow's `format/Schema.fbs`.
 
 use super::super::hugging_face;
 use super::flat::FlatTable;
@@ -9,21 +9,23 @@ use std::rc::Rc;
 /// The largest number of fields of a schema, and the largest depth of nested structs and lists.
 const MAX_FIELDS: usize = 1 << 16;
 const DEEPEST: usize = 32;
-/// The largest number of bytes of the columns' names, including those of their structs.
+/// The largest total size of all column names in bytes. The name of a column includes the names of the structs around
+/// it.
 const MAX_NAMES: usize = 16 << 20;
 
 /// A column, and its location in each batch.
 pub(super) struct ArrowColumn {
-    /// Its path through structs. The path ends at the first list or similar type.
+    /// The names of the structs around the column, and its own name. The path ends at the first list or similar type.
     pub(super) path: Vec<String>,
-    /// The type of its values, or why they cannot be read.
+    /// The type of the column's values, or why the values cannot be read.
     pub(super) content: Result<ArrowContent, String>,
-    /// The dictionary to which its values refer by number, and the type of these numbers.
+    /// The id of the dictionary to which the values refer by index, and the integer type of these indices.
     pub(super) dictionary: Option<(i64, ArrowContent)>,
-    /// Its node and first buffer in a batch, and those of the structs around it.
+    /// The column's node and first buffer in a batch. `structs` has the nodes and buffers of the structs around the
+    /// column.
     pub(super) place: BufferPlace,
     pub(super) structs: Rc<Vec<BufferPlace>>,
-    /// Whether its struct has `bytes`, and at most a `path` in addition.
+    /// Whether the column is in a struct that has `bytes` and at most a `path` in addition.
     pub(super) in_bytes_and_path: bool,
 }
 
@@ -32,14 +34,14 @@ pub(super) struct ArrowColumn {
 pub(super) struct BufferPlace {
     pub(super) node: usize,
     pub(super) buffer: usize,
-    /// The number of fields before it whose number of buffers depends on the batch.
+    /// How many of the fields before this field have a number of buffers that depends on the batch.
     pub(super) variadic: usize,
 }
 
 /// Type of a column's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ArrowContent {
-    Truth,
+    Bool,
     /// Integers of this many bytes.
     Integer {
         width: usize,
@@ -49,12 +51,13 @@ pub(super) enum ArrowContent {
     Float {
         width: usize,
     },
-    /// Bytes or texts, with offsets of eight bytes (`is_large`) or four.
+    /// Bytes or strings, with offsets of eight bytes (`is_large`) or four.
     Bytes {
         is_large: bool,
         is_text: bool,
     },
-    /// Bytes or texts as views. A short value is in the view itself. For a longer value the view names the buffer.
+    /// Bytes or strings as views. A short value is in the view itself. For a longer value, the view refers to another
+    /// buffer.
     Views {
         is_text: bool,
     },
@@ -63,7 +66,7 @@ pub(super) enum ArrowContent {
 }
 
 impl ArrowContent {
-    /// Whether values are texts.
+    /// Whether values are strings.
     pub(super) fn is_text(self) -> bool {
         matches!(self, Self::Bytes { is_text: true, .. } | Self::Views { is_text: true })
     }
@@ -71,7 +74,7 @@ impl ArrowContent {
 
 pub(super) struct ArrowSchema {
     pub(super) columns: Vec<ArrowColumn>,
-    /// The document that Hugging Face's `datasets` writes.
+    /// The JSON document that Hugging Face's `datasets` writes.
     pub(super) hugging_face: Option<Vec<u8>>,
 }
 
@@ -88,7 +91,7 @@ enum FieldDictionary {
     Refused(String),
 }
 
-/// A field whose children are not all read yet.
+/// A field some of whose children are not read yet.
 struct OpenField<'a> {
     field: FlatTable<'a>,
     next: usize,
@@ -99,10 +102,10 @@ struct OpenField<'a> {
 }
 
 impl ArrowSchema {
-    /// Reads the schema of messages with this version.
+    /// Reads the schema from its FlatBuffers table. `version` is that of the messages.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A description of what is wrong with the schema.
     pub(super) fn read(schema: FlatTable<'_>, version: i16) -> Result<Self, &'static str> {
         const DAMAGED: &str = "its schema is damaged";
         if schema.i16(0).ok_or(DAMAGED)? != 0 {
@@ -128,7 +131,7 @@ impl ArrowSchema {
         };
         let (mut open, mut names) = (vec![root], 0);
         while let Some(parent) = open.last_mut() {
-            // The number 1 is that of a schema's fields, 5 that of a field's children.
+            // Field 1 of a schema's table is its fields; field 5 of a field's table is its children.
             let children = parent.field.tables(if parent.path.is_empty() { 1 } else { 5 }).ok_or(DAMAGED)?;
             if parent.next == children.count {
                 open.pop();
@@ -150,7 +153,7 @@ impl ArrowSchema {
             let (is_refused, depth) = (parent.is_refused, open.len());
             let numbers =
                 if let FieldDictionary::By(id, numbers) = dictionary { Some((id, numbers)) } else { None };
-            // The schema may store a name once and use it for many fields, so limit the sum.
+            // The file can store a name once and use it for many fields, so limit the sum of the lengths.
             names += path.iter().map(String::len).sum::<usize>();
             if names > MAX_NAMES {
                 return Err("the names of its columns are too long");
@@ -170,7 +173,7 @@ impl ArrowSchema {
                 }
             };
             place.node += 1;
-            // A batch holds only the numbers of a dictionary's values. The children are in the dictionary.
+            // A batch holds only the indices of a dictionary's values. The children are in the dictionary.
             if !matches!(dictionary, FieldDictionary::Absent) {
                 place.buffer += 2;
                 column(match (dictionary, layout) {
@@ -218,13 +221,14 @@ fn buffers(content: &Result<ArrowContent, String>) -> usize {
     if let Ok(ArrowContent::Bytes { .. }) = content { 3 } else { 2 }
 }
 
-/// The dictionary of a field, and the type of the numbers that refer to its values. `None` for a damaged field.
+/// The dictionary of a field, and the type of the indices that refer to the dictionary's values. `None` for a damaged
+/// field.
 fn dictionary(field: FlatTable<'_>) -> Option<FieldDictionary> {
     if !field.has(4) {
         return Some(FieldDictionary::Absent);
     }
     let encoding = field.table(4)?;
-    // Without a type, the numbers have 32 bits.
+    // Without a type, the indices have 32 bits.
     let numbers = if encoding.has(1) { integer(encoding.table(1)?)? } else { integer_of(32, true) };
     let id = encoding.i64(0)?;
     Some(numbers.map_or_else(FieldDictionary::Refused, |numbers| FieldDictionary::By(id, numbers)))
@@ -255,7 +259,7 @@ fn layout(field: FlatTable<'_>, version: i16) -> Option<FieldBuffers> {
         },
         4 => bytes(false, false),
         5 => bytes(false, true),
-        6 => FieldBuffers::Leaf(Ok(ArrowContent::Truth)),
+        6 => FieldBuffers::Leaf(Ok(ArrowContent::Bool)),
         7 => refused("decimals"),
         8 => refused("dates"),
         9 => refused("times of day"),
@@ -265,7 +269,7 @@ fn layout(field: FlatTable<'_>, version: i16) -> Option<FieldBuffers> {
         13 => FieldBuffers::Struct,
         14 => {
             let dense = usize::from(field.table(3)?.i16(0)? == 1);
-            // Unions had a validity bitmap up to version 4, which has the number 3.
+            // Unions had a validity bitmap up to Arrow version 4, which is stored as 3.
             other("unions", 1 + dense + usize::from(version < 4))
         }
         15 => match u32::try_from(field.table(3)?.i32(0)?).ok()? {
@@ -286,7 +290,7 @@ fn layout(field: FlatTable<'_>, version: i16) -> Option<FieldBuffers> {
     })
 }
 
-/// Whether a struct has bytes, and at most a path in addition.
+/// Whether a struct has a field `bytes`, and at most a `path` in addition.
 fn is_bytes_and_path(field: FlatTable<'_>) -> Option<bool> {
     let children = field.tables(5)?;
     let is_part = |number| {

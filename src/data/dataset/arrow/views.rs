@@ -1,6 +1,6 @@
-//! Bytes and texts that are stored as views. A view has 16 bytes and begins with the length. A value of up to 12 bytes
-//! follows at once. For a longer value, its first four bytes, the number of a buffer, and the offset in that buffer
-//! follow.
+//! Bytes and strings that are stored as views. A view has 16 bytes and begins with the length of the value. A value of
+//! up to 12 bytes is stored in the view itself. For a longer value, the view has its first four bytes, the index of a
+//! buffer, and the offset in that buffer.
 
 use super::super::gather::{ByteValue, ColumnFault};
 use super::super::table::CellExtent;
@@ -8,21 +8,21 @@ use super::super::unpack::LARGEST_BLOCK;
 use super::columns::{BatchReader, BufferBytes, little_endian};
 use super::schema::BufferPlace;
 
-/// The number of bytes of a view, and of the longest value that a view holds.
-const VIEW: usize = 16;
-const SHORT: u64 = 12;
+/// The size of a view, and the largest size of a value that is stored in its view, in bytes.
+const VIEW_BYTES: usize = 16;
+const MAX_INLINE_BYTES: u64 = 12;
 
-/// A buffer that holds values.
+/// A buffer that holds long values.
 struct ViewBuffer {
     length: u64,
-    /// The offset of its first byte in the shard, or its address in a compressed block. `None` for texts in such a
-    /// block, because these are copied.
-    lies: Option<u64>,
+    /// The offset of the buffer's first byte in the shard, or its address in a compressed block. `None` for strings in
+    /// a compressed block, because strings are copied.
+    stored_at: Option<u64>,
     /// The decompressed bytes of a compressed buffer.
     unpacked: Option<Vec<u8>>,
 }
 
-/// Appends the values of a batch.
+/// Appends the values of a batch to the column.
 pub(super) fn append(
     reader: &mut BatchReader<'_, '_>,
     place: BufferPlace,
@@ -44,31 +44,31 @@ pub(super) fn append(
     let buffers = (1..further as usize + 2).map(|number| open(reader, place, number, is_text, &mut unpacked));
     let buffers = buffers.collect::<Result<Vec<_>, _>>()?;
     let views = match buffers.first() {
-        Some(ViewBuffer { unpacked: Some(bytes), .. }) => bytes.get(..VIEW * rows).map(<[u8]>::to_vec),
-        Some(&ViewBuffer { lies: Some(offset), length, .. }) if length >= (VIEW * rows) as u64 => {
-            Some(reader.file.read(offset, (VIEW * rows) as u64)?)
+        Some(ViewBuffer { unpacked: Some(bytes), .. }) => bytes.get(..VIEW_BYTES * rows).map(<[u8]>::to_vec),
+        Some(&ViewBuffer { stored_at: Some(offset), length, .. }) if length >= (VIEW_BYTES * rows) as u64 => {
+            Some(reader.file.read(offset, (VIEW_BYTES * rows) as u64)?)
         }
         _ => None,
     };
     let Some(views) = views else {
         return Err(reader.damaged("a buffer has fewer bytes than its column needs"));
     };
-    for (row, view) in views.chunks_exact(VIEW).enumerate() {
+    for (row, view) in views.chunks_exact(VIEW_BYTES).enumerate() {
         if present.is_some_and(|present| !present[row]) {
             cells.push(None);
             continue;
         }
         let length = little_endian(&view[..4]);
-        // Views count buffers from the one after the buffer of the views.
+        // A view counts buffers from the first one after the buffer of the views.
         let (number, at) = match length {
-            0..=SHORT => (0, (VIEW * row + 4) as u64),
+            0..=MAX_INLINE_BYTES => (0, (VIEW_BYTES * row + 4) as u64),
             _ => (little_endian(&view[8..12]).saturating_add(1), little_endian(&view[12..])),
         };
         let end = at + length;
         let buffer = usize::try_from(number).ok().and_then(|number| buffers.get(number));
         let value = match buffer.filter(|buffer| end <= buffer.length) {
-            Some(&ViewBuffer { lies: Some(offset), .. }) => {
-                ByteValue::Lies(CellExtent { offset: offset + at, length: length as u32 })
+            Some(&ViewBuffer { stored_at: Some(offset), .. }) => {
+                ByteValue::Stored(CellExtent { offset: offset + at, length: length as u32 })
             }
             Some(ViewBuffer { unpacked: Some(bytes), .. }) => {
                 ByteValue::text(&bytes[at as usize..end as usize], reader.limits)?
@@ -80,7 +80,8 @@ pub(super) fn append(
     Ok(())
 }
 
-/// Locates a buffer, and decompresses a compressed one. The total for a batch must not exceed the largest block.
+/// Locates a buffer, and decompresses it if it is compressed. The decompressed bytes of a batch must not exceed the
+/// largest block.
 fn open(
     reader: &mut BatchReader<'_, '_>,
     place: BufferPlace,
@@ -89,13 +90,15 @@ fn open(
     unpacked: &mut u64,
 ) -> Result<ViewBuffer, ColumnFault> {
     match reader.buffer(place, number)? {
-        BufferBytes::Lie { offset, length } => Ok(ViewBuffer { length, lies: Some(offset), unpacked: None }),
+        BufferBytes::Uncompressed { offset, length } => {
+            Ok(ViewBuffer { length, stored_at: Some(offset), unpacked: None })
+        }
         BufferBytes::Packed { block, packed } => {
             let length = block.unpacked;
-            // For bytes, only the views themselves are needed.
+            // For bytes, only the buffer of the views must be decompressed.
             if !is_text && number > 1 {
-                let (lies, _) = reader.address(block, packed)?;
-                return Ok(ViewBuffer { length, lies: Some(lies), unpacked: None });
+                let (stored_at, _) = reader.address(block, packed)?;
+                return Ok(ViewBuffer { length, stored_at: Some(stored_at), unpacked: None });
             }
             *unpacked = unpacked.saturating_add(length);
             if *unpacked > LARGEST_BLOCK {
@@ -104,10 +107,10 @@ fn open(
             }
             if is_text {
                 let bytes = reader.unpack(block, packed)?;
-                return Ok(ViewBuffer { length, lies: None, unpacked: Some(bytes) });
+                return Ok(ViewBuffer { length, stored_at: None, unpacked: Some(bytes) });
             }
-            let (lies, bytes) = reader.address(block, packed)?;
-            Ok(ViewBuffer { length, lies: Some(lies), unpacked: Some(bytes) })
+            let (stored_at, bytes) = reader.address(block, packed)?;
+            Ok(ViewBuffer { length, stored_at: Some(stored_at), unpacked: Some(bytes) })
         }
     }
 }

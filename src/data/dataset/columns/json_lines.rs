@@ -4,7 +4,7 @@ use super::values::items;
 use super::{Cell, Row, Table, TableFault};
 use base::json;
 
-/// Reads the table in `text`, the bytes of its file. The first line must have all keys that other lines have.
+/// Reads the table in `text`, the bytes of its file. Every key must occur in the first line.
 pub(super) fn table(text: &[u8]) -> Result<Table, TableFault> {
     let mut header: Vec<String> = Vec::new();
     let mut rows = Vec::new();
@@ -55,8 +55,8 @@ fn cell(value: &[u8]) -> Cell {
     let written = || String::from_utf8_lossy(value).into_owned();
     match value {
         b"null" => Cell::Empty,
-        b"true" => Cell::Truth(true),
-        b"false" => Cell::Truth(false),
+        b"true" => Cell::Bool(true),
+        b"false" => Cell::Bool(false),
         [b'"', ..] => Cell::Text(json::text(value).unwrap_or_else(written)),
         [b'[', ..] if items(value).is_some() => Cell::List(written()),
         [b'[' | b'{', ..] => Cell::Nested(written()),

@@ -1,4 +1,5 @@
-//! A table that lists the files of a dataset: which column names them, and what the other columns hold.
+//! A table that lists the files of a dataset: the column with the names of the files, and the values in the other
+//! columns.
 
 use super::matching::NAMES;
 use super::{Cell, ColumnItem, Row, TableFault, parsed};
@@ -7,12 +8,12 @@ use crate::dataset::label_column::UsualLabels;
 use crate::dataset::table::{TableCells, TableColumn};
 use crate::source::TableFormat;
 
-/// Names of the column with the samples' files, in addition to [`NAMES`], for a table that lists the samples. They are
-/// in order of preference.
+/// Names of the column with the files of the samples, in addition to [`NAMES`], for a table that lists the samples. In
+/// order of preference.
 const MORE_NAMES: [&str; 7] =
     ["filepath", "file_path", "image_path", "image_file", "url", "image_url", "uri"];
 
-/// Usual names of the column with the label.
+/// Usual names of the label column.
 pub(in crate::dataset) const LISTED_LABELS: UsualLabels = UsualLabels {
     names: &["label", "cls", "class", "target", "label_name", "class_name"],
     numbers_first: false,
@@ -22,17 +23,17 @@ pub(in crate::dataset) const LISTED_LABELS: UsualLabels = UsualLabels {
 pub(in crate::dataset) struct ListingTable {
     header: Vec<String>,
     rows: Vec<Row>,
-    /// The number of the column that names the files.
+    /// The index of the column that names the files.
     naming: usize,
-    /// The column that the user named as the label.
+    /// The label column, if the user named one.
     label: Option<String>,
 }
 
 impl ListingTable {
-    /// Parses the bytes of a table. `label` is the column that the user named as the label, if any.
+    /// Parses the bytes of a table. `label` is the label column, if the user named one.
     ///
     /// # Errors
-    /// [`TableFault`] if it is no such table, or names no files.
+    /// [`TableFault`] if the bytes are no such table, or the table names no files.
     pub(in crate::dataset) fn parse(
         format: TableFormat,
         text: &[u8],
@@ -59,12 +60,12 @@ impl ListingTable {
         self.rows.len()
     }
 
-    /// The line of a row.
+    /// The line number of a row.
     pub(in crate::dataset) fn line(&self, row: usize) -> u64 {
         self.rows[row].line
     }
 
-    /// The file that each row names.
+    /// The name of the file in each row.
     ///
     /// # Errors
     /// What is wrong with a row that names no file.
@@ -78,7 +79,7 @@ impl ListingTable {
         })
     }
 
-    /// The other columns.
+    /// The columns, without the column that names the files.
     pub(in crate::dataset) fn columns(&self) -> Vec<TableColumn> {
         (0..self.header.len()).filter(|&at| at != self.naming).map(|at| self.column(at)).collect()
     }
@@ -92,7 +93,7 @@ impl ListingTable {
             _ => self.cells(at),
         };
         let kind = match &cells {
-            TableCells::Truths(_) | TableCells::Integers(_) => FieldKind::Integer,
+            TableCells::Bools(_) | TableCells::Integers(_) => FieldKind::Integer,
             TableCells::Floats(_) => FieldKind::Float,
             TableCells::Texts(_) => FieldKind::Text,
             TableCells::IntegerLists(..)
@@ -103,10 +104,10 @@ impl ListingTable {
         TableColumn { name, kind, classes: Vec::new(), cells }
     }
 
-    /// The cells of a column: numbers if all cells are written as numbers, else texts. Class numbers may have leading
+    /// The cells of a column: numbers if all cells are written as numbers, else strings. Class numbers can have leading
     /// zeros.
     fn cells(&self, at: usize) -> TableCells {
-        use ColumnItem::{Large, Other, Truth, Whole};
+        use ColumnItem::{Bool, Float, Integer, TooLarge};
         let cells = || self.rows.iter().map(|row| &row.cells[at]);
         if let Some(row) =
             self.rows.iter().find(|row| matches!(row.cells[at], Cell::List(_) | Cell::Nested(_)))
@@ -127,22 +128,22 @@ impl ListingTable {
             return TableCells::Texts(cells().map(text).collect());
         }
         let all = |like: fn(&ColumnItem) -> bool| items.iter().flatten().all(like);
-        if all(|item| matches!(item, Truth(_))) {
-            let truth = |item: &Option<ColumnItem>| item.map(|item| item == Truth(true));
-            return TableCells::Truths(items.iter().map(truth).collect());
+        if all(|item| matches!(item, Bool(_))) {
+            let truth = |item: &Option<ColumnItem>| item.map(|item| item == Bool(true));
+            return TableCells::Bools(items.iter().map(truth).collect());
         }
-        // float64, the type of numbers with fractions, does not represent every integer above this.
+        // float64, the type of numbers with fractions, cannot represent every integer above 2^53.
         let exact = |number: i64| number.unsigned_abs() <= 1 << 53;
         let whole = |item: &ColumnItem| match *item {
-            Truth(truth) => Some(i64::from(truth)),
-            Whole(number) => Some(number),
-            Large(_) | Other(_) => None,
+            Bool(truth) => Some(i64::from(truth)),
+            Integer(number) => Some(number),
+            TooLarge(_) | Float(_) => None,
         };
-        if all(|item| matches!(item, Truth(_) | Whole(_))) {
+        if all(|item| matches!(item, Bool(_) | Integer(_))) {
             return TableCells::Integers(items.iter().map(|item| item.as_ref().and_then(whole)).collect());
         }
         let float = |item: &ColumnItem| match *item {
-            Other(number) => Some(number),
+            Float(number) => Some(number),
             ref item => whole(item).filter(|&number| exact(number)).map(|number| number as f64),
         };
         if let Some(row) = items.iter().position(|item| item.is_some_and(|item| float(&item).is_none())) {
@@ -156,17 +157,17 @@ impl ListingTable {
 }
 
 impl Cell {
-    /// The number in the cell, if it is one.
+    /// The number in the cell, if the cell is a number.
     fn number(&self) -> Option<ColumnItem> {
         match self {
             Self::Bare(text) => ColumnItem::written(text.trim()),
-            Self::Truth(truth) => Some(ColumnItem::Truth(*truth)),
+            Self::Bool(truth) => Some(ColumnItem::Bool(*truth)),
             _ => None,
         }
     }
 
-    /// Whether its digits are written as in a code or a name, which would change if it became a number. Examples are
-    /// leading zeros, as in `007`, and a plus sign, as in `+49`.
+    /// Whether the digits are written as in a code or a name, which would be altered if it became a number. Examples
+    /// are leading zeros, as in `007`, and a plus sign, as in `+49`.
     fn is_written_as_name(&self) -> bool {
         let Self::Bare(text) = self else { return false };
         let text = text.trim();
@@ -223,7 +224,7 @@ mod tests {
         assert_eq!(cells("zero"), TableCells::Integers(vec![Some(0), Some(0), Some(7)]));
         assert_eq!(cells("point"), texts(["0.5", "0", "00.5"]));
         assert_eq!(cells("minus"), texts(["-0.25", "0", "-01"]));
-        // Class numbers are numbers however they are written.
+        // Class numbers are read as numbers however they are written.
         assert_eq!(cells("label"), TableCells::Integers(vec![Some(1), Some(10), Some(2)]));
         assert_eq!(listing("path,f\na,0.5\nb,-0.5\nc,0e1\n").columns()[0].kind, FieldKind::Float);
         let named = ListingTable::parse(TableFormat::Commas, text.as_bytes(), Some("zip")).unwrap().columns();

@@ -2,7 +2,7 @@
 
 use super::{Cell, Row, SETTING, wrong};
 use crate::dataset::DatasetIndex;
-use crate::dataset::select::list::{are_several, stem};
+use crate::dataset::select::list::{ambiguous_name, stem};
 use base::error::{Error, Result};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -10,10 +10,10 @@ use std::path::Path;
 
 /// Names of a column with the paths of samples, in order of preference.
 pub(super) const NAMES: [&str; 5] = ["file_name", "path", "file", "filename", "image"];
-/// Name of a column with the numbers of samples.
+/// Name of a column with sample ids.
 const NUMBER: &str = "sample_id";
 
-/// The columns that identify the sample of a row. There is at least one.
+/// The columns that identify the sample of a row. At least one of them exists.
 #[derive(Debug)]
 pub(super) struct NamingColumns {
     by_name: Option<usize>,
@@ -24,17 +24,17 @@ pub(super) struct NamingColumns {
 struct FoundRows<'a> {
     path: &'a Path,
     rows: &'a [Row],
-    /// The number of each sample's row, or [`NO_ROW`].
+    /// The index of each sample's row, or [`NO_ROW`].
     row: Vec<u32>,
 }
 
-/// The file that a row names.
+/// The samples whose file a row names.
 #[derive(Debug, Clone)]
 struct NamedFile {
     samples: Range<u64>,
-    /// Whether the row gives the name without its extension.
+    /// Whether the row gives the file name without its extension.
     is_stem: bool,
-    /// The first sample of another file that the row names as well.
+    /// The first sample of another file that the name in the row also matches.
     other: Option<u64>,
 }
 
@@ -42,7 +42,7 @@ struct NamedFile {
 const NO_ROW: u32 = u32::MAX;
 
 impl NamingColumns {
-    /// Finds these columns in the header of the file at `path`.
+    /// Finds the naming columns in the header of the file at `path`.
     pub(super) fn of(path: &Path, header: &[String]) -> Result<Self> {
         let place = |name: &&str| header.iter().position(|column| column == name);
         let found = Self { by_name: NAMES.iter().find_map(place), by_number: place(&NUMBER) };
@@ -58,7 +58,7 @@ impl NamingColumns {
         Ok(found)
     }
 
-    /// Whether a column identifies the sample of a row, and so is no field.
+    /// Whether a column identifies the sample of a row. Such a column is not a field.
     pub(super) fn names_samples(&self, column: usize) -> bool {
         self.by_name == Some(column) || self.by_number == Some(column)
     }
@@ -117,7 +117,7 @@ impl FoundRows<'_> {
         Ok(())
     }
 
-    /// The number of the sample that a row belongs to.
+    /// The sample id in a row.
     fn number_in(&self, row: &Row, column: usize, index: &DatasetIndex) -> Result<u64> {
         let cell = &row.cells[column];
         let number = match cell {
@@ -162,15 +162,16 @@ impl FoundRows<'_> {
                     true => "write its extension, or name the samples by sample_id instead",
                     false => "name the samples by sample_id instead",
                 };
-                let message = are_several(index, samples.start, other, remedy);
+                let message = ambiguous_name(index, samples.start, other, remedy);
                 return Err(wrong(self.path, row.line, format!("{:?} {message}", texts[number as usize])));
             }
-            // A sample may be named with or without its extension, but not in both ways.
+            // A row can name the file of a sample with or without its extension. A second row for the same sample is an
+            // error.
             samples.clone().try_for_each(|sample| self.take(sample, number))?;
         }
         let unused = files.iter().filter(|file| file.is_none()).count();
         if let Some(first) = files.iter().position(Option::is_none) {
-            // A table may cover more than this dataset, for example training and validation data together.
+            // A table can cover more than this dataset, for example training and validation data together.
             index.notices().warn_once("rows without a sample", || {
                 format!(
                     "labels: {}: {unused} of {} rows match no sample of {} and are skipped, e.g. line {}: {:?}",
@@ -185,7 +186,7 @@ impl FoundRows<'_> {
         Ok(())
     }
 
-    /// Checks that the number in each row is that of the sample whose path is in the row.
+    /// Checks that the sample id in each row is the id of the sample whose path is in the row.
     fn check_numbers(&self, column: usize, name: usize, index: &DatasetIndex) -> Result<()> {
         for (sample, &row) in (0..).zip(&self.row).filter(|(_, row)| **row != NO_ROW) {
             let row = &self.rows[row as usize];

@@ -31,16 +31,16 @@ pub(super) fn table(text: &[u8], separator: u8, trimmed: bool) -> Result<Table, 
     Ok((header, rows))
 }
 
-/// Refuses quotes that are never closed, because the `csv` crate would take the rest of the file as their text. Also
-/// refuses text after a closing quote, because the crate would make it part of the value. With `trimmed`, blanks there
-/// are allowed.
+/// Refuses quotes that are never closed, because the `csv` crate would read the rest of the file as one value. Also
+/// refuses text after a closing quote, because the crate would append this text to the value. With `trimmed`, blanks
+/// after a closing quote are allowed.
 fn check_quotes(text: &[u8], separator: u8, trimmed: bool) -> Result<(), TableFault> {
-    /// Position in a value.
+    /// Position of the scanner in a value.
     #[derive(Clone, Copy)]
     enum ValuePlace {
         Begin,
         Bare,
-        /// Within a quote that was opened on this line.
+        /// Inside quotes that were opened on this line.
         Quoted(u64),
         Closed,
     }
@@ -48,7 +48,7 @@ fn check_quotes(text: &[u8], separator: u8, trimmed: bool) -> Result<(), TableFa
     let mut bytes = text.iter().copied().peekable();
     while let Some(byte) = bytes.next() {
         place = match (place, byte) {
-            // Two quotes stand for one.
+            // Two quotes in a row stand for one quote character.
             (ValuePlace::Quoted(_), b'"') if bytes.next_if_eq(&b'"').is_none() => ValuePlace::Closed,
             (ValuePlace::Quoted(opened), _) => ValuePlace::Quoted(opened),
             (_, b'\n' | b'\r') => ValuePlace::Begin,
@@ -75,7 +75,7 @@ fn ends_line(byte: u8, next: Option<u8>) -> bool {
     byte == b'\n' || byte == b'\r' && next != Some(b'\n')
 }
 
-/// Counts lines up to rows. Rows must be requested in order.
+/// Counts lines up to a row. Rows must be requested in ascending order.
 struct Lines<'a> {
     text: &'a [u8],
     at: usize,
@@ -83,8 +83,8 @@ struct Lines<'a> {
 }
 
 impl Lines<'_> {
-    /// The line on which a row begins. For the `csv` crate a row begins right after the row before, so on an empty line
-    /// if there is one between them.
+    /// The line on which a row begins. For the `csv` crate, a row begins right after the previous row. If an empty line
+    /// is between the two rows, that position is on the empty line.
     fn of(&mut self, position: Option<&csv::Position>) -> u64 {
         let begin = position.map_or(0, |position| usize::try_from(position.byte()).unwrap_or(usize::MAX));
         while let Some(&byte) = self.text.get(self.at)
@@ -96,7 +96,7 @@ impl Lines<'_> {
         self.line
     }
 
-    /// The fault of a row that the `csv` crate refuses.
+    /// Describes the fault of a row that the `csv` crate refuses.
     fn broken(&mut self, error: &csv::Error) -> TableFault {
         let line = self.of(error.position());
         let why = match error.kind() {

@@ -6,17 +6,17 @@ use base::error::{Error, Result};
 use base::json;
 use std::path::Path;
 
-/// A number that a user gives, in a table or in a list.
+/// A number from the user, in a table or in a list.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum ColumnItem {
     /// `True` or `False`.
-    Truth(bool),
+    Bool(bool),
     /// An integer.
-    Whole(i64),
-    /// A number too large for int64, as the nearest float, which may be infinite.
-    Large(f64),
+    Integer(i64),
+    /// A number too large for int64, as the nearest float, which can be infinite.
+    TooLarge(f64),
     /// Any other number, including infinities and NaN.
-    Other(f64),
+    Float(f64),
 }
 
 impl ColumnItem {
@@ -24,30 +24,30 @@ impl ColumnItem {
     pub(super) fn written(text: &str) -> Option<Self> {
         let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
         if !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) {
-            return text.parse().map(Self::Whole).ok().or_else(|| text.parse().map(Self::Large).ok());
+            return text.parse().map(Self::Integer).ok().or_else(|| text.parse().map(Self::TooLarge).ok());
         }
         let number: f64 = text.parse().ok()?;
         let is_large = number.is_infinite() && text.bytes().any(|byte| byte.is_ascii_digit());
-        Some(if is_large { Self::Large(number) } else { Self::Other(number) })
+        Some(if is_large { Self::TooLarge(number) } else { Self::Float(number) })
     }
 
     /// Rounds to the nearest float32.
     fn rounded(self) -> Result<f32, &'static str> {
         let (number, is_finite) = match self {
-            Self::Truth(truth) => (f32::from(u8::from(truth)), true),
-            Self::Whole(number) => (number as f32, true),
-            Self::Large(number) => (number as f32, true),
-            Self::Other(number) => (number as f32, number.is_finite()),
+            Self::Bool(truth) => (f32::from(u8::from(truth)), true),
+            Self::Integer(number) => (number as f32, true),
+            Self::TooLarge(number) => (number as f32, true),
+            Self::Float(number) => (number as f32, number.is_finite()),
         };
         if is_finite && number.is_infinite() { Err("which exceeds the range of float32") } else { Ok(number) }
     }
 
-    /// Converts to float32, unless that changes an integer.
+    /// Converts to float32. An integer that float32 cannot represent exactly is an error.
     fn float(self) -> Result<f32, &'static str> {
         let float = self.rounded()?;
         let rounds = match self {
-            Self::Whole(number) => float as i128 != i128::from(number),
-            other => matches!(other, Self::Large(_)),
+            Self::Integer(number) => float as i128 != i128::from(number),
+            other => matches!(other, Self::TooLarge(_)),
         };
         if !rounds {
             return Ok(float);
@@ -61,34 +61,35 @@ impl ColumnItem {
         const TOO_LARGE: &str = "which exceeds the range of int64: foreload.fields.Float rounds it to float32, and for \
                                  a table foreload.fields.Text keeps it as text";
         match self {
-            Self::Truth(truth) => Ok(i64::from(truth)),
-            Self::Whole(number) => Ok(number),
-            Self::Large(_) => Err(TOO_LARGE),
-            // Some programs write integers as floats. Above this limit a float may stand for several integers.
-            Self::Other(number) if number.fract() == 0.0 && number.abs() <= (1u64 << 53) as f64 => {
+            Self::Bool(truth) => Ok(i64::from(truth)),
+            Self::Integer(number) => Ok(number),
+            Self::TooLarge(_) => Err(TOO_LARGE),
+            // Some programs write integers as floats. Above 2^53, a float can stand for several integers.
+            Self::Float(number) if number.fract() == 0.0 && number.abs() <= (1u64 << 53) as f64 => {
                 Ok(number as i64)
             }
-            Self::Other(_) => Err("which is not an integer, as foreload.fields.Integer requires"),
+            Self::Float(_) => Err("which is not an integer, as foreload.fields.Integer requires"),
         }
     }
 
-    /// The boolean, if it is one.
+    /// The boolean as 0 or 1; `None` for a number.
     fn truth(self) -> Option<u8> {
-        if let Self::Truth(truth) = self { Some(u8::from(truth)) } else { None }
+        if let Self::Bool(truth) = self { Some(u8::from(truth)) } else { None }
     }
 }
 
-/// Converts numbers to values of one type, in lists of `each` for a sample (`None`: single values). `kind` determines
-/// the type. Without a kind, it is uint8 if all are booleans, int64 if all are integers, else float32.
+/// Converts numbers to values of one type. Each sample has a list of `each` numbers (`None`: a single number). `kind`
+/// determines the type. Without a kind, the type is uint8 if all items are booleans, int64 if all are integers, else
+/// float32.
 ///
 /// # Errors
-/// The position of a number that cannot have this type, and the reason.
+/// The index of a number that cannot be converted to this type, and the reason.
 pub fn typed(
     items: impl Iterator<Item = ColumnItem> + Clone,
     each: Option<u32>,
     kind: Option<FieldKind>,
 ) -> Result<ColumnValues, (usize, &'static str)> {
-    use ColumnItem::{Large, Other, Truth, Whole};
+    use ColumnItem::{Bool, Float, Integer, TooLarge};
     fn all<T>(
         items: impl Iterator<Item = ColumnItem>,
         of: impl Fn(ColumnItem) -> Result<T, &'static str>,
@@ -99,13 +100,13 @@ pub fn typed(
     Ok(match kind {
         Some(FieldKind::Integer) => ColumnValues::Integers(each, all(items, ColumnItem::integer)?),
         Some(_) => ColumnValues::Floats(each, all(items, ColumnItem::rounded)?),
-        None if is(|item| matches!(item, Truth(_))) => {
-            ColumnValues::Truths(each, items.filter_map(ColumnItem::truth).collect())
+        None if is(|item| matches!(item, Bool(_))) => {
+            ColumnValues::Bools(each, items.filter_map(ColumnItem::truth).collect())
         }
-        None if is(|item| matches!(item, Truth(_) | Whole(_) | Large(_))) => {
+        None if is(|item| matches!(item, Bool(_) | Integer(_) | TooLarge(_))) => {
             ColumnValues::Integers(each, all(items, ColumnItem::integer)?)
         }
-        None if is(|item| matches!(item, Other(_))) => {
+        None if is(|item| matches!(item, Float(_))) => {
             ColumnValues::Floats(each, all(items, ColumnItem::rounded)?)
         }
         None => ColumnValues::Floats(each, all(items, ColumnItem::float)?),
@@ -151,7 +152,7 @@ pub(super) fn values(
     }
     let item = |cell: &Cell| match cell {
         Cell::Bare(text) => ColumnItem::written(text),
-        Cell::Truth(truth) => Some(ColumnItem::Truth(*truth)),
+        Cell::Bool(truth) => Some(ColumnItem::Bool(*truth)),
         _ => None,
     };
     let texts = |cell: &Cell| *cell != Cell::Empty && item(cell).is_none();
@@ -175,13 +176,13 @@ fn items_of(list: &str) -> Vec<ColumnItem> {
     items(list.as_bytes()).unwrap_or_default()
 }
 
-/// Parses a list of numbers and booleans in JSON; `None` if it holds anything else.
+/// Parses a list of numbers and booleans in JSON; `None` if the list holds anything else.
 pub(super) fn items(list: &[u8]) -> Option<Vec<ColumnItem>> {
     let mut items = Some(Vec::new());
     let scanned = json::scan(list, |_, value| {
         let item = match value {
-            b"true" => Some(ColumnItem::Truth(true)),
-            b"false" => Some(ColumnItem::Truth(false)),
+            b"true" => Some(ColumnItem::Bool(true)),
+            b"false" => Some(ColumnItem::Bool(false)),
             other => std::str::from_utf8(other).ok().and_then(ColumnItem::written),
         };
         match (&mut items, item) {

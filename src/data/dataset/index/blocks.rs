@@ -10,15 +10,15 @@ use crate::dataset::{BlockCache, Extent, FileBlock, FileId, NeighbourBlocks};
 pub struct BlockCosts {
     /// The number of blocks.
     pub blocks: u64,
-    /// The compressed bytes of all blocks.
+    /// The total compressed size of all blocks in bytes.
     pub packed_bytes: u64,
-    /// The decompressed bytes of all blocks.
+    /// The total decompressed size of all blocks in bytes.
     pub unpacked_bytes: u64,
-    /// The bytes read in an epoch that reads a block again for each sample.
+    /// The bytes that are read in an epoch that reads a block again for each sample.
     pub random_read_bytes: u64,
-    /// The bytes decompressed in such an epoch.
+    /// The bytes that are decompressed in such an epoch.
     pub random_unpacked_bytes: u64,
-    /// The bytes of the samples in blocks.
+    /// The total size of the samples in blocks, in bytes.
     pub sample_bytes: u64,
 }
 
@@ -28,7 +28,8 @@ impl BlockCosts {
         self.random_unpacked_bytes as f64 / self.sample_bytes.max(1) as f64
     }
 
-    /// Whether memory keeps all blocks after decompression, so that a random order costs no more than any other.
+    /// Whether the cache in memory holds all decompressed blocks, so that a random order costs no more than any other
+    /// order.
     pub fn fit_in_memory(&self) -> bool {
         self.unpacked_bytes <= MAX_CACHED_BYTES
     }
@@ -40,7 +41,7 @@ impl DatasetIndex {
         self.parts.iter().any(|placed| placed.part.blocks().len() > 0)
     }
 
-    /// The compressed block that holds the bytes of `extent`; `None` if they are stored uncompressed.
+    /// The compressed block that holds the bytes of `extent`; `None` if the bytes are stored uncompressed.
     ///
     /// # Panics
     /// Panics when the index has no such file.
@@ -48,28 +49,28 @@ impl DatasetIndex {
         if self.is_stream() {
             return None;
         }
-        let (placed, own) = self.part_of(extent.file);
+        let (placed, own) = self.dataset_of_file(extent.file);
         let row = placed.part.block(Extent { file: own, ..extent })?;
         let (content, version) = (BlockContent::Compressed(row), self.shard_version(extent.file));
         Some(FileBlock { file: extent.file, content, version })
     }
 
-    /// The block of neighbouring samples with which `extent` is read; `None` if it is in none.
+    /// The block of neighbouring samples that contains `extent`; `None` if no block contains it.
     ///
     /// # Panics
     /// Panics when the index has no such file.
     pub fn neighbours(&self, neighbour_blocks: &NeighbourBlocks, extent: Extent) -> Option<FileBlock> {
-        let Extent { file, offset: start, length } = neighbour_blocks.around(extent)?;
-        let content = BlockContent::AsItIs { start, length };
+        let Extent { file, offset: start, length } = neighbour_blocks.containing(extent)?;
+        let content = BlockContent::Uncompressed { start, length };
         Some(FileBlock { file, content, version: self.shard_version(file) })
     }
 
-    /// The block of a shard that is compressed as a whole. For any other shard, this is the first of its blocks.
+    /// The block of a shard that is compressed as a whole. For any other shard, returns the first of its blocks.
     ///
     /// # Panics
     /// Panics when the index has no such file.
     pub fn whole_block(&self, file: FileId) -> Option<FileBlock> {
-        let (placed, own) = self.part_of(file);
+        let (placed, own) = self.dataset_of_file(file);
         let row = placed.part.blocks().of_group(own.0).next()?;
         let content = BlockContent::Compressed(row);
         Some(FileBlock { file, content, version: self.shard_version(file) })
@@ -90,7 +91,7 @@ impl DatasetIndex {
     /// # Panics
     /// Panics when the index has no such file.
     pub fn samples_in(&self, block: &FileBlock) -> Vec<u64> {
-        let (placed, file) = self.part_of(block.file);
+        let (placed, file) = self.dataset_of_file(block.file);
         let within = placed.part.samples_within(file, block.addresses());
         within.into_iter().map(|sample| placed.sample + sample).collect()
     }
@@ -100,7 +101,7 @@ impl DatasetIndex {
         &self.unpacked
     }
 
-    /// The number of reads of all samples, if each compressed block is read once and kept.
+    /// The number of reads of all samples, if each compressed block is read once and then cached.
     pub fn reads_by_block(&self) -> u64 {
         self.parts.iter().map(|placed| placed.part.reads_by_block()).sum()
     }
@@ -122,7 +123,7 @@ impl DatasetIndex {
             let mut last: Option<(FileId, CompressedBlock)> = None;
             for sample in 0..placed.part.len() {
                 let extent = placed.part.extent(sample);
-                // Most samples are in the same block as the one before.
+                // Most samples are in the same block as the previous sample.
                 let same = |&(file, row): &(FileId, CompressedBlock)| {
                     file == extent.file && extent.length > 0 && row.addresses().contains(&extent.offset)
                 };

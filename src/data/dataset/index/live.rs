@@ -1,4 +1,5 @@
-//! The index of a stream. It has no parts. Its samples come and go during a run, and a [`StreamSamples`] supplies them.
+//! The index of a stream, which has no datasets (`parts`). Samples are added and removed during a run. A
+//! [`StreamSamples`] supplies them.
 
 use super::super::classes::Classes;
 use super::super::selected_members::{IMAGE, MemberBytes};
@@ -8,21 +9,21 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The samples of a stream that are in use. The code that makes batches of them keeps them available until their batch
-/// is done.
+/// The samples of a stream that are in use. The code that makes batches keeps a sample available until its batch is
+/// done.
 pub trait StreamSamples: Send + Sync {
     /// The stream's name in messages.
     fn name(&self) -> &Path;
-    /// Identifies the order of this stream. States and random numbers depend on it.
+    /// Identifies the order of this stream. Checkpoint states and random numbers depend on the fingerprint.
     fn fingerprint(&self) -> Fingerprint;
-    /// The number of bytes of the largest sample that may arrive, and of a sample of usual size.
+    /// The number of bytes of the largest sample that can arrive, and of a sample of usual size.
     fn sizes(&self) -> (u32, u32);
-    /// The bytes of a sample: a table of its members, then all of the members.
+    /// The location of a sample's bytes: a table of its members, followed by all members.
     fn extent(&self, sample: u64) -> Extent;
-    /// The class of a sample; 0 if it has none.
+    /// The class number of a sample; 0 if it has no class.
     fn label(&self, sample: u64) -> u32;
-    /// The range of a member in the bytes of a sample, by its name or by alternative names (`a;b`). [`IMAGE`] selects
-    /// any image.
+    /// The range of a member in `record`, the bytes of a sample. `name` is the member's name, or alternative names
+    /// (`a;b`). [`IMAGE`] selects any image.
     fn member(&self, name: &str, record: &[u8]) -> Option<Range<usize>>;
     /// The name of a sample in messages.
     fn shown(&self, sample: u64) -> PathBuf;
@@ -31,7 +32,7 @@ pub trait StreamSamples: Send + Sync {
 }
 
 impl DatasetIndex {
-    /// The index of a stream. `classes` are the names of its classes; if it is empty, classes are numbers.
+    /// The index of a stream. `classes` are the class names; if the list is empty, classes have only numbers.
     pub fn of_stream(live: Arc<dyn StreamSamples>, classes: Vec<String>, options: &IndexOptions) -> Self {
         let labeled = !options.without_labels;
         Self {
@@ -46,16 +47,16 @@ impl DatasetIndex {
         }
     }
 
-    /// Whether it is the index of a stream.
+    /// Whether this is the index of a stream.
     pub fn is_stream(&self) -> bool {
         self.live.is_some()
     }
 
-    /// Locates the member with the number `field`, like [`DatasetIndex::member`], in a sample that was read. For a
-    /// stream, the bytes in `record` give the location.
+    /// Locates the member with index `field` in a sample that was read, like [`DatasetIndex::member`]. For a stream,
+    /// the location is found in `record`, the bytes of the sample.
     pub fn member_in(&self, sample: u64, field: usize, record: &[u8]) -> MemberBytes {
         let Some(live) = &self.live else { return self.member(sample, field) };
         let name = self.members.as_ref().map_or(IMAGE, |members| &members[field]);
-        live.member(name, record).map_or(MemberBytes::Absent, MemberBytes::Within)
+        live.member(name, record).map_or(MemberBytes::Absent, MemberBytes::InExtent)
     }
 }

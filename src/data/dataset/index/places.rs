@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 impl DatasetIndex {
-    /// The datasets with files that are read by path: for each its path and its first local sample. Files on servers
-    /// are left out.
+    /// The path and the first local sample of each dataset that has files on a local or mounted file system. Files on
+    /// servers are not included.
     pub fn local_parts(&self) -> impl Iterator<Item = (&Path, u64)> {
         self.parts.iter().filter_map(|placed| {
             let first = placed.part.first_local()?;
@@ -18,7 +18,8 @@ impl DatasetIndex {
         })
     }
 
-    /// The directories that contain local files: those of the datasets, and those of files that manifests name.
+    /// The directories that contain local files: the directories of the datasets, and the directories of files that
+    /// manifests name.
     pub fn local_directories(&self) -> BTreeSet<PathBuf> {
         let mut found = BTreeSet::new();
         for placed in &self.parts {
@@ -38,7 +39,7 @@ impl DatasetIndex {
         self.parts.iter().any(|placed| placed.part.has_remote())
     }
 
-    /// Whether reads of any file are requests that the provider bills.
+    /// Whether the provider bills the requests for any file.
     pub fn is_charged(&self) -> bool {
         self.parts.iter().any(|placed| placed.part.is_charged())
     }
@@ -53,21 +54,22 @@ impl DatasetIndex {
         self.parts.iter().any(|placed| placed.part.layout() == Layout::Packed)
     }
 
-    /// Opens a file of a dataset on a server, for reads in any order; `None` for a file with a path.
+    /// Opens a file of a dataset on a server, for reads in any order; `None` for a file that is read by path.
     ///
     /// # Errors
-    /// [`base::error::Error::Io`] if it cannot be opened.
+    /// [`base::error::Error::Io`] if the file cannot be opened.
     pub fn open_remote(&self, file: FileId) -> Result<Option<OpenFile>> {
-        let (placed, file) = self.part_of(file);
+        let (placed, file) = self.dataset_of_file(file);
         placed.part.open_remote(file)
     }
 
-    /// The source that serves a file by range requests, and the file's name there; `None` if it is read by path.
+    /// The source that serves a file by range requests, and the file's name in that source; `None` if the file is read
+    /// by path.
     pub fn remote(&self, file: FileId) -> Option<(Arc<dyn RangeSource>, Vec<u8>)> {
         if self.is_stream() {
             return None;
         }
-        let (placed, file) = self.part_of(file);
+        let (placed, file) = self.dataset_of_file(file);
         placed.part.remote(file)
     }
 }

@@ -7,11 +7,11 @@ use base::error::{Error, Result};
 use base::parts::RawHeaderSummary;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Largest number of classes that a message names.
+/// Largest number of classes that an error message lists.
 const CLASSES_NAMED: usize = 10;
 
 impl DatasetIndex {
-    /// The class number of a sample; 0 without a meaning, if samples have no labels.
+    /// The class number of a sample. If samples have no labels, returns 0, which has no meaning.
     ///
     /// # Panics
     /// Panics if `sample` is not below [`DatasetIndex::len`].
@@ -23,8 +23,8 @@ impl DatasetIndex {
         self.classes.of_part(number, placed.part.label(sample - placed.sample))
     }
 
-    /// The class number of a sample, regardless of [`IndexOptions::class_names`]. Selections use it, so that no order
-    /// depends on that option.
+    /// The class number of a sample, regardless of [`IndexOptions::class_names`]. Selections use this number, so that
+    /// no order depends on the option.
     ///
     /// # Panics
     /// Panics if `sample` is not below [`DatasetIndex::len`].
@@ -70,8 +70,8 @@ impl DatasetIndex {
         Err(Error::config("class_names", message))
     }
 
-    /// The extent of a sample that one read fetches: its image, or of the members in [`IndexOptions::members`] the
-    /// largest and those stored near it.
+    /// The extent that the first read of a sample fetches: its image, or with [`IndexOptions::members`] the largest of
+    /// these members and those stored near it.
     ///
     /// # Panics
     /// Panics if `sample` is not below [`DatasetIndex::len`].
@@ -83,11 +83,11 @@ impl DatasetIndex {
         }
         let placed = self.dataset_of_sample(sample).1;
         let extent = placed.part.extent(sample - placed.sample);
-        Extent { file: placed.whole(extent.file), ..extent }
+        Extent { file: placed.global_file(extent.file), ..extent }
     }
 
-    /// The header summary of a sample's packed image. `None` if there is none, or if one read fetches more of the
-    /// sample than the image.
+    /// The header summary of a sample's packed image. `None` if there is no summary, or if the first read fetches more
+    /// of the sample than the image.
     ///
     /// # Panics
     /// Panics if `sample` is not below [`DatasetIndex::len`].
@@ -99,28 +99,27 @@ impl DatasetIndex {
         placed.part.header_summary(sample - placed.sample)
     }
 
-    /// Locates the member with the number `field` in [`IndexOptions::members`]. Without members, the image has number
-    /// 0.
+    /// Locates the member with index `field` in [`IndexOptions::members`]. Without members, the image has index 0.
     ///
     /// # Panics
-    /// Panics if `sample` is not below [`DatasetIndex::len`], or if there is no such member.
+    /// Panics if `sample` is not below [`DatasetIndex::len`], or if the member does not exist.
     ///
     /// [`IndexOptions::members`]: crate::dataset::IndexOptions::members
     pub fn member(&self, sample: u64, field: usize) -> MemberBytes {
         let placed = self.dataset_of_sample(sample).1;
         match placed.part.member(sample - placed.sample, field) {
-            MemberBytes::Apart(extent) => {
-                MemberBytes::Apart(Extent { file: placed.whole(extent.file), ..extent })
+            MemberBytes::Separate(extent) => {
+                MemberBytes::Separate(Extent { file: placed.global_file(extent.file), ..extent })
             }
             found => found,
         }
     }
 
-    /// Whether the member with the number `field` is packed in its shard. Numbers are as in [`DatasetIndex::member`].
-    /// The bytes do not show this: a file that is not packed may begin like a packed image.
+    /// Whether the member with index `field` (see [`DatasetIndex::member`]) is packed in its shard. The bytes alone do
+    /// not show this, because a file that is not packed can begin like a packed image.
     ///
     /// # Panics
-    /// Panics if `sample` is not below [`DatasetIndex::len`], or if there is no such member.
+    /// Panics if `sample` is not below [`DatasetIndex::len`], or if the member does not exist.
     pub fn is_packed_member(&self, sample: u64, field: usize) -> bool {
         if self.is_stream() {
             return false;
@@ -141,7 +140,7 @@ impl DatasetIndex {
         placed.part.is_packed_record(sample - placed.sample)
     }
 
-    /// Whether some member of a sample is stored so far from its other members that it needs a separate read.
+    /// Whether a member of a sample is stored so far from the other members that it needs a separate read.
     ///
     /// # Panics
     /// Panics if `sample` is not below [`DatasetIndex::len`].

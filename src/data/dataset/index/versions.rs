@@ -1,4 +1,4 @@
-//! Versions of the files of an index, and whether the files still match it.
+//! Versions of the files of an index, and checks whether the files still match the index.
 
 use super::super::{FileId, FileVersion, Stamp, changes, open};
 use super::DatasetIndex;
@@ -10,63 +10,64 @@ impl DatasetIndex {
         if self.is_stream() {
             return None;
         }
-        let (placed, file) = self.part_of(file);
+        let (placed, file) = self.dataset_of_file(file);
         placed.part.shard_stamp(file)
     }
 
     /// Whether a file is a shard that was unreadable when its dataset was indexed.
     pub fn is_bad_shard(&self, file: FileId) -> bool {
-        let (placed, file) = self.part_of(file);
+        let (placed, file) = self.dataset_of_file(file);
         let part = &placed.part;
         part.layout().is_sharded() && part.notes.bad_shard(part.group_path(file.0 as usize)).is_some()
     }
 
-    /// Reads the current stamp of a file, which is a shard or a loose file. This asks the operating system, and on a
-    /// network file system its server.
+    /// Reads the current stamp of a file, which is a shard or a loose file. This is a call to the operating system,
+    /// which asks the server of a network file system.
     ///
     /// # Errors
     /// [`Error::Io`] if the file no longer exists, or if its stamp cannot be read.
     pub fn stat(&self, file: FileId) -> Result<Stamp> {
         let gone = || Error::io("look at", self.path(file), std::io::ErrorKind::NotFound.into());
-        let (placed, own) = self.part_of(file);
+        let (placed, own) = self.dataset_of_file(file);
         let stamp = placed.part.stamp_now(own)?.stamp().ok_or_else(gone)?;
-        // For files on servers the inode field is a digest of the ETag, so it is compared in any case.
+        // For files on servers the inode field is a digest of the ETag, so always compare it.
         Ok(if placed.part.remote(own).is_some() { stamp } else { placed.part.known(stamp) })
     }
 
-    /// The version of a shard when it was indexed; `None` for a loose file, whose version only its stamp gives. A shard
-    /// that holds other samples than the index says has [`FileVersion::NO_COPY`], which no cached copy matches.
+    /// The version of a shard when it was indexed; `None` for a loose file, whose version is known only from its stamp.
+    /// A shard whose samples differ from the index has [`FileVersion::NO_COPY`], which no cached copy matches.
     pub fn shard_version(&self, file: FileId) -> Option<FileVersion> {
-        let (placed, file) = self.part_of(file);
+        let (placed, file) = self.dataset_of_file(file);
         let stamp = placed.part.shard_stamp(file)?;
         Some(if placed.part.matches_index(file) { stamp.version() } else { FileVersion::NO_COPY })
     }
 
     /// Checks a shard whose stamp differs from [`DatasetIndex::shard_stamp`]. The shard is parsed again. If it holds
-    /// the same samples, its current stamp is accepted from now on.
+    /// the same samples, its current stamp is accepted for the rest of the run.
     ///
     /// # Errors
-    /// [`Error::DatasetChanged`] if it holds other samples; [`Error::Io`] if it cannot be read.
+    /// [`Error::DatasetChanged`] if the shard holds other samples; [`Error::Io`] if the shard cannot be read.
     pub fn accept_shard(&self, file: FileId) -> Result<()> {
-        let (placed, file) = self.part_of(file);
+        let (placed, file) = self.dataset_of_file(file);
         changes::accept_shard(&placed.part, file.0 as usize)
     }
 
-    /// The part of a file's stamp that is compared: all of it, but without the inode where inodes do not persist.
+    /// The part of a file's stamp that is compared: the whole stamp, or the stamp without its inode on file systems
+    /// where inodes are not stable.
     ///
     /// # Panics
     /// Panics if the index has no such file.
     pub fn known(&self, file: FileId, found: Stamp) -> Stamp {
-        self.part_of(file).0.part.known(found)
+        self.dataset_of_file(file).0.part.known(found)
     }
 
     /// Compares the whole dataset with the index. Lists every directory and parses every shard again, whatever their
     /// stamps are, which takes as long as indexing. Also compares shards with the checksums that their layout stores,
-    /// which reads all of them. The index file itself was verified when it was opened.
+    /// for which all shards are read completely. The index file itself was verified when it was opened.
     ///
     /// # Errors
-    /// [`Error::DatasetChanged`] that names what differs; [`Error::Dataset`] for wrong checksums; [`Error::Io`] for
-    /// what cannot be read.
+    /// [`Error::DatasetChanged`] that names what differs; [`Error::Dataset`] for wrong checksums; [`Error::Io`] for a
+    /// file or directory that cannot be read.
     pub fn verify(&self) -> Result<()> {
         self.parts.iter().try_for_each(|placed| open::verify(&placed.part, self.notices()))
     }
@@ -76,7 +77,7 @@ impl DatasetIndex {
         if self.is_stream() {
             return false;
         }
-        let (placed, file) = self.part_of(file);
+        let (placed, file) = self.dataset_of_file(file);
         placed.part.has_moved(file)
     }
 }

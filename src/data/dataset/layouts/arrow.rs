@@ -1,20 +1,18 @@
-//! Arrow files and streams as a layout of shards. Each is a table, which `dataset/arrow/` parses.
+//! Arrow files and streams as a layout of shards. Each shard is a table, which `dataset/arrow/` parses.
 
 use super::super::samples::ShardContents;
 use super::super::survey::below;
 use super::super::{Contents, arrow, rows_of_table};
-use super::{
-    LABELS, ShardLayout, ShardParser, ShardReadOptions, is_left_to_others, is_name_beside, read_list,
-};
+use super::{LABELS, ShardLayout, ShardParser, ShardReadOptions, is_file_name, is_internal_name, read_list};
 use crate::source::{DatasetSource, Malformed, ReadAt};
 use base::error::{Error, Result};
 use serde_json::Value;
 
 /// The file in which `datasets` lists the files of a saved dataset.
 const STATE: &str = "state.json";
-/// The largest number of bytes of that file, for about a hundred thousand files.
+/// The largest size of this file in bytes; enough for about a hundred thousand shards.
 const LARGEST: u64 = 16 << 20;
-/// The keys in that file that name files with a selection of rows, by all versions.
+/// The keys in `state.json` that name files with a selection of rows, for all versions of `datasets`.
 const INDICES: [&str; 2] = ["_indices_files", "_indices_data_files"];
 
 /// Arrow files and streams.
@@ -27,22 +25,22 @@ impl ShardLayout for ArrowShards {
 
     /// Excludes the results of computations that `datasets` stores next to the shards of its cache.
     fn is_shard(&self, name: &[u8]) -> bool {
-        name.ends_with(b".arrow") && !name.starts_with(b"cache-") && !is_left_to_others(name)
+        name.ends_with(b".arrow") && !name.starts_with(b"cache-") && !is_internal_name(name)
     }
 
     fn has_splits(&self) -> bool {
         true
     }
 
-    fn marker(&self) -> Option<&'static str> {
+    fn marker_file(&self) -> Option<&'static str> {
         Some(STATE)
     }
 
-    fn listed(&self, source: &dyn DatasetSource, directory: &[u8]) -> Result<Option<Vec<Vec<u8>>>> {
+    fn listed_shards(&self, source: &dyn DatasetSource, directory: &[u8]) -> Result<Option<Vec<Vec<u8>>>> {
         let name = below(directory, STATE.as_bytes());
         let Some(text) = read_list(source, &name, "_data_files", LARGEST)? else { return Ok(None) };
         let fail = |message: String| Error::dataset(source.path(&name), message);
-        // Other programs use files with this name, too.
+        // Other programs also use files with this name.
         let state = serde_json::from_slice::<Value>(&text).ok();
         let Some(state) = state.filter(|state| state.get("_data_files").is_some()) else { return Ok(None) };
         if let Some(key) = INDICES.iter().find(|key| state.get(**key).is_some_and(|files| !is_empty(files))) {
@@ -52,7 +50,7 @@ impl ShardLayout for ArrowShards {
             )));
         }
         let file = |file: &Value| {
-            let name = file.get("filename")?.as_str().filter(|name| is_name_beside(name))?;
+            let name = file.get("filename")?.as_str().filter(|name| is_file_name(name))?;
             Some(name.as_bytes().to_vec())
         };
         let names = state.get("_data_files").and_then(Value::as_array);
@@ -67,7 +65,7 @@ impl ShardLayout for ArrowShards {
         Ok(Some(names))
     }
 
-    fn nothing(&self) -> String {
+    fn empty_message(&self) -> String {
         "the Arrow files hold no row".to_owned()
     }
 
@@ -76,7 +74,7 @@ impl ShardLayout for ArrowShards {
     }
 }
 
-/// Whether a value of JSON is null or an empty list.
+/// Whether a JSON value is null or an empty list.
 fn is_empty(value: &Value) -> bool {
     value.is_null() || value.as_array().is_some_and(Vec::is_empty)
 }
@@ -87,7 +85,7 @@ struct ArrowParser {
 }
 
 impl ShardParser for ArrowParser {
-    fn read_by(&mut self, reading: ShardReadOptions) {
+    fn set_read_options(&mut self, reading: ShardReadOptions) {
         self.reading = reading;
     }
 

@@ -1,7 +1,7 @@
-//! The layouts of datasets, in one table. A new layout needs a file in this folder and a line of the table.
+//! The layouts of datasets, in one table. A new layout needs a file in this folder and a line in the table.
 //!
-//! Samples are loose files, or they are in shards of some layout. [`ShardLayout`] defines by which files a dataset of
-//! such shards is recognised, and its [`ShardParser`] finds the samples of one shard.
+//! A dataset has a file per sample, or shards of one layout. A [`ShardLayout`] defines the files by which a dataset of
+//! such shards is recognised. The [`ShardParser`] of the layout finds the samples of one shard.
 
 mod arrow;
 mod mds;
@@ -35,17 +35,17 @@ use std::collections::BTreeMap;
 /// Options for reading the shards of a dataset that must be the same for all shards.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct ShardReadOptions {
-    /// The columns whose texts are all kept in the index, even if this shard stores them verbatim, because other shards
-    /// do not. A column is read in the same way from all shards.
+    /// The columns of which the index keeps all strings, even if a shard stores these strings verbatim, because another
+    /// shard does not. A column must be read in the same way from all shards.
     pub(super) kept_texts: Vec<String>,
-    /// The only column, member or key that may be the label; `None` for the usual names.
+    /// The only column, member or key that can be the label; `None` for the usual names.
     pub(super) label: Option<String>,
-    /// The columns that cannot be the label because of their values in some shard, and why.
+    /// The columns that cannot be the label because of their values in some shard, with the reasons.
     pub(super) not_labels: BTreeMap<String, String>,
 }
 
 /// Whether a file with this name is internal to writers of tables, such as an unfinished file.
-fn is_left_to_others(name: &[u8]) -> bool {
+fn is_internal_name(name: &[u8]) -> bool {
     name.starts_with(b".") || name.starts_with(b"_")
 }
 
@@ -54,84 +54,83 @@ pub(super) trait ShardLayout: Sync {
     /// The kind of samples in such shards.
     fn samples(&self) -> Contents;
 
-    /// Whether a file with this name is such a shard.
+    /// Whether a file with this name is a shard of this layout.
     fn is_shard(&self, name: &[u8]) -> bool;
 
-    /// Whether a file with this name is such a shard with a compression that is not supported.
+    /// Whether a file with this name is a shard of this layout with an unsupported compression.
     fn is_compressed(&self, _name: &[u8]) -> bool {
         false
     }
 
-    /// The file in the root that identifies a dataset of this layout, if names of shards do not.
-    fn marker(&self) -> Option<&'static str> {
+    /// The file in the root that identifies a dataset of this layout, if the names of shards do not identify it.
+    fn marker_file(&self) -> Option<&'static str> {
         None
     }
 
-    /// Whether a file with this name is a shard of a layout that needs a [`ShardLayout::marker`].
+    /// Whether a file with this name is a shard of a layout that needs a [`ShardLayout::marker_file`].
     fn is_unlisted_shard(&self, _name: &[u8]) -> bool {
         false
     }
 
-    /// The shards below `directory` that the layout's [`ShardLayout::marker`] lists, sorted. `None` if that file does
-    /// not exist or belongs to something else.
+    /// The shards below `directory` that the layout's [`ShardLayout::marker_file`] lists, sorted. `None` if the marker
+    /// file does not exist or is of another program.
     ///
     /// # Errors
-    /// [`Error::Dataset`] for a list that is damaged, or that lists something unreadable.
-    fn listed(&self, _source: &dyn DatasetSource, _directory: &[u8]) -> Result<Option<Vec<Vec<u8>>>> {
+    /// [`Error::Dataset`] for a list that is damaged, or that lists an unreadable shard.
+    fn listed_shards(&self, _source: &dyn DatasetSource, _directory: &[u8]) -> Result<Option<Vec<Vec<u8>>>> {
         Ok(None)
     }
 
-    /// The files in the root that help to define the dataset, in addition to the names of shards.
-    fn descriptions(&self) -> Vec<&'static str> {
-        self.marker().into_iter().chain(self.has_splits().then_some(CARD)).collect()
+    /// The files in the root that describe the dataset, in addition to the names of shards.
+    fn description_files(&self) -> Vec<&'static str> {
+        self.marker_file().into_iter().chain(self.has_splits().then_some(CARD)).collect()
     }
 
-    /// Whether such shards may be in directories below the root, and belong to several splits by their names.
+    /// Whether shards can also be in directories below the root, and belong to splits by their names.
     fn has_splits(&self) -> bool {
         false
     }
 
-    /// The message if such shards hold no sample.
-    fn nothing(&self) -> String;
+    /// The error message for a dataset whose shards hold no sample.
+    fn empty_message(&self) -> String;
 
-    /// Whether samples are rows of tables, with columns as their fields. Then every row is a sample, with an image or
-    /// without, and images may be stored in any order.
+    /// Whether samples are rows of tables, with columns as fields. If so, every row is a sample, with or without an
+    /// image, and images can be stored in any order.
     fn is_table(&self) -> bool {
         true
     }
 
-    /// The parser of the shards of the dataset in `source`. With `every_stem`, samples need no image, in layouts where
-    /// members with a common name are a sample.
+    /// The parser of the shards of the dataset in `source`. With `every_stem`, samples need no image. This applies to
+    /// layouts in which members with a common stem form a sample.
     ///
     /// # Errors
-    /// The errors of [`ShardLayout::listed`].
+    /// The errors of [`ShardLayout::listed_shards`].
     fn parser(&self, source: &dyn DatasetSource, every_stem: bool) -> Result<Box<dyn ShardParser>>;
 }
 
 /// Parser that finds the samples of shards.
 pub(super) trait ShardParser: Send + Sync {
-    /// Sets how all shards are read from now on.
-    fn read_by(&mut self, _reading: ShardReadOptions) {}
+    /// Sets the options by which all shards are read from now on.
+    fn set_read_options(&mut self, _reading: ShardReadOptions) {}
 
-    /// The samples of the shard with this name below the root. Bytes that are read with a sample later are not read
-    /// here.
+    /// The samples of the shard at the path `name` below the root. The contents of samples are not read here.
     ///
     /// # Errors
-    /// [`Malformed`] with the place where the shard is wrong.
+    /// [`Malformed`] with the offset at which the shard is wrong.
     fn contents(&self, name: &[u8], bytes: &dyn ReadAt) -> Result<ShardContents, Malformed>;
 
-    /// Reads all of a shard and compares it with the checksums that the layout stores. Returns what cannot be compared,
-    /// and why.
+    /// Reads a whole shard and compares it with the checksums that the layout stores. If something cannot be compared,
+    /// returns a description of it with the reason.
     ///
     /// # Errors
-    /// [`Malformed`] with the place of the difference.
+    /// [`Malformed`] with the offset of the difference.
     fn verify(&self, _name: &[u8], _bytes: &dyn ReadAt) -> Result<Option<String>, Malformed> {
         Ok(None)
     }
 }
 
-/// Defines the type of the layouts. Each has its number in the index file, its title, and the implementation for its
-/// shards.
+/// Defines the type of the layouts. Each layout has its number in the index file, its title, and the implementation for
+/// its shards.
 macro_rules! layouts {
     ($($(#[$doc:meta])* $name:ident = $number:literal, $title:literal, $shards:expr;)+) => {
         /// How the samples are stored.
@@ -142,15 +141,15 @@ macro_rules! layouts {
         }
 
         impl Layout {
-            /// Every layout. An index file is read only if its layout is one of these.
+            /// Every layout. An index file is read only if its layout is in this list.
             pub const ALL: &'static [Self] = &[$(Self::$name),+];
 
-            /// The name of the files that hold the samples, as a phrase.
+            /// A phrase for the files that hold the samples.
             pub fn title(self) -> &'static str {
                 match self { $(Self::$name => $title,)+ }
             }
 
-            /// The implementation for its shards; `None` if every sample is a loose file.
+            /// The implementation for the shards of this layout; `None` if every sample is a loose file.
             pub(super) fn shards(self) -> Option<&'static dyn ShardLayout> {
                 match self { $(Self::$name => $shards,)+ }
             }
@@ -158,19 +157,19 @@ macro_rules! layouts {
     };
 }
 
-// These numbers are stored in index files: never give one to another layout.
+// These numbers are stored in index files: never assign the number of one layout to another.
 layouts! {
-    /// Every sample is a loose file: `root/class/…/image.jpg`, or any file below the root.
+    /// Every sample is a file of its own: `root/class/…/image.jpg`, or any file below the root.
     Folder = 0, "loose files", None;
-    /// Tar shards as WebDataset writes them, with many samples in a file.
+    /// Tar shards as WebDataset writes them, with many samples in each file.
     Tar = 1, "tar shards", Some(&webdataset::TarShards);
-    /// TFRecord shards, with many records in a file.
+    /// TFRecord shards, with many records in each file.
     TfRecord = 2, "TFRecord shards", Some(&tfrecord::RecordShards);
     /// Shards that `foreload pack` made of a dataset of another layout.
     Packed = 3, "packed shards", Some(&packed::PackedShards);
     /// TFRecord shards whose records are `tf.Example`s, with images among their features.
     TfExample = 4, "TFRecord shards of tf.Example", Some(&tf_example::ExampleShards);
-    /// Shards as MosaicML Streaming writes them, with an `index.json` next to them.
+    /// Shards as MosaicML Streaming writes them, with an `index.json` in the same directory.
     Mds = 5, "MDS shards", Some(&mds::MdsShards);
     /// Parquet files, as on the Hugging Face hub.
     Parquet = 6, "Parquet files", Some(&parquet::ParquetShards);
@@ -183,7 +182,7 @@ layouts! {
 }
 
 impl Layout {
-    /// The name for the groups of samples: shards, directories, or the manifest.
+    /// The plural noun for the groups of samples: shards, directories, or the manifest.
     pub fn group_title(self) -> &'static str {
         match self {
             Self::Manifest => "manifest",
@@ -197,12 +196,12 @@ impl Layout {
         self.shards().is_some()
     }
 
-    /// Whether samples are rows of tables, with columns as their fields.
+    /// Whether samples are rows of tables, with columns as fields.
     pub fn is_table(self) -> bool {
         self == Self::Manifest || self.shards().is_some_and(ShardLayout::is_table)
     }
 
-    /// Whether every sample is a file with a name of its own.
+    /// Whether every sample is a separate file with its own name.
     pub fn is_of_single_files(self) -> bool {
         matches!(self, Self::Folder | Self::Manifest)
     }
@@ -219,16 +218,17 @@ impl Layout {
     }
 }
 
-/// The directories among these that are datasets of their own by a marker file, such as splits.
+/// The directories among these that a marker file identifies as separate datasets, such as splits.
 pub(super) fn marked_directories(
     source: &dyn DatasetSource,
     directories: &[Vec<u8>],
     contents: Contents,
 ) -> Result<Option<(Layout, Vec<Vec<u8>>)>> {
-    for (layout, shards) in Layout::of_samples(contents).filter(|(_, shards)| shards.marker().is_some()) {
+    for (layout, shards) in Layout::of_samples(contents).filter(|(_, shards)| shards.marker_file().is_some())
+    {
         let mut marked = Vec::new();
         for directory in directories {
-            if shards.listed(source, directory)?.is_some() {
+            if shards.listed_shards(source, directory)?.is_some() {
                 marked.push(directory.clone());
             }
         }
@@ -239,23 +239,23 @@ pub(super) fn marked_directories(
     Ok(None)
 }
 
-/// The number of bytes that are enough to recognise a file that lists shards.
+/// The number of bytes at the beginning of a file that are enough to recognise a file that lists shards.
 const BEGINNING: u64 = 64 << 10;
 
-/// Whether a text is the name of a file in a directory, without any path.
-fn is_name_beside(name: &str) -> bool {
+/// Whether a string is the name of a file in a directory, without any path.
+fn is_file_name(name: &str) -> bool {
     !name.is_empty() && !name.contains(['/', '\0', '\\']) && name != "." && name != ".."
 }
 
-/// Whether a text is the name of a file in a directory or below it, and does not leave the directory.
-fn is_name_below(name: &str) -> bool {
-    name.split('/').all(is_name_beside)
+/// Whether a string is the path of a file below a directory that does not leave the directory.
+fn is_relative_path(name: &str) -> bool {
+    name.split('/').all(is_file_name)
 }
 
-/// Reads a file that lists shards under `key`, of up to `most` bytes; `None` if there is none. Other programs use files
-/// of the same names, too. If the beginning of a large file lacks the key, the rest is not read.
+/// Reads a file that lists shards under `key`, of at most `most` bytes; `None` if there is no such file. Other programs
+/// also use files of the same names. If the beginning of a large file lacks the key, the remaining bytes are not read.
 fn read_list(source: &dyn DatasetSource, name: &[u8], key: &str, most: u64) -> Result<Option<Vec<u8>>> {
-    let Some(file) = open_beside(source, name)? else { return Ok(None) };
+    let Some(file) = open_optional(source, name)? else { return Ok(None) };
     let size = file.bytes.size();
     if size > BEGINNING {
         let (beginning, key) = (read_beginning(source, name, &file, BEGINNING)?, format!("\"{key}\""));
@@ -272,18 +272,18 @@ fn read_list(source: &dyn DatasetSource, name: &[u8], key: &str, most: u64) -> R
     read_beginning(source, name, &file, size).map(Some)
 }
 
-/// Opens a file that may describe the dataset; `None` if there is no regular file with this name.
-pub(super) fn open_beside(source: &dyn DatasetSource, name: &[u8]) -> Result<Option<OpenFile>> {
+/// Opens a file that describes the dataset, if it exists; `None` if there is no regular file with this name.
+pub(super) fn open_optional(source: &dyn DatasetSource, name: &[u8]) -> Result<Option<OpenFile>> {
     match source.open(name) {
         Ok(file) => Ok(Some(file)),
-        // A directory or a special file with this name belongs to something else.
+        // A directory or a special file with this name belongs to another program.
         Err(Error::Dataset { .. }) => Ok(None),
         Err(Error::Io { source, .. }) if is_gone(&source) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// The first bytes of a file, up to `most`.
+/// The first bytes of a file, at most `most` bytes.
 pub(super) fn read_beginning(
     source: &dyn DatasetSource,
     name: &[u8],

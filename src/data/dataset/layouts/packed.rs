@@ -1,4 +1,4 @@
-//! Packed shards as a layout. Their manifest lists them, and is looked for before all other layouts.
+//! Packed shards as a layout. Their manifest lists them. The search for this manifest comes before all other layouts.
 
 use super::super::Contents;
 use super::super::packed::shard_contents;
@@ -19,7 +19,7 @@ impl ShardLayout for PackedShards {
         false
     }
 
-    fn nothing(&self) -> String {
+    fn empty_message(&self) -> String {
         "the packed shards hold no sample".to_owned()
     }
 

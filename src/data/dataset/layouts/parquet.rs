@@ -1,8 +1,8 @@
-//! Parquet files as a layout of shards. Each is a table, which `dataset/parquet/` parses.
+//! Parquet files as a layout of shards. Each shard is a table, which `dataset/parquet/` parses.
 
 use super::super::samples::ShardContents;
 use super::super::{Contents, parquet, rows_of_table};
-use super::{LABELS, ShardLayout, ShardParser, ShardReadOptions, is_left_to_others};
+use super::{LABELS, ShardLayout, ShardParser, ShardReadOptions, is_internal_name};
 use crate::source::{DatasetSource, Malformed, ReadAt};
 use base::error::Result;
 
@@ -14,14 +14,14 @@ impl ShardLayout for ParquetShards {
     }
 
     fn is_shard(&self, name: &[u8]) -> bool {
-        name.ends_with(b".parquet") && !is_left_to_others(name)
+        name.ends_with(b".parquet") && !is_internal_name(name)
     }
 
     fn has_splits(&self) -> bool {
         true
     }
 
-    fn nothing(&self) -> String {
+    fn empty_message(&self) -> String {
         "the Parquet files hold no row".to_owned()
     }
 
@@ -36,7 +36,7 @@ struct ParquetParser {
 }
 
 impl ShardParser for ParquetParser {
-    fn read_by(&mut self, reading: ShardReadOptions) {
+    fn set_read_options(&mut self, reading: ShardReadOptions) {
         self.reading = reading;
     }
 

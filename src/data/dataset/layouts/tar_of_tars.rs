@@ -1,14 +1,14 @@
-//! A tar of tars, as ImageNet's training images are distributed: one tar for each class, named after it, with the
-//! images of the class.
+//! A tar of tars, as ImageNet's training images are distributed: one inner tar per class, which has the name of the
+//! class and contains its images.
 //!
-//! Images are read in place, two archives deep. Names inside are never used as paths: a class is the last part of its
-//! tar's name.
+//! Images are read in place, without unpacking the inner tars. Names inside the archive are never used as paths. The
+//! name of a class is the last component of the name of its tar.
 
 use super::super::archive::{TarMember, TarMembers};
 use super::super::build::{SampleRow, ShardRows};
 use super::super::ignored::ignored_member;
 use super::super::kind::{IMAGE_EXTENSIONS, image_extensions, image_rank};
-use super::super::left_out::LeftOut;
+use super::super::left_out::SkipReason;
 use super::super::member::{MemberPlace, MemberRow};
 use super::super::samples::{ShardContents, ShardFindings, split, text};
 use super::super::{Contents, Notes, shards};
@@ -29,12 +29,12 @@ impl ShardLayout for TarsOfClasses {
         Contents::Images
     }
 
-    /// Its name is that of a tar shard, so [`is_tar_of_tars`] detects it.
+    /// A tar of tars has the name of a tar shard, so [`is_tar_of_tars`] detects it by its contents.
     fn is_shard(&self, _: &[u8]) -> bool {
         false
     }
 
-    fn nothing(&self) -> String {
+    fn empty_message(&self) -> String {
         format!("the tars in it hold no {} image", image_extensions())
     }
 
@@ -53,8 +53,8 @@ impl ShardParser for TarsOfClasses {
     }
 }
 
-/// Whether a shard is a tar of tars. Its first member must be a tar, and the second, if there is one, must not belong
-/// to the same sample, like `0.jpg` after `0.tar`.
+/// Whether a shard is a tar of tars. The first member must be a tar. The second member, if there is one, must not
+/// belong to the same sample, as `0.jpg` after `0.tar` would.
 ///
 /// # Errors
 /// [`Malformed`] if the first members cannot be read.
@@ -70,7 +70,7 @@ pub(in crate::dataset) fn is_tar_of_tars<S: ReadAt + ?Sized>(source: &S) -> Resu
         }
     };
     let Some(first) = next()?.filter(|first| first.name.ends_with(ENDING)) else { return Ok(false) };
-    // If the second member cannot be read, the parser of the whole shard reports that.
+    // If the second member cannot be read, the parser of the whole shard reports the error.
     let Ok(Some(second)) = next() else { return Ok(true) };
     let stem = |member: &TarMember| split(&member.name).map(|(stem, _)| stem.to_vec());
     Ok(second.name.ends_with(ENDING) || stem(&first) != stem(&second))
@@ -79,12 +79,12 @@ pub(in crate::dataset) fn is_tar_of_tars<S: ReadAt + ?Sized>(source: &S) -> Resu
 /// The images of a tar of tars, with the numbers of their classes.
 ///
 /// # Errors
-/// [`Malformed`] for archives that are damaged, truncated or compressed, and for other members than tars, or than
-/// images in these tars. Also for two tars of one class, and for an image of 4 GiB or more.
+/// [`Malformed`] for archives that are damaged, truncated or compressed, for members that are not tars, and for members
+/// of these tars that are not images. Also for two tars of one class, and for an image of 4 GiB or more.
 pub fn tar_of_tars<S: ReadAt + ?Sized>(source: &S) -> Result<ShardContents, Malformed> {
     shards::refuse_compressed(source, "plain tar")?;
     let mut notes = Notes::default();
-    // The number of each class in the order of the archive, until all names are known.
+    // Class numbers in the order of the archive. They are provisional until all names are known.
     let mut classes: BTreeMap<String, u32> = BTreeMap::new();
     let mut images: Vec<InnerImage> = Vec::new();
     let mut members = TarMembers::new(source);
@@ -92,7 +92,7 @@ pub fn tar_of_tars<S: ReadAt + ?Sized>(source: &S) -> Result<ShardContents, Malf
         let fail = |message: String| Malformed { offset: member.offset, message };
         if !member.plain {
             if !member.name.ends_with(b"/") {
-                notes.skip(LeftOut::NoPlainMember, || text(&member.name));
+                notes.skip(SkipReason::NoPlainMember, || text(&member.name));
             }
             continue;
         }
@@ -127,13 +127,13 @@ pub fn tar_of_tars<S: ReadAt + ?Sized>(source: &S) -> Result<ShardContents, Malf
     Ok(ShardContents { rows: rows(&images, &classes), findings: findings(notes, &images, classes) })
 }
 
-/// An image in a tar in a tar.
+/// An image in an inner tar.
 struct InnerImage {
     offset: u64,
     length: u32,
-    /// The number of its class in the order of the archive.
+    /// The provisional number of the image's class, in the order of the archive.
     class: u32,
-    /// The position of its extension in [`IMAGE_EXTENSIONS`].
+    /// The index of the image's extension in [`IMAGE_EXTENSIONS`].
     extension: usize,
 }
 
@@ -149,7 +149,7 @@ fn images_of<S: ReadAt + ?Sized>(
     while let Some(TarMember { name, offset, size, plain }) = members.next_member()? {
         if !plain {
             if !name.ends_with(b"/") {
-                notes.skip(LeftOut::NoPlainMember, || text(&name));
+                notes.skip(SkipReason::NoPlainMember, || text(&name));
             }
             continue;
         }
@@ -171,7 +171,7 @@ fn images_of<S: ReadAt + ?Sized>(
     Ok(())
 }
 
-/// The samples in the order of the archive. The number of a class is the position of its name in sorted order.
+/// The samples in the order of the archive. The number of a class is the index of its name in sorted order.
 fn rows(images: &[InnerImage], classes: &BTreeMap<String, u32>) -> ShardRows {
     let mut places = vec![0; classes.len()];
     (0..).zip(classes.values()).for_each(|(place, &number)| places[number as usize] = place);
@@ -212,7 +212,7 @@ fn last_part(name: &[u8]) -> &[u8] {
     name.rsplit(|&byte| byte == b'/').next().unwrap_or_default()
 }
 
-/// The bytes of one member, as the source for an inner parser.
+/// The bytes of one member, as the input of the inner parser.
 struct Inner<'a, S: ?Sized> {
     source: &'a S,
     member: &'a TarMember,

@@ -1,4 +1,4 @@
-//! TFRecord shards whose records are `tf.Example`s: each shard is a table with a column for every feature.
+//! TFRecord shards whose records are `tf.Example`s: each shard is a table with a column per feature.
 //!
 //! A record's payload is `Example { features: Features { feature: map<string, Feature> } }`. A `Feature` is a list of
 //! bytes, floats or integers (TensorFlow, `core/example/example.proto`, `feature.proto`). Messages are read through a
@@ -22,18 +22,18 @@ use base::error::Result;
 use feature::{BYTES, FLOATS, FeatureList, FeatureValue, INTEGERS, LONGEST_LIST};
 use std::collections::HashMap;
 
-/// The features that may be the label, in order of preference.
+/// The names of features that can be the label, in order of preference.
 const LABELS: UsualLabels = UsualLabels {
     names: &["label", "image/class/label", "class/label", "class", "cls"],
     numbers_first: true,
 };
-/// Features that are images, whatever their bytes begin with.
+/// The names of features that are images, whatever their first bytes are.
 const IMAGES: &[&str] = &["image", "image/encoded", "image_raw", "image/raw", "encoded_image", "jpeg", "png"];
-/// The largest number of features. Each one takes memory for every record.
+/// The largest number of features. Each feature takes memory for every record.
 const MAX_FEATURES: usize = 512;
 /// The largest number of bytes of a feature's name.
 const LONGEST_NAME: u64 = 1024;
-/// Payloads of up to this many bytes are compared with their checksums during parsing, because they were read anyway.
+/// Payloads of up to this many bytes are compared with their checksums during parsing, because they are read anyway.
 const SMALL: u32 = 4096;
 
 /// Shards of `tf.Example`s.
@@ -48,7 +48,7 @@ impl ShardLayout for ExampleShards {
         is_tfrecord(name)
     }
 
-    fn nothing(&self) -> String {
+    fn empty_message(&self) -> String {
         "the shards hold no record".to_owned()
     }
 
@@ -63,7 +63,7 @@ struct ExampleParser {
 }
 
 impl ShardParser for ExampleParser {
-    fn read_by(&mut self, reading: ShardReadOptions) {
+    fn set_read_options(&mut self, reading: ShardReadOptions) {
         self.reading = reading;
     }
 
@@ -87,7 +87,7 @@ impl ShardParser for ExampleParser {
     }
 }
 
-/// Compares all records of a shard with their checksums.
+/// Verifies the checksums of all records of a shard.
 fn check_payloads<S: ReadAt + ?Sized>(bytes: &S) -> Result<(), Malformed> {
     let (mut source, mut at) = (Window::new(bytes), 0);
     while let Some(record) = next_record(&mut source, &mut at)? {
@@ -139,8 +139,8 @@ pub fn tf_examples<S: ReadAt + ?Sized>(source: &S) -> Result<ShardTable, Malform
     Ok(table.finish())
 }
 
-/// Names zlib in the error for a shard that does not begin with a record. The first bytes of zlib are no signature, so
-/// this is only tested once a file is known to be no shard.
+/// Names zlib in the error for a shard that does not begin with a record. The first bytes of zlib data are not a
+/// reliable signature, so this is tested only after a file is known not to be a shard.
 fn not_zlib<S: ReadAt + ?Sized>(source: &mut Window<'_, S>, error: Malformed, readable: &str) -> Malformed {
     let is_zlib = error.offset == 0
         && source
@@ -154,7 +154,8 @@ fn not_zlib<S: ReadAt + ?Sized>(source: &mut Window<'_, S>, error: Malformed, re
     Malformed { offset: 0, message }
 }
 
-/// The features of a record by name. Of several with one name the last counts, as in every map of protocol buffers.
+/// The features of a record by name. If several features have one name, the last one is used, as in all maps of
+/// protocol buffers.
 type Features = Vec<(String, FeatureValue)>;
 
 /// The features of an `Example`.
@@ -188,7 +189,7 @@ fn too_many(offset: u64) -> Malformed {
     Malformed { offset, message: format!("there are more than {MAX_FEATURES} features") }
 }
 
-/// An entry of the map: the name of a feature, and its value.
+/// An entry of the map: the name and the value of a feature.
 fn entry<S: ReadAt + ?Sized>(
     source: &mut Window<'_, S>,
     start: u64,
@@ -214,17 +215,17 @@ fn entry<S: ReadAt + ?Sized>(
     Ok((name, list.value))
 }
 
-/// The features of all records so far.
+/// The features of all records that were read so far.
 #[derive(Default)]
 struct ExampleTable {
     records: u64,
-    /// The number of list items so far.
+    /// The number of list items that were read so far.
     listed: u64,
     places: HashMap<String, usize>,
     columns: Vec<(String, FeatureColumn)>,
 }
 
-/// The values of a feature. Records at the end without the feature have no cell yet.
+/// The values of a feature. Records after the last one that has the feature have no cell yet.
 enum FeatureColumn {
     /// No record so far has a value.
     Nothing,
@@ -346,7 +347,7 @@ impl ExampleTable {
                 FeatureColumn::IntegerLists(each, cells) => {
                     (FieldKind::Integer, TableCells::IntegerLists(each, padded(cells, records)))
                 }
-                // Another shard may have values, which determine the type.
+                // The values in another shard determine the type.
                 FeatureColumn::Nothing => return None,
                 FeatureColumn::Refused(reason) => (FieldKind::Bytes, TableCells::Refused(reason)),
             };
@@ -376,7 +377,7 @@ impl FeatureColumn {
         }
     }
 
-    /// The number of values in each record.
+    /// The number of values per record.
     fn each(&self) -> usize {
         match self {
             Self::FloatLists(each, _) | Self::IntegerLists(each, _) => *each as usize,

@@ -27,7 +27,7 @@ impl ShardLayout for RecordShards {
         is_tfrecord(name)
     }
 
-    fn nothing(&self) -> String {
+    fn empty_message(&self) -> String {
         "the shards hold no record".to_owned()
     }
 
@@ -53,8 +53,9 @@ impl ShardParser for RecordShards {
     }
 }
 
-/// The codec of a shard that is compressed as a whole. TensorFlow's writers offer GZIP and ZLIB. If the shard begins
-/// with a valid length and checksum of a record, it is not compressed, whatever these bytes look like.
+/// The codec of a shard that is compressed as a whole. TensorFlow's writers support GZIP and ZLIB. A shard that begins
+/// with a valid length and checksum of a record is not compressed, even if its first bytes look like a signature of a
+/// codec.
 pub(super) fn codec_of(source: &dyn ReadAt) -> Result<Option<BlockCodec>, Malformed> {
     let mut start = [0; HEADER as usize];
     let got = source
@@ -64,7 +65,8 @@ pub(super) fn codec_of(source: &dyn ReadAt) -> Result<Option<BlockCodec>, Malfor
         return Ok(None);
     }
     match start[..got] {
-        // The first byte gives the method and the window. The first two bytes are a multiple of 31 (RFC 1950).
+        // The first byte gives the method and the window size. The first two bytes, as a big-endian number, are a
+        // multiple of 31 (RFC 1950).
         [0x78, flags, ..] if u16::from_be_bytes([0x78, flags]).is_multiple_of(31) => {
             Ok(Some(BlockCodec::Zlib))
         }
@@ -72,18 +74,18 @@ pub(super) fn codec_of(source: &dyn ReadAt) -> Result<Option<BlockCodec>, Malfor
     }
 }
 
-/// The number of bytes of a record's length and its checksum.
+/// The size in bytes of a record's length and its checksum.
 const HEADER: u64 = 12;
-/// The number of bytes of the payload's checksum.
+/// The size in bytes of the payload's checksum.
 const FOOTER: u64 = 4;
-/// The largest number of bytes that are read at a time to compute a checksum.
+/// The number of bytes that are read at a time to compute a checksum.
 const PIECE: u64 = 1 << 20;
 
 /// The payloads of a shard's records, in order and without labels.
 ///
 /// # Errors
-/// [`Malformed`] for a shard that is damaged, truncated or compressed, for a file that is no shard, and for a record of
-/// 4 GiB or more.
+/// [`Malformed`] for a shard that is damaged, truncated or compressed, for a file that is not a shard, and for a record
+/// of 4 GiB or more.
 pub fn records<S: ReadAt + ?Sized>(source: &S) -> Result<Vec<SampleRow>, Malformed> {
     shards::refuse_compressed(source, "uncompressed TFRecord files")?;
     let (mut source, mut at) = (Window::new(source), 0);
@@ -94,7 +96,8 @@ pub fn records<S: ReadAt + ?Sized>(source: &S) -> Result<Vec<SampleRow>, Malform
     Ok(records)
 }
 
-/// The payload of the record at `at`; `None` at the end of the shard. Sets `at` to the next record.
+/// The location of the payload of the record at `at`; `None` at the end of the shard. Sets `at` to the offset of the
+/// next record.
 pub(super) fn next_record<S: ReadAt + ?Sized>(
     source: &mut Window<'_, S>,
     at: &mut u64,
@@ -117,10 +120,10 @@ pub(super) fn next_record<S: ReadAt + ?Sized>(
     Ok(Some(SampleRow { offset: payload, length, label: 0 }))
 }
 
-/// Reads a record's payload and compares it with its checksum.
+/// Verifies the checksum of a record's payload.
 ///
 /// # Errors
-/// [`Malformed`] if it differs or cannot be read.
+/// [`Malformed`] if the checksum differs or the payload cannot be read.
 pub(super) fn check_payload<S: ReadAt + ?Sized>(
     source: &mut Window<'_, S>,
     record: SampleRow,
@@ -139,7 +142,7 @@ pub(super) fn check_payload<S: ReadAt + ?Sized>(
     Err(Malformed { offset: record.offset - HEADER, message })
 }
 
-/// The length at the beginning of a record; `None` if its checksum differs.
+/// The length at the beginning of a record; `None` if the checksum of the length differs.
 fn length(header: &[u8]) -> Option<u64> {
     let (length, stated) = header.split_first_chunk::<8>()?;
     let stated = u32::from_le_bytes(*stated.first_chunk()?);

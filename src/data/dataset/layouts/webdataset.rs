@@ -10,7 +10,7 @@ use base::error::Result;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-/// Suffixes of shards. Compressed shards are decompressed as a whole.
+/// File name suffixes of shards. Compressed shards are decompressed as a whole.
 const ENDINGS: [&str; 4] = [".tar", ".tar.gz", ".tgz", ".tar.zst"];
 
 /// Tar shards, as WebDataset writes them.
@@ -29,7 +29,7 @@ impl ShardLayout for TarShards {
         shards::is_compressed_name(OsStr::from_bytes(name))
     }
 
-    fn nothing(&self) -> String {
+    fn empty_message(&self) -> String {
         format!("the shards hold no {} image (fields= names other members to read)", image_extensions())
     }
 
@@ -45,12 +45,12 @@ impl ShardLayout for TarShards {
 
 struct TarParser {
     stems: Stems,
-    /// The member or key that the user named as the label.
+    /// The member or JSON key that the user named as the label.
     label: Option<String>,
 }
 
 impl ShardParser for TarParser {
-    fn read_by(&mut self, reading: ShardReadOptions) {
+    fn set_read_options(&mut self, reading: ShardReadOptions) {
         self.label = reading.label;
     }
 

@@ -4,7 +4,7 @@
 
 use crate::source::{Malformed, ReadAt, Window};
 
-/// The largest number of bytes of a varint.
+/// The largest size of a varint in bytes.
 const LONGEST_VARINT: u64 = 10;
 /// The largest depth of nested groups.
 const DEEPEST: usize = 100;
@@ -15,14 +15,14 @@ pub(super) enum WireValue {
     Varint(u64),
     Fixed64,
     Fixed32(u32),
-    /// Bytes from `start` to `end`: a message, a text, bytes or a packed list.
+    /// Bytes from `start` to `end`: a message, a string, bytes or a packed list.
     Bytes {
         start: u64,
         end: u64,
     },
 }
 
-/// The fields of a message, which is stored between two offsets.
+/// The fields of a message that is stored between two offsets.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WireMessage {
     at: u64,
@@ -34,15 +34,15 @@ impl WireMessage {
         Self { at: start, end }
     }
 
-    /// Whether all of it was read.
+    /// Whether all fields of the message were read.
     pub(super) fn is_done(self) -> bool {
         self.at >= self.end
     }
 
-    /// The number of the next field, and its value; `None` at the end. Groups are obsolete and are skipped.
+    /// The field number and the value of the next field; `None` at the end. Groups are obsolete and are skipped.
     ///
     /// # Errors
-    /// [`Malformed`] if the bytes are no message.
+    /// [`Malformed`] if the bytes are not a message.
     pub(super) fn next<S: ReadAt + ?Sized>(
         &mut self,
         bytes: &mut Window<'_, S>,
@@ -110,7 +110,7 @@ impl WireMessage {
         Ok(four.first_chunk().map_or(0, |four| u32::from_le_bytes(*four)))
     }
 
-    /// Skips this many bytes, and returns where they begin.
+    /// Skips `length` bytes, and returns the offset of the first of them.
     fn take(&mut self, length: u64) -> Result<u64, Malformed> {
         let start = self.at;
         match start.checked_add(length) {

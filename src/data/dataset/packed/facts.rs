@@ -1,4 +1,4 @@
-//! Facts about a dataset that `foreload pack` needs, other than its samples.
+//! Facts about a dataset, other than its samples, that `foreload pack` needs.
 
 use super::super::cells::ColumnCells;
 use super::super::format::Section;
@@ -14,30 +14,30 @@ use std::ops::Range;
 
 /// Facts about a dataset with one root.
 pub struct PackingFacts {
-    /// The layout of its samples.
+    /// The layout of the dataset.
     pub layout: Layout,
-    /// The names of its classes by number.
+    /// The class names by class number.
     pub classes: Vec<Vec<u8>>,
-    /// What was found when it was listed, without what was skipped.
+    /// What was found when the dataset was listed, without the skipped files.
     pub notes: Notes,
-    /// What was skipped when it was listed, by reason.
+    /// The files that were skipped when the dataset was listed, by reason.
     pub left_out: BTreeMap<String, Skipped>,
-    /// The members and columns of its samples, without the values of the columns.
+    /// The members and columns of the samples, without the values of the columns.
     pub table: PackedColumns,
 }
 
-/// Location of a member of a sample. The member is named by a column or by a suffix.
+/// Location of a member of a sample. The name of the member is that of a column or a suffix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PackingMember {
-    /// The number of its key among [`PackedColumns::keys`].
+    /// The index of the member's key in [`PackedColumns::keys`].
     pub key: u32,
-    /// The offset of its first byte in the sample's shard.
+    /// The offset of the member's first byte in the shard of the sample.
     pub offset: u64,
-    /// The number of its bytes.
+    /// The size of the member in bytes.
     pub length: u32,
 }
 
-/// Digest of the stamps of the source files that a packed shard is made of. It changes if one of these files is
+/// Digest of the stamps of the source files that a packed shard is made of. The digest changes if one of these files is
 /// rewritten, even if the list of files stays the same.
 pub struct SourceStamps {
     digest: Sha256,
@@ -45,12 +45,12 @@ pub struct SourceStamps {
 }
 
 impl SourceStamps {
-    /// The digest of no files.
+    /// Starts the digest without any file.
     pub fn new() -> Self {
         Self { digest: Sha256::new_with_prefix(b"foreload packing 2"), last: None }
     }
 
-    /// Adds the file of the next sample, which may be the file of the sample before.
+    /// Adds the file of the next sample. It can be the file of the sample before.
     pub fn add(&mut self, file: FileId, stamp: Stamp) {
         if self.last.replace(file) != Some(file) {
             self.digest.update(stamp.to_bytes());
@@ -69,7 +69,7 @@ impl DatasetIndex {
         let part = self.first_part();
         let mut notes = part.notes.clone();
         let left_out = std::mem::take(&mut notes.skipped);
-        // It no longer matters where the files of a manifest are stored.
+        // The packed dataset has the files of a manifest, so their locations no longer matter.
         (notes.on_servers, notes.secrets) = (false, false);
         notes.bad_shards.clear();
         // The fault names a shard of the source, which the packed dataset does not have.
@@ -88,8 +88,8 @@ impl DatasetIndex {
         }
     }
 
-    /// The members of a sample of the first dataset: its image first, if it has one, then the others by their keys. The
-    /// index must have been loaded with its members.
+    /// The members of a sample of the first dataset: the image first, if the sample has one, then the other members by
+    /// their keys. The index must have been loaded with its members.
     pub fn packing_members(&self, sample: u64, table: &PackedColumns) -> Vec<PackingMember> {
         let part = self.first_part();
         let image = part.image(sample).offset;
@@ -97,7 +97,7 @@ impl DatasetIndex {
         let mut members: Vec<PackingMember> = there
             .map(|MemberRow { key, place }| PackingMember {
                 key,
-                offset: image.saturating_add_signed(place.apart),
+                offset: image.saturating_add_signed(place.offset_from_image),
                 length: place.length,
             })
             .collect();
@@ -109,7 +109,7 @@ impl DatasetIndex {
         members
     }
 
-    /// The columns of small values of these samples of the first dataset. The index must have been loaded with its
+    /// The columns of small values, for these samples of the first dataset. The index must have been loaded with its
     /// columns.
     pub fn packing_columns(&self, samples: Range<u64>) -> Vec<TableColumn> {
         let part = self.first_part();
@@ -126,7 +126,7 @@ impl DatasetIndex {
     }
 
     /// Digest of the current stamps of the files of these samples of the first dataset. Opening the index has read the
-    /// stamps of shards, but not those of loose files.
+    /// stamps of shards, but not the stamps of loose files.
     ///
     /// # Errors
     /// The errors of [`DatasetIndex::stat`].
@@ -141,17 +141,18 @@ impl DatasetIndex {
         Ok(stamps.finish())
     }
 
-    /// The class number in the index for a sample of the first dataset, even if the labels as a whole cannot be used.
+    /// The class number of a sample of the first dataset as stored in the index, even if the labels of the dataset
+    /// cannot be used.
     pub fn packing_label(&self, sample: u64) -> u32 {
         self.first_part().label(sample)
     }
 
-    /// The number of bytes of all members of a sample of the first dataset, or of its image if it has no members.
+    /// The total size in bytes of all members of a sample of the first dataset, or of its image if it has no members.
     pub fn packing_bytes(&self, sample: u64) -> u64 {
         self.first_part().bytes_of_sample(sample)
     }
 
-    /// The name of a file of the first dataset below its root; its own name if the root is the file.
+    /// The path of a file of the first dataset relative to its root. If the root is the file, its file name.
     pub fn packing_name(&self, file: FileId) -> Vec<u8> {
         self.first_part().name_below(file)
     }

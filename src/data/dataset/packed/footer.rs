@@ -1,8 +1,8 @@
-//! The footer of a packed shard: the properties of its samples, the locations of their members, and their names in the
-//! source.
+//! The footer of a packed shard: the properties of its samples, the locations of their members, and the names of the
+//! members before packing.
 //!
 //! A shard consists of a head, the members one after another, the footer, and a trailer of [`TRAILER`] bytes, which has
-//! the location of the footer and its digest. Nothing in a shard is trusted: every number is checked before it is used.
+//! the location and the digest of the footer. Nothing in a shard is trusted: every number is checked before it is used.
 
 use super::super::Layout;
 use super::super::format::{u32_at, u64_at};
@@ -18,85 +18,86 @@ const SIGNATURE: [u8; 8] = *b"\x8AFLSHARD";
 const VERSION: u32 = 2;
 /// Offset of the first member, after signature, version and four zeros.
 pub const FIRST_MEMBER: u64 = 16;
-/// The number of bytes of the trailer.
+/// The size of the trailer in bytes.
 const TRAILER: usize = 64;
-/// The largest footer in bytes. It limits what is read into memory from a file that claims more.
+/// The largest footer in bytes. A file that states a larger footer is not read into memory.
 pub const LARGEST_FOOTER: u64 = 256 << 20;
-/// The number of bytes of the footer before its lists.
+/// The size of the footer before its lists, in bytes.
 const FIXED: usize = 96;
-/// The number of bytes of a [`PackedSample`] in the footer.
+/// The size of a [`PackedSample`] in the footer, in bytes.
 const SAMPLE_ROW: usize = 12;
 /// Members begin at a multiple of this many bytes from their image.
 const BLOCK: u64 = 512;
-/// The number of bytes of a [`PackedMember`] in the footer, without its name.
+/// The size of a [`PackedMember`] in the footer, without its name, in bytes.
 const MEMBER_ROW: usize = 32;
 /// Images begin at multiples of this many bytes.
 const IMAGE_ALIGNMENT: u64 = 8;
-/// The number of the form of packed members. Members of all other forms are the source's bytes.
+/// The number of the storage format of packed members. In all other formats, members have the bytes of the original
+/// file.
 pub const PACKED_FORMAT: u32 = 0;
 
-/// Identity of a shard in its manifest.
+/// Identity of a shard in the manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShardIdentity {
-    /// The number of bytes of the shard.
+    /// The size of the shard in bytes.
     pub bytes: u64,
-    /// The SHA-256 of its footer, which has the checksums of all members.
+    /// The SHA-256 of the shard's footer. The footer has the checksums of all members.
     pub digest: [u8; 32],
 }
 
 /// A sample in a packed shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PackedSample {
-    /// Its class number; 0 if it has none.
+    /// The class number; 0 if the sample has no label.
     pub label: u32,
-    /// The number of its source shard among [`PackedFooter::sources`]; 0 if the source had loose files.
+    /// The index of the sample's source shard in [`PackedFooter::sources`]; 0 if the source had loose files.
     pub source: u32,
-    /// The number of its members. The first is its image, or the member in the place of an image.
+    /// The number of the sample's members. The first member is the image, or the member that replaces a missing image.
     pub members: u32,
 }
 
 /// A file of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PackedMember {
-    /// The offset of its first byte in the packed shard.
+    /// The offset of the member's first byte in the packed shard.
     pub offset: u64,
-    /// The number of its bytes there.
+    /// The size of the member in the packed shard, in bytes.
     pub length: u32,
-    /// The number of bytes of the source's file.
+    /// The size of the member's original file, in bytes.
     pub original: u32,
-    /// The CRC-32C of its bytes in the packed shard.
+    /// The CRC-32C of the member's bytes in the packed shard.
     pub checksum: u32,
-    /// Its number among the members or records of its source shard; 0 for a loose file.
+    /// The index of the member among the members or records of its source shard; 0 for a loose file.
     pub order: u32,
-    /// The number of bytes of its name.
+    /// The size of the member's name in bytes.
     pub name: u32,
-    /// The number of its form among [`PackedFooter::forms`].
+    /// The index of the member's storage format in [`PackedFooter::forms`].
     pub form: u32,
 }
 
 /// The footer of a packed shard.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PackedFooter {
-    /// The fingerprint of the source.
+    /// The fingerprint of the dataset that was packed.
     pub fingerprint: [u8; 32],
-    /// The number of the shard's first sample in the dataset.
+    /// The sample id of the shard's first sample.
     pub first: u64,
-    /// The number of members of source shards that belong to no sample. Those of a source shard are counted in the
-    /// packed shard with its first sample.
+    /// The number of members of source shards that belong to no sample. The unused members of a source shard are
+    /// counted in the packed shard that has the first sample of that source shard.
     pub left_out: u64,
-    /// The number of the shard.
+    /// The index of the shard in the dataset.
     pub number: u32,
-    /// The layout of the source.
+    /// The layout of the dataset that was packed.
     pub layout: Layout,
-    /// The names of forms: "packed", and the reasons why members are stored unchanged.
+    /// The names of storage formats: "packed", and the reasons why members are stored unchanged.
     pub forms: Vec<String>,
-    /// The names of the source shards below the root of the source.
+    /// The paths of the source shards, relative to the root of the source.
     pub sources: Vec<Vec<u8>>,
     /// The samples in order.
     pub samples: Vec<PackedSample>,
-    /// The members of all samples in turn, in the order in which they are stored.
+    /// The members of all samples in turn, in the order of their offsets.
     pub members: Vec<PackedMember>,
-    /// The names of the members, one after another: paths below the source's root, names in its tar shards or in its
+    /// The names of the members, one after another: paths below the source's root, names in the source's tar shards or
     /// manifest, or names of columns.
     pub names: Vec<u8>,
     /// The header summary of each sample's first member.
@@ -108,7 +109,7 @@ pub struct PackedFooter {
 /// Message for a footer whose parts do not fit together.
 const CONTRADICTS: &str = "the packed shard's footer contradicts itself";
 
-/// The bytes of a footer that are not parsed yet.
+/// The bytes of a footer that were not parsed yet.
 struct FooterBytes<'a>(&'a [u8]);
 
 impl<'a> FooterBytes<'a> {
@@ -121,7 +122,7 @@ impl<'a> FooterBytes<'a> {
         Ok(taken)
     }
 
-    /// Takes the next `count` names. Each is stored after its length.
+    /// Takes the next `count` names. The length of each name is stored before the name.
     fn names(&mut self, count: u32) -> Result<Vec<Vec<u8>>, String> {
         let mut names = Vec::new();
         for _ in 0..count {
@@ -132,7 +133,7 @@ impl<'a> FooterBytes<'a> {
     }
 }
 
-/// The bytes at the beginning of a shard.
+/// The first bytes of a shard.
 pub fn head() -> [u8; FIRST_MEMBER as usize] {
     let mut bytes = [0; FIRST_MEMBER as usize];
     bytes[..8].copy_from_slice(&SIGNATURE);
@@ -147,7 +148,7 @@ pub fn next_image(offset: u64, length: u32) -> u64 {
 }
 
 /// The offset of the next member of a sample whose image is at `image`, after a member of `length` bytes at `offset`.
-/// It is a multiple of 512 bytes from the image.
+/// The distance from the image is a multiple of 512 bytes.
 pub fn next_member(image: u64, offset: u64, length: u32) -> u64 {
     let apart = offset + u64::from(length.max(1)) - image;
     image + apart.next_multiple_of(BLOCK)
@@ -196,8 +197,8 @@ impl PackedFooter {
         bytes.extend(VERSION.to_le_bytes());
         bytes.extend([0; 4]);
         bytes.extend(SIGNATURE);
-        let seal = ShardIdentity { bytes: offset + bytes.len() as u64, digest };
-        (bytes, seal)
+        let identity = ShardIdentity { bytes: offset + bytes.len() as u64, digest };
+        (bytes, identity)
     }
 
     /// Reads the footer of a shard, and determines the shard's identity.
@@ -252,7 +253,7 @@ impl PackedFooter {
         Ok((footer, ShardIdentity { bytes: size, digest }))
     }
 
-    /// Parses the bytes of a footer. Their length limits what is allocated.
+    /// Parses a footer. The size of `bytes` limits the allocation.
     fn decode(bytes: &[u8]) -> Result<Self, String> {
         let mut rest = FooterBytes(bytes);
         let fixed = rest.take(FIXED as u64, 1)?;
@@ -308,8 +309,8 @@ impl PackedFooter {
         })
     }
 
-    /// Checks what readers rely on. Every member is stored before `end` and after the member before it, at a distance
-    /// from its image that the index can store. Every number has a meaning.
+    /// Checks the invariants on which readers rely. Members are stored in ascending order and end before `end`. The
+    /// index can store the distance of each member from its image. Every number refers to an existing entry.
     fn check(&self, end: u64) -> Result<(), String> {
         let members: u64 = self.samples.iter().map(|sample| u64::from(sample.members)).sum();
         let names: u64 = self.members.iter().map(|member| u64::from(member.name)).sum();
@@ -325,7 +326,7 @@ impl PackedFooter {
                 Err(format!("sample {number} of the packed shard {message}: its footer is damaged"))
             };
             let Some((image, _)) = members.first() else {
-                // A row of a table may have only numbers.
+                // A row of a table can consist of numbers only.
                 let may_have_none = self.layout.is_table() && !self.layout.is_of_single_files();
                 if may_have_none && *header_summary == RawHeaderSummary::default() {
                     continue;
@@ -362,7 +363,7 @@ impl PackedFooter {
         Ok(())
     }
 
-    /// Each sample with its members and their names.
+    /// Iterates over the samples, each with its members and their names.
     pub fn by_sample(&self) -> impl Iterator<Item = (PackedSample, Vec<(PackedMember, &[u8])>)> {
         let mut members = &self.members[..];
         let mut names = &self.names[..];

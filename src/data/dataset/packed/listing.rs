@@ -1,4 +1,4 @@
-//! Lists packed shards: makes the rows of the index from footers alone.
+//! Lists packed shards: makes the rows of the index from the footers alone.
 
 use super::super::bad_shards::UnreadShards;
 use super::super::build::{GroupRows, IndexBuilder, IndexGroup, SampleRow, ShardRows};
@@ -22,13 +22,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// The samples of a packed shard.
 ///
 /// # Errors
-/// [`Malformed`] for a file that is no valid packed shard.
+/// [`Malformed`] for a file that is not a valid packed shard.
 pub fn shard_contents<S: ReadAt + ?Sized>(source: &S) -> Result<ShardContents, Malformed> {
-    let (footer, seal) = PackedFooter::read(source)?;
-    let rows = rows(&footer).map_err(|message| Malformed { offset: seal.bytes, message })?;
+    let (footer, identity) = PackedFooter::read(source)?;
+    let rows = rows(&footer).map_err(|message| Malformed { offset: identity.bytes, message })?;
     Ok(ShardContents {
         rows,
-        findings: ShardFindings { packed: Some((footer, seal)), ..ShardFindings::default() },
+        findings: ShardFindings { packed: Some((footer, identity)), ..ShardFindings::default() },
     })
 }
 
@@ -36,7 +36,7 @@ pub fn shard_contents<S: ReadAt + ?Sized>(source: &S) -> Result<ShardContents, M
 fn rows(footer: &PackedFooter) -> Result<ShardRows, String> {
     let mut rows = ShardRows { header_summaries: footer.header_summaries.clone(), ..ShardRows::default() };
     let of_files = footer.layout.is_of_files();
-    // Loose files and records are samples without members.
+    // Samples that are loose files or records have no members.
     let with_members = footer.layout == Layout::Tar || !of_files && !footer.table.keys.is_empty();
     let key = |name: &[u8]| {
         let key = match of_files {
@@ -56,7 +56,7 @@ fn rows(footer: &PackedFooter) -> Result<ShardRows, String> {
     let mut free = FIRST_MEMBER;
     for (number, (sample, members)) in footer.by_sample().enumerate() {
         let Some(&(image, name)) = members.first() else {
-            // A row of a table without members takes no bytes.
+            // A row of a table without members has no bytes in the shard.
             rows.samples.push(SampleRow { offset: free, length: 0, label: sample.label });
             rows.counts.extend(with_members.then_some(0));
             continue;
@@ -73,9 +73,9 @@ fn rows(footer: &PackedFooter) -> Result<ShardRows, String> {
                 let place = MemberPlace { packed: member.form == PACKED_FORMAT, ..place };
                 own.push(MemberRow { key: number, place });
             }
-            let stands = own[0].key;
+            let first_key = own[0].key;
             own.sort_by_key(|row| row.key);
-            // Two members of one name are an error only for loaders that select this field, as in the tar shard.
+            // Two members of the same name are an error only for loaders that select this member, as in the tar shard.
             own.dedup_by(|second, first| {
                 let same = second.key == first.key;
                 if same {
@@ -83,14 +83,15 @@ fn rows(footer: &PackedFooter) -> Result<ShardRows, String> {
                 }
                 same
             });
-            if own.iter().any(|row| row.key == stands && row.place.length == MemberPlace::DUPLICATE) {
+            if own.iter().any(|row| row.key == first_key && row.place.length == MemberPlace::DUPLICATE) {
                 row.length = 0;
             }
             rows.counts.push(own.len() as u32);
             rows.members.extend(own);
         }
         if !of_files && !footer.table.is_image(name, footer.layout) {
-            // The member in the place of a missing image is not the sample's image, and neither is its header summary.
+            // The member that replaces a missing image is not the sample's image, so drop its length and its header
+            // summary.
             row.length = 0;
             rows.header_summaries[number] = RawHeaderSummary::default();
         }
@@ -99,8 +100,8 @@ fn rows(footer: &PackedFooter) -> Result<ShardRows, String> {
     Ok(rows)
 }
 
-/// Indexes the shards of a packed dataset, and checks that each is the one in `manifest`. All other shards are added to
-/// `unread`. Returns the notes about the source.
+/// Indexes the shards of a packed dataset, and checks that each shard is the one in `manifest`. Shards that are not are
+/// added to `unread`. Returns the notes about the source.
 pub(in crate::dataset) fn index(
     source: &dyn DatasetSource,
     manifest: &PackedManifest,
@@ -120,9 +121,9 @@ pub(in crate::dataset) fn index(
         .collect();
     let checked = |number: usize, ShardContents { rows, findings }: ShardContents| {
         let wrong = |message: String| Error::dataset(source.path(shard_name(number).as_bytes()), message);
-        let (footer, seal): (PackedFooter, ShardIdentity) =
+        let (footer, identity): (PackedFooter, ShardIdentity) =
             findings.packed.ok_or_else(|| wrong("is not a packed shard".to_owned()))?;
-        manifest.check_shard(number, firsts[number], &footer, &seal).map_err(wrong)?;
+        manifest.check_shard(number, firsts[number], &footer, &identity).map_err(wrong)?;
         Ok(rows)
     };
     let read = |number: usize| -> Result<ReadShard<ShardRows>> {

@@ -3,8 +3,8 @@
 use super::super::summary::{Notes, Skipped};
 use super::super::{Contents, Fingerprint, Layout};
 use super::footer::{PACKED_FORMAT, PackedFooter, ShardIdentity};
-use super::{MANIFEST_FILE, MAX_SHARDS, UNFINISHED, UNPACKING_DIRECTORY, shard_name};
-use crate::source::{DatasetSource, OpenFile, Seen};
+use super::{MANIFEST_FILE, MAX_SHARDS, PACKING_STATE_FILE, UNPACKING_DIRECTORY, shard_name};
+use crate::source::{DatasetSource, EntryState, OpenFile};
 use base::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -14,21 +14,21 @@ use std::path::Path;
 
 /// The version of the format of manifests.
 const VERSION: u32 = 1;
-/// The largest number of bytes of a manifest that are read.
+/// The largest size in bytes of a manifest that is read.
 const LARGEST: u64 = 256 << 20;
 
 /// A name in JSON: text, or bytes if it is not UTF-8.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum RawName {
-    /// A name that is UTF-8.
+    /// A name that is valid UTF-8.
     Text(String),
-    /// Any other name.
+    /// A name that is not valid UTF-8.
     Bytes(Vec<u8>),
 }
 
 impl RawName {
-    /// The name that these bytes are.
+    /// Converts the bytes of a name.
     pub fn of(name: &[u8]) -> Self {
         match std::str::from_utf8(name) {
             Ok(text) => Self::Text(text.to_owned()),
@@ -45,14 +45,14 @@ impl RawName {
     }
 }
 
-/// Statistics of the files that samples are made of.
+/// Statistics of the files of samples.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShardTally {
     /// The number of samples.
     pub samples: u64,
-    /// The number of bytes of all files in the source.
+    /// The total size of all files in the source, in bytes.
     pub source_bytes: u64,
-    /// The number of files that are packed.
+    /// The number of files that are stored packed.
     pub packed: u64,
     /// The number of files that are stored unchanged, by reason.
     pub kept: BTreeMap<String, u64>,
@@ -61,7 +61,7 @@ pub struct ShardTally {
 }
 
 impl ShardTally {
-    /// The counts of one shard.
+    /// The statistics of one shard.
     pub fn of(footer: &PackedFooter) -> Self {
         let mut tally = Self {
             samples: footer.samples.len() as u64,
@@ -80,7 +80,7 @@ impl ShardTally {
         tally
     }
 
-    /// Adds the counts of another shard.
+    /// Adds the statistics of another shard.
     pub fn add(&mut self, other: &Self) {
         self.samples += other.samples;
         self.source_bytes += other.source_bytes;
@@ -95,55 +95,55 @@ impl ShardTally {
 /// A shard of a packed dataset.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PackedShard {
-    /// The number of its bytes.
+    /// The size of the shard in bytes.
     pub bytes: u64,
-    /// The number of its samples.
+    /// The number of samples in the shard.
     pub samples: u64,
-    /// The SHA-256 of its footer, in hexadecimal.
+    /// The SHA-256 of the shard's footer, in hexadecimal.
     pub digest: String,
     /// The digest of the stamps of the source files when they were packed into this shard, in hexadecimal. Manifests of
-    /// older versions lack it.
+    /// older versions do not have this field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stamps: Option<String>,
 }
 
 impl PackedShard {
-    /// The shard with this identity and number of samples, made of files with these stamps.
-    pub fn new(seal: &ShardIdentity, samples: u64, stamps: String) -> Self {
-        let digest = Fingerprint(seal.digest).to_string();
-        Self { bytes: seal.bytes, samples, digest, stamps: Some(stamps) }
+    /// Makes the entry of a shard with this identity and number of samples, packed from files with these stamps.
+    pub fn new(identity: &ShardIdentity, samples: u64, stamps: String) -> Self {
+        let digest = Fingerprint(identity.digest).to_string();
+        Self { bytes: identity.bytes, samples, digest, stamps: Some(stamps) }
     }
 
-    /// Whether it has this identity and number of samples.
-    fn is(&self, seal: &ShardIdentity, samples: u64) -> bool {
-        (self.bytes, self.samples) == (seal.bytes, samples)
-            && self.digest == Fingerprint(seal.digest).to_string()
+    /// Whether the shard has this identity and number of samples.
+    fn is(&self, identity: &ShardIdentity, samples: u64) -> bool {
+        (self.bytes, self.samples) == (identity.bytes, samples)
+            && self.digest == Fingerprint(identity.digest).to_string()
     }
 }
 
 /// The manifest of a packed dataset.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PackedManifest {
-    /// The version of this format.
+    /// The version of the format.
     pub version: u32,
-    /// The fingerprint of the source, in hexadecimal. The packed dataset has the same fingerprint.
+    /// The fingerprint of the dataset that was packed, in hexadecimal. The packed dataset has the same fingerprint.
     pub fingerprint: String,
     /// Whether samples are files of any kind, not images.
     pub files: bool,
-    /// The layout of the source.
+    /// The layout of the dataset that was packed.
     pub layout: Layout,
-    /// The largest number of the source's bytes in a shard of several samples.
+    /// The largest total size of the original files in a shard with several samples, in bytes.
     pub shard_size: u64,
-    /// The names of the classes by number; empty if there are only numbers.
+    /// The class names by class number; empty if classes have no names.
     pub classes: Vec<RawName>,
-    /// What was found when the source was listed, without what was skipped.
+    /// What was found when the source was listed, without the skipped files.
     pub notes: Notes,
-    /// What was skipped when the source was listed, by reason.
+    /// The files that were skipped when the source was listed, by reason.
     pub left_out: BTreeMap<String, Skipped>,
-    /// Statistics of the files.
+    /// Statistics of the files of all samples.
     #[serde(flatten)]
     pub tally: ShardTally,
-    /// The shards in order; their names are their numbers.
+    /// The shards in order. The file name of a shard is its index in this list.
     pub shards: Vec<PackedShard>,
 }
 
@@ -151,11 +151,12 @@ impl PackedManifest {
     /// The version that this program writes.
     pub const VERSION: u32 = VERSION;
 
-    /// Reads the manifest of a packed dataset; `None` if there is none and nothing shows that there should be one.
+    /// Reads the manifest of a packed dataset; `None` if no manifest exists and no other file shows that the directory
+    /// is a packed dataset.
     ///
     /// # Errors
     /// [`Error::Dataset`] if packing or unpacking is not finished, and for a manifest that is damaged or of another
-    /// version; [`Error::Io`] if it cannot be read.
+    /// version; [`Error::Io`] if the manifest cannot be read.
     pub fn find(source: &dyn DatasetSource) -> Result<Option<Self>> {
         let path = source.path(MANIFEST_FILE.as_bytes());
         let bytes = match source.open(MANIFEST_FILE.as_bytes()) {
@@ -175,7 +176,7 @@ impl PackedManifest {
         text.truncate(read);
         let value: serde_json::Value =
             serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
-        // A manifest of another version has other fields. That is no damage.
+        // A manifest of another version has other fields and is not damaged.
         if let Some(version) = value.get("version").and_then(serde_json::Value::as_u64)
             && version != u64::from(VERSION)
         {
@@ -200,43 +201,43 @@ impl PackedManifest {
         Ok(())
     }
 
-    /// The fingerprint of the source.
+    /// The fingerprint of the dataset that was packed.
     pub fn fingerprint(&self) -> Fingerprint {
         let digit = |at: usize| self.fingerprint.get(at..at + 2).unwrap_or_default();
         Fingerprint(std::array::from_fn(|at| u8::from_str_radix(digit(2 * at), 16).unwrap_or_default()))
     }
 
-    /// The kind of the samples.
+    /// The kind of samples.
     pub fn contents(&self) -> Contents {
         if self.files { Contents::Files } else { Contents::Images }
     }
 
-    /// The names of the shards' files, in order.
+    /// The file names of the shards, in order.
     pub fn names(&self) -> impl Iterator<Item = String> {
         (0..self.shards.len()).map(shard_name)
     }
 
-    /// The samples of the shard with this number.
+    /// The sample ids in the shard at index `number`.
     pub fn samples_of(&self, number: usize) -> Range<u64> {
         let first = self.shards[..number].iter().map(|shard| shard.samples).sum();
         first..first + self.shards[number].samples
     }
 
-    /// Checks that the shard with this number is the one in the manifest. `first` is the number of its first sample.
+    /// Checks that the shard at index `number` is the one in the manifest. `first` is the id of its first sample.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// What is wrong with the shard.
     pub fn check_shard(
         &self,
         number: usize,
         first: u64,
         footer: &PackedFooter,
-        seal: &ShardIdentity,
+        identity: &ShardIdentity,
     ) -> Result<(), String> {
         let samples = footer.samples.len() as u64;
         let (own, layout) = (self.fingerprint().0, self.layout);
         let same = footer.fingerprint == own && footer.layout == layout && footer.number as usize == number;
-        let meant = self.shards.get(number).is_some_and(|shard| shard.is(seal, samples));
+        let meant = self.shards.get(number).is_some_and(|shard| shard.is(identity, samples));
         if !meant || !same || footer.first != first {
             return Err(format!(
                 "does not match its entry in {MANIFEST_FILE}: copy or pack the dataset again"
@@ -248,7 +249,7 @@ impl PackedManifest {
     /// Checks that the dataset at `root` was packed for the requested kind of samples.
     ///
     /// # Errors
-    /// [`Error::Dataset`] with what to do.
+    /// [`Error::Dataset`] with a remedy.
     pub fn check_asked(&self, root: &Path, contents: Contents, every_stem: bool) -> Result<()> {
         let message = match (self.contents(), contents) {
             (Contents::Images, Contents::Files) => {
@@ -257,7 +258,7 @@ impl PackedManifest {
             (Contents::Files, Contents::Images) => {
                 "was packed as a dataset of files of any kind: for images, pack it without --files"
             }
-            // A stem without an image was no sample when the dataset was packed.
+            // When the dataset was packed, a stem without an image was not a sample.
             _ if every_stem && !self.notes.every_stem && self.left_out_stems() > 0 => {
                 "was packed as a dataset of images, and samples without an image were left out: to read fields without \
                  an image, or with an optional one, open the dataset that it was packed from"
@@ -276,13 +277,13 @@ impl PackedManifest {
     }
 }
 
-/// Refuses a directory in which a packed dataset, or the files of one, are not complete yet.
+/// Refuses a directory in which packing or unpacking has not finished.
 fn refuse_unfinished(source: &dyn DatasetSource) -> Result<()> {
-    if source.stamp(UNFINISHED.as_bytes())? != Seen::Gone {
+    if source.stamp(PACKING_STATE_FILE.as_bytes())? != EntryState::Gone {
         let message = "is not finished: run `foreload pack` again with the same arguments";
         return Err(Error::dataset(source.path(&[]), message));
     }
-    if source.stamp(UNPACKING_DIRECTORY.as_bytes())? != Seen::Gone {
+    if source.stamp(UNPACKING_DIRECTORY.as_bytes())? != EntryState::Gone {
         let message = format!(
             "is not completely unpacked: it has {UNPACKING_DIRECTORY}, so `foreload unpack` is running, failed or was \
              killed: remove the directory and unpack again"

@@ -1,4 +1,4 @@
-//! The names that samples of a packed dataset have in its source. They are read from the footers on demand.
+//! The names that samples of a packed dataset have in its source. The names are read from the footers on demand.
 
 use super::super::Layout;
 use super::super::archive::name_before;
@@ -20,13 +20,13 @@ impl DatasetPart {
         read.map(|(footer, _)| footer).map_err(|error| Error::dataset(self.path(file), error.message))
     }
 
-    /// Calls `visit` for every file of the source in order, with its name and its samples. The files are loose files or
-    /// shards.
+    /// Calls `visit` for every file of the source in order, with its name and its samples. A file is a loose file or a
+    /// shard.
     pub(in crate::dataset) fn each_packed_name(
         &self,
         mut visit: impl FnMut(Range<u64>, &[u8]),
     ) -> Result<()> {
-        // The samples of one source shard may be in several packed shards.
+        // The samples of one source shard can be in several packed shards.
         let mut open: Option<(Vec<u8>, Range<u64>)> = None;
         for file in (0..self.files()).map(FileId) {
             let samples = self.samples_of(file);
@@ -60,8 +60,8 @@ impl DatasetPart {
         Ok(())
     }
 
-    /// The path by which messages name a sample: its file. In a packed dataset, this is the shard, followed by the name
-    /// of the sample's image in the source, as if the shard were a directory.
+    /// The path of a sample in messages: its file. In a packed dataset, the path is that of the shard, followed by the
+    /// name of the sample's image in the source, as if the shard were a directory.
     pub(in crate::dataset) fn shown_path(&self, sample: u64) -> PathBuf {
         let file = self.image(sample).file;
         let path = self.path(file);
@@ -80,7 +80,7 @@ impl DatasetPart {
         named.unwrap_or(path)
     }
 
-    /// The key of a sample in a tar shard on a file system, from the header before its image.
+    /// The key of a sample in a tar shard on a file system, read from the tar header before its image.
     pub(in crate::dataset) fn key_in_tar(&self, sample: u64) -> Option<Box<str>> {
         if self.layout() != Layout::Tar || self.source.is_remote() {
             return None;

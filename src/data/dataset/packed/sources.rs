@@ -1,4 +1,4 @@
-//! The members of a tar shard by sample, with their names, which an index does not store.
+//! The members of a tar shard by sample, with their names. An index does not store these names.
 
 use super::super::archive::{TarMember, TarMembers};
 use super::super::member::MemberPlace;
@@ -9,32 +9,31 @@ use std::collections::HashMap;
 /// A member of a tar shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedTarMember {
-    /// Its full name.
+    /// The full name of the member.
     pub name: Vec<u8>,
-    /// The offset of its data.
+    /// The offset of the member's data.
     pub offset: u64,
-    /// The number of bytes of its data.
+    /// The size of the member's data in bytes.
     pub length: u32,
-    /// Its number among all members of the shard.
+    /// The index of the member among all members of the shard.
     pub order: u32,
 }
 
 /// The members of a tar shard, grouped by stem.
 #[derive(Debug, Default)]
 pub struct TarMemberIndex {
-    /// All members of stems, in their order in the shard.
+    /// The members that belong to a stem, in the order of the shard.
     parts: Vec<NamedTarMember>,
-    /// The members of each stem, by their numbers in `parts`.
+    /// The members of each stem, as indices into `parts`.
     stems: Vec<Vec<u32>>,
-    /// The number of the stem, by the offset of each of its members.
+    /// The index of the stem in `stems`, by the offset of each of its members.
     by_offset: HashMap<u64, u32>,
     /// The number of members that belong to no stem: links, hidden files, and members that are too large.
-    beside: u64,
+    unrelated: u64,
 }
 
 impl TarMemberIndex {
-    /// Reads all headers of a shard. `start` is the address of the shard's first byte, which is 0 unless it is
-    /// compressed.
+    /// Reads all headers of a shard. `start` is the address of the shard's first byte: 0 for an uncompressed shard.
     ///
     /// # Errors
     /// [`Malformed`] for an archive that is damaged or truncated.
@@ -52,7 +51,7 @@ impl TarMemberIndex {
             let stem = split(&name).filter(|_| plain).map(|(stem, _)| stem.to_vec());
             let length = u32::try_from(size).ok().filter(|&length| length < MemberPlace::DUPLICATE);
             let (Some(stem), Some(length)) = (stem, length) else {
-                listing.beside += 1;
+                listing.unrelated += 1;
                 continue;
             };
             let stem = *numbers.entry(stem).or_insert_with(|| {
@@ -67,8 +66,9 @@ impl TarMemberIndex {
         Ok(listing)
     }
 
-    /// The members of the sample whose image, or the member in its place, begins at `offset`. That member comes first,
-    /// the others in their order. `None` if no member begins there.
+    /// The members of the sample with a member at `offset`: its image, or the member that replaces a missing image.
+    /// This member comes first, the other members follow in the order of the shard. `None` if no member begins at
+    /// `offset`.
     pub fn sample(&self, offset: u64) -> Option<Vec<&NamedTarMember>> {
         let stem = *self.by_offset.get(&offset)?;
         let mut members: Vec<&NamedTarMember> =
@@ -77,12 +77,12 @@ impl TarMemberIndex {
         Some(members)
     }
 
-    /// The number of members that belong to none of the samples whose images begin at these offsets.
+    /// The number of members that do not belong to the samples whose images begin at these offsets.
     pub fn left_out(&self, samples: impl Iterator<Item = u64>) -> u64 {
         let used: u64 = samples
             .filter_map(|offset| self.by_offset.get(&offset))
             .map(|&stem| self.stems[stem as usize].len() as u64)
             .sum();
-        self.beside + (self.parts.len() as u64).saturating_sub(used)
+        self.unrelated + (self.parts.len() as u64).saturating_sub(used)
     }
 }

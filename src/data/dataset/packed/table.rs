@@ -1,5 +1,5 @@
-//! What a packed shard stores of samples that were rows of tables: the keys and kinds of their members, and their
-//! columns of small values. It is at the end of the footer.
+//! The part of a packed shard's footer for samples that were rows of tables: the keys and kinds of their members, and
+//! their columns of small values. It is at the end of the footer.
 
 use super::super::cells::{ColumnFacts, spilled, spilled_bytes, unspilled};
 use super::super::format::u64_at;
@@ -10,12 +10,12 @@ use serde::{Deserialize, Serialize};
 /// The columns of the samples of a shard.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PackedColumns {
-    /// The keys of members in the whole source, sorted.
+    /// The keys of all members in the source, sorted.
     pub keys: Vec<String>,
-    /// The kinds of the members, by key; empty if the keys determine them.
+    /// The kinds of the members, by key; empty if the keys determine the kinds.
     pub kinds: Vec<FieldKind>,
-    /// The key of the members that are the samples' images. `None` if there are no images, and for sources that are no
-    /// tables: there, every first member is an image.
+    /// The key of the members that are images. `None` if there are no images. Also `None` if the source is not a table,
+    /// because there the first member of each sample is an image.
     pub image: Option<String>,
     /// The columns of small values, sorted by name.
     pub columns: Vec<TableColumn>,
@@ -47,7 +47,7 @@ impl PackedColumns {
         bytes
     }
 
-    /// Parses what [`PackedColumns::encode`] wrote for this many samples. It must be all of `bytes`.
+    /// Parses the result of [`PackedColumns::encode`] for this many samples. `bytes` must not contain other bytes.
     pub(super) fn decode(bytes: &[u8], samples: u64) -> Result<Self, String> {
         let wrong = |what: &str| format!("the packed shard's columns are damaged: {what}");
         let short = || wrong("they are too short");
@@ -76,7 +76,8 @@ impl PackedColumns {
         Ok(table)
     }
 
-    /// Whether the first member of a sample, by its name, is the sample's image, if the source had this layout.
+    /// Whether the first member of a sample is the sample's image, given the member's name and the layout of the
+    /// source.
     pub(super) fn is_image(&self, name: &[u8], layout: Layout) -> bool {
         layout.is_of_single_files()
             || self.image.as_ref().map_or(!layout.is_table(), |image| image.as_bytes() == name)

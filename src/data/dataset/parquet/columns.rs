@@ -1,7 +1,7 @@
-//! The cells of a column: the values of its pages, and which of them are missing.
+//! The cells of a Parquet column: the values of its pages, and which cells have no value.
 
 use super::super::blocks::ShardBlocks;
-use super::super::gather::{ColumnFault, GatheredCells, TableFile, TableLimits};
+use super::super::gather::{CollectedCells, ColumnFault, TableFile, TableLimits};
 use super::super::table::TableCells;
 use super::super::unpack::{BlockCodec, BlockSource, LARGEST_BLOCK};
 use super::encodings::{PackedNumbers, little_endian};
@@ -12,27 +12,27 @@ use super::values::{PLAIN, PageValues, ValueBytes, ValueReader, is_by_dictionary
 use crate::source::Malformed;
 use base::crc::crc32;
 
-/// Average length of values, in bytes, above which only the lengths in a page are read.
-const STEPPED_OVER: u64 = 1024;
+/// Average size of values in bytes above which only the lengths of values are read in a page, not the values.
+const LONG_VALUE_BYTES: u64 = 1024;
 
-/// A page that was read: its levels, and where its values begin.
+/// A page that was read: its levels, and the position of its values.
 struct PageBody {
-    /// The decompressed page; `None` if its values are skipped.
-    held: Option<Vec<u8>>,
-    /// The bytes of its definition levels.
+    /// The decompressed page; `None` if the values are not read.
+    page_bytes: Option<Vec<u8>>,
+    /// The bytes of the page's definition levels.
     levels: Vec<u8>,
-    /// The position of the first value: in `held`, or else in the file.
+    /// The position of the first value: in `page_bytes`, or without `page_bytes` in the file.
     values: u64,
-    /// The offset of `held` in the file, if the page is not compressed.
-    lies: Option<u64>,
-    /// For a column of bytes, the compressed block of the page, with its compressed bytes.
+    /// The offset of `page_bytes` in the file, if the page is not compressed.
+    stored_at: Option<u64>,
+    /// For a column of bytes, the compressed block of the page, and the compressed bytes.
     packed: Option<(BlockSource, Vec<u8>)>,
 }
 
-/// Reads a column: all values in its pages, or for long values their locations.
+/// Reads a column: all values in its pages. For long values, reads only the locations.
 ///
 /// # Errors
-/// [`ColumnFault`]: either the column is refused, or the shard is damaged.
+/// [`ColumnFault`]: the column cannot be used, or the shard is damaged.
 pub(super) fn read(
     leaf: &SchemaLeaf,
     content: LeafContent,
@@ -42,12 +42,12 @@ pub(super) fn read(
     blocks: &mut ShardBlocks,
 ) -> Result<TableCells, ColumnFault> {
     let mut cells = match content {
-        LeafContent::Truth => GatheredCells::Truths(Vec::new()),
-        LeafContent::Half | LeafContent::Float | LeafContent::Double => GatheredCells::Floats(Vec::new()),
+        LeafContent::Bool => CollectedCells::Bools(Vec::new()),
+        LeafContent::Half | LeafContent::Float | LeafContent::Double => CollectedCells::Floats(Vec::new()),
         LeafContent::Text | LeafContent::Json | LeafContent::Bytes | LeafContent::FixedBytes(_) => {
-            GatheredCells::Bytes(Vec::new())
+            CollectedCells::Bytes(Vec::new())
         }
-        _ => GatheredCells::Integers(Vec::new()),
+        _ => CollectedCells::Integers(Vec::new()),
     };
     limits.begin_column(&leaf.path);
     for chunk in chunks {
@@ -59,7 +59,7 @@ pub(super) fn read(
     cells.finish(matches!(content, LeafContent::Text | LeafContent::Json), file, limits)
 }
 
-/// Context that all pages of a chunk share.
+/// State that all pages of a chunk share.
 struct ChunkReader<'a, 'f> {
     leaf: &'a SchemaLeaf,
     content: LeafContent,
@@ -72,7 +72,7 @@ struct ChunkReader<'a, 'f> {
 fn read_chunk(
     mut reader: ChunkReader<'_, '_>,
     chunk: &ColumnChunk,
-    cells: &mut GatheredCells,
+    cells: &mut CollectedCells,
 ) -> Result<(), ColumnFault> {
     let mut pages = ChunkPages::of(chunk);
     let mut dictionary = None;
@@ -95,15 +95,15 @@ impl ChunkReader<'_, '_> {
         matches!(self.content, LeafContent::Bytes | LeafContent::FixedBytes(_))
     }
 
-    /// The dictionary of a chunk, to whose values its pages refer.
+    /// Reads the dictionary of a chunk. The pages of the chunk refer to its values.
     fn dictionary(&mut self, page: &DataPage) -> Result<PageValues, ColumnFault> {
         let body = self.body(page)?;
-        // PLAIN_DICTIONARY is an old name of PLAIN here.
+        // In a dictionary page, PLAIN_DICTIONARY is an old name of PLAIN.
         let encoding = if is_by_dictionary(page.encoding) { PLAIN } else { page.encoding };
         self.decode(page, &body, page.values, encoding)
     }
 
-    /// The values of a page that are present.
+    /// The present values of a page, without nulls.
     fn values(
         &mut self,
         page: &DataPage,
@@ -116,11 +116,12 @@ impl ChunkReader<'_, '_> {
         if !is_by_dictionary(page.encoding) {
             return self.decode(page, body, count, page.encoding);
         }
-        let held = body.held.as_deref().and_then(|held| held.get(body.values as usize..));
-        let (Some(held), Some(dictionary)) = (held, dictionary) else {
+        let page_bytes =
+            body.page_bytes.as_deref().and_then(|page_bytes| page_bytes.get(body.values as usize..));
+        let (Some(page_bytes), Some(dictionary)) = (page_bytes, dictionary) else {
             return Err(damaged(page.offset, "a page refers to a dictionary that does not exist").into());
         };
-        self.reader(page, count).by_dictionary(held, dictionary)
+        self.reader(page, count).by_dictionary(page_bytes, dictionary)
     }
 
     fn decode(
@@ -130,23 +131,27 @@ impl ChunkReader<'_, '_> {
         count: u64,
         encoding: u64,
     ) -> Result<PageValues, ColumnFault> {
-        let bytes = match &body.held {
+        let bytes = match &body.page_bytes {
             None => ValueBytes::InFile { offset: body.values, end: page.offset + page.packed },
-            Some(held) => {
-                // Bytes may be too long to be copied, so they get addresses in the block.
-                let lies = match (&body.packed, count) {
+            Some(page_bytes) => {
+                // Values of bytes can be too long to copy, so they get addresses in the block.
+                let stored_at = match (&body.packed, count) {
                     (Some((block, packed)), 1..) => Some(self.blocks.add(*block, packed)?),
-                    _ => body.lies,
+                    _ => body.stored_at,
                 };
-                let lies = lies.map(|lies| lies + body.values);
-                ValueBytes::Held { bytes: held.get(body.values as usize..).unwrap_or_default(), lies }
+                let stored_at = stored_at.map(|stored_at| stored_at + body.values);
+                ValueBytes::Loaded {
+                    bytes: page_bytes.get(body.values as usize..).unwrap_or_default(),
+                    stored_at,
+                }
             }
         };
         let (limits, content) = (&mut *self.limits, self.content);
         let mut reader = ValueReader { content, count: count as usize, page: page.offset, limits, left: 0 };
         let values = reader.read(encoding, bytes, self.file)?;
         let left = reader.left;
-        // With one null in a page of texts, the levels take the place of its value, and nothing is left.
+        // If a page of strings has exactly one null, its definition levels are parsed as one value, and no bytes are
+        // left.
         let may_be_levels = left > 0 || matches!(self.content, LeafContent::Text | LeafContent::Json);
         if may_be_levels && encoding == PLAIN && page.kind == PageKind::DataV1 && self.leaf.present == 0 {
             self.check_for_levels(page, body, left)?;
@@ -155,19 +160,19 @@ impl ChunkReader<'_, '_> {
     }
 
     /// Checks that a page with `left` bytes after its values does not begin with definition levels, which a column
-    /// without nulls does not have: by a wrong bit in the schema, the levels would be read as values. Eight zeros at
-    /// the end are fastparquet's.
+    /// without nulls does not have. With a wrong bit in the schema, the levels would be read as values. Eight zero
+    /// bytes at the end come from fastparquet and are allowed.
     fn check_for_levels(&mut self, page: &DataPage, body: &PageBody, left: u64) -> Result<(), ColumnFault> {
-        let mut part = |from: u64, count: u64| match &body.held {
-            Some(held) => Ok(held[from as usize..(from + count) as usize].to_vec()),
+        let mut part = |from: u64, count: u64| match &body.page_bytes {
+            Some(page_bytes) => Ok(page_bytes[from as usize..(from + count) as usize].to_vec()),
             None => self.file.read(page.offset + from, count),
         };
-        let size = body.held.as_ref().map_or(page.packed, |held| held.len() as u64);
+        let size = body.page_bytes.as_ref().map_or(page.packed, |page_bytes| page_bytes.len() as u64);
         if size < 4 || left == 8 && part(size - 8, 8)? == [0; 8] {
             return Ok(());
         }
         let length = little_endian(&part(0, 4)?);
-        // A level takes a bit at most, and a run some bytes.
+        // A level takes at most one bit, and the header of a run takes a few bytes.
         if length == 0 || length > (size - 4).min(page.values / 8 + 16) {
             return Ok(());
         }
@@ -189,7 +194,7 @@ impl ChunkReader<'_, '_> {
         }
     }
 
-    /// Which values of a page are present; `None` if none can be missing.
+    /// Which values of a page are present; `None` if the column has no nulls.
     fn present(&self, page: &DataPage, levels: &[u8]) -> Result<Option<Vec<bool>>, ColumnFault> {
         let most = self.leaf.present;
         if most == 0 {
@@ -200,7 +205,7 @@ impl ChunkReader<'_, '_> {
         let levels = packed.runs(width, page.values as usize);
         let levels =
             levels.map_err(|_| damaged(page.offset, "the definition levels of a page are damaged"))?;
-        // The header has the number of bytes of the levels, but no checksum covers it.
+        // No checksum covers the page header, so check the size of the levels that it states.
         if matches!(page.kind, PageKind::DataV2 { .. }) && !packed.rest.is_empty() {
             return Err(damaged(page.offset, "the levels of a page have more bytes than they need").into());
         }
@@ -210,7 +215,7 @@ impl ChunkReader<'_, '_> {
         Ok(Some(levels.into_iter().map(|level| level == most).collect()))
     }
 
-    /// Reads the needed bytes of a page, and decompresses them.
+    /// Reads the needed bytes of a page and decompresses them.
     fn body(&mut self, page: &DataPage) -> Result<PageBody, ColumnFault> {
         let (packed_levels, codec) = match page.kind {
             PageKind::DataV2 { repetition: 1.., .. } => {
@@ -227,7 +232,7 @@ impl ChunkReader<'_, '_> {
             return Err(damaged(page.offset, "the levels of a page extend beyond its end").into());
         }
         let is_array = matches!(self.content, LeafContent::Bytes | LeafContent::Json | LeafContent::Text);
-        let long = page.packed > page.values.saturating_mul(STEPPED_OVER) || page.packed > LARGEST_BLOCK;
+        let long = page.packed > page.values.saturating_mul(LONG_VALUE_BYTES) || page.packed > LARGEST_BLOCK;
         if codec.is_none() && is_array && page.encoding == PLAIN && long {
             return self.body_in_file(page, packed_levels);
         }
@@ -243,7 +248,7 @@ impl ChunkReader<'_, '_> {
         if page.crc.is_some_and(|crc| crc != crc32(&bytes)) {
             return Err(damaged(page.offset, "the checksum of a page differs").into());
         }
-        let mut lies = Some(page.offset);
+        let mut stored_at = Some(page.offset);
         let mut levels = bytes[..packed_levels as usize].to_vec();
         let (mut values, mut packed) = (packed_levels, None);
         if let Some(codec) = codec {
@@ -254,7 +259,7 @@ impl ChunkReader<'_, '_> {
             let unpacked = block.unpack(&bytes)?;
             let in_file = std::mem::replace(&mut bytes, unpacked);
             packed = self.is_bytes().then_some((block, in_file));
-            (lies, values) = (None, 0);
+            (stored_at, values) = (None, 0);
         }
         if page.kind == PageKind::DataV1 && self.leaf.present > 0 {
             let beyond = || damaged(page.offset, "the levels of a page extend beyond its end");
@@ -263,10 +268,10 @@ impl ChunkReader<'_, '_> {
             levels = rest.get(..length).ok_or_else(beyond)?.to_vec();
             values = 4 + length as u64;
         }
-        Ok(PageBody { held: Some(bytes), levels, values, lies, packed })
+        Ok(PageBody { page_bytes: Some(bytes), levels, values, stored_at, packed })
     }
 
-    /// Reads the levels of a page whose values are not read.
+    /// Reads only the levels of a page, without its values.
     fn body_in_file(&mut self, page: &DataPage, stated: u64) -> Result<PageBody, ColumnFault> {
         let (mut offset, mut length) = (page.offset, stated);
         if page.kind == PageKind::DataV1 && self.leaf.present > 0 {
@@ -283,17 +288,17 @@ impl ChunkReader<'_, '_> {
         }
         self.limits.take_bytes(length, page.offset)?;
         let levels = self.file.read(offset, length)?;
-        Ok(PageBody { held: None, levels, values: offset + length, lies: None, packed: None })
+        Ok(PageBody { page_bytes: None, levels, values: offset + length, stored_at: None, packed: None })
     }
 }
 
-/// Appends a page's values, with a missing value wherever none is present.
-fn append(cells: &mut GatheredCells, values: PageValues, present: Option<Vec<bool>>) {
+/// Appends a page's values, and a missing value for each null.
+fn append(cells: &mut CollectedCells, values: PageValues, present: Option<Vec<bool>>) {
     match (cells, values) {
-        (GatheredCells::Truths(cells), PageValues::Truths(values)) => spread(cells, values, present),
-        (GatheredCells::Integers(cells), PageValues::Integers(values)) => spread(cells, values, present),
-        (GatheredCells::Floats(cells), PageValues::Floats(values)) => spread(cells, values, present),
-        (GatheredCells::Bytes(cells), PageValues::Bytes(values)) => spread(cells, values, present),
+        (CollectedCells::Bools(cells), PageValues::Bools(values)) => spread(cells, values, present),
+        (CollectedCells::Integers(cells), PageValues::Integers(values)) => spread(cells, values, present),
+        (CollectedCells::Floats(cells), PageValues::Floats(values)) => spread(cells, values, present),
+        (CollectedCells::Bytes(cells), PageValues::Bytes(values)) => spread(cells, values, present),
         _ => unreachable!("the type of the column determines both its values and its cells"),
     }
 }

@@ -1,12 +1,12 @@
 //! Integers as Parquet encodes them: in runs and packed bits (RLE), and as differences (DELTA_BINARY_PACKED).
 //!
-//! The encodings are those of `Encodings.md` in Apache's `parquet-format`. Each decoder returns the number of values
-//! that its caller requests. The caller must limit that number.
+//! The encodings are those of `Encodings.md` in Apache's `parquet-format`. The caller of a decoder says how many values
+//! to decode, and must limit this number.
 
-/// Message about bytes that have no such encoding.
+/// Message about bytes that are not valid in an encoding.
 pub(super) const DAMAGED: &str = "the values of a page are damaged";
 
-/// Decoder that takes bytes from the front.
+/// Decoder that consumes bytes from the front of `rest`.
 pub(super) struct PackedNumbers<'a> {
     pub(super) rest: &'a [u8],
 }
@@ -35,7 +35,7 @@ impl<'a> PackedNumbers<'a> {
         Ok((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 
-    /// Whether all bytes are exactly `count` bits, in runs of one bit and runs of packed bits.
+    /// Whether the bytes encode exactly `count` values of one bit, as runs of equal bits and runs of packed bits.
     pub(super) fn are_bits(mut self, count: u64) -> bool {
         let (mut seen, mut padding) = (0_u64, 0);
         while !self.rest.is_empty() {
@@ -46,14 +46,14 @@ impl<'a> PackedNumbers<'a> {
             if run == 0 || seen >= count || head & 1 == 0 && bytes[0] > 1 {
                 return false;
             }
-            // Packed bits come in groups of eight, and the last one may have more than are needed.
+            // Packed bits come in groups of eight, and the last group can have up to seven padding bits.
             padding = if head & 1 == 0 { 0 } else { 7 };
             seen = seen.saturating_add(run);
         }
         (count..=count + padding).contains(&seen)
     }
 
-    /// Decodes `count` numbers of `width` bits each, from runs of one number and runs of packed bits.
+    /// Decodes `count` numbers of `width` bits each, from runs of equal numbers and runs of packed bits.
     pub(super) fn runs(&mut self, width: u32, count: usize) -> Result<Vec<u32>, &'static str> {
         if width > 32 {
             return Err(DAMAGED);
@@ -68,7 +68,7 @@ impl<'a> PackedNumbers<'a> {
                 let value = little_endian(bytes) as u32;
                 numbers.resize(numbers.len() + run.min(left), value);
             } else {
-                // The last group of eight may be cut off after the last value.
+                // The last group of eight can be truncated after the last value.
                 let size = run.saturating_mul(width as usize).min(self.rest.len());
                 let bits = Bits { bytes: self.take(size)?, width };
                 let there = if width == 0 { left } else { size * 8 / width as usize };
@@ -82,7 +82,8 @@ impl<'a> PackedNumbers<'a> {
         Ok(numbers)
     }
 
-    /// Decodes `count` numbers. Each is the sum of the one before it and a difference. Sums wrap at `bits` bits.
+    /// Decodes `count` numbers. Each number is the sum of the previous number and a stored difference. Sums wrap at
+    /// `bits` bits.
     pub(super) fn deltas(&mut self, count: usize, bits: u32) -> Result<Vec<i64>, &'static str> {
         let block = usize::try_from(self.varint()?).map_err(|_| DAMAGED)?;
         let parts = usize::try_from(self.varint()?).map_err(|_| DAMAGED)?;
@@ -104,7 +105,7 @@ impl<'a> PackedNumbers<'a> {
             let widths = self.take(parts)?;
             for &width in widths {
                 let left = count - numbers.len();
-                // Miniblocks after the last value have a width but no bytes.
+                // Miniblocks after the last value have a stored width but no bytes.
                 if left == 0 {
                     break;
                 }
@@ -123,19 +124,19 @@ impl<'a> PackedNumbers<'a> {
     }
 }
 
-/// Numbers of `width` bits, one after another from the lowest bit on.
+/// Numbers of `width` bits each, packed from the lowest bit on.
 struct Bits<'a> {
     bytes: &'a [u8],
     width: u32,
 }
 
 impl Bits<'_> {
-    /// The number at a position inside the bytes.
+    /// The number at an index inside the bytes.
     fn get(&self, number: usize) -> u64 {
         let width = self.width as usize;
         let (start, end) = (number * width, (number + 1) * width);
         let bytes = &self.bytes[start / 8..end.div_ceil(8).max(start / 8).min(self.bytes.len())];
-        // Up to 64 bits that do not begin at a byte boundary span nine bytes.
+        // A number of 64 bits that does not begin at a byte boundary spans nine bytes.
         let all = bytes.iter().rev().fold(0_u128, |all, &byte| all << 8 | u128::from(byte));
         let mask = if width == 64 { u64::MAX } else { (1 << width) - 1 };
         (all >> (start % 8)) as u64 & mask
@@ -153,7 +154,8 @@ mod tests {
 
     #[test]
     fn runs_and_bits_follow_one_another() {
-        // The example of Encodings.md: 0 to 7 in three bits each are 88 c6 fa. A run of five 6s comes before it.
+        // The example of Encodings.md: 0 to 7 in three bits each are 88 c6 fa. A run of five 6s comes before these
+        // bytes.
         let mut numbers = PackedNumbers { rest: &[10, 6, 3, 0x88, 0xC6, 0xFA, 0x55] };
         assert_eq!(numbers.runs(3, 12).unwrap(), [6, 6, 6, 6, 6, 0, 1, 2, 3, 4, 5, 6]);
         assert_eq!(numbers.rest, [0x55]);
@@ -179,7 +181,8 @@ mod tests {
 
     #[test]
     fn differences_add_up() {
-        // 7, 5, 3, 1, 2, 3, 4, 5 as in Encodings.md: the smallest difference is -2, and the others are 0 or 3 above it.
+        // 7, 5, 3, 1, 2, 3, 4, 5 as in Encodings.md: the smallest difference is -2, and each difference is stored as 0
+        // or 3 above -2.
         let mut bytes = vec![128, 1, 4, 8, 14, 3, 2, 0, 0, 0, 0b1100_0000, 0b0011_1111, 0, 0, 0, 0, 0, 0];
         assert_eq!(PackedNumbers { rest: &bytes }.deltas(8, 64).unwrap(), [7, 5, 3, 1, 2, 3, 4, 5]);
         assert!(PackedNumbers { rest: &bytes }.deltas(7, 64).is_err());

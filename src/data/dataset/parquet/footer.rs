@@ -1,6 +1,6 @@
-//! The footer of a Parquet file: what its columns are, and the locations of their pages.
+//! The footer of a Parquet file: the schema, and the locations of the pages of each column.
 //!
-//! Numbers of fields are those of `parquet.thrift` in Apache's `parquet-format`.
+//! The field numbers are those of `parquet.thrift` in Apache's `parquet-format`.
 
 use super::super::gather::TableFile;
 use super::super::hugging_face;
@@ -8,22 +8,22 @@ use super::super::unpack::BlockCodec;
 use super::thrift::{BINARY, FALSE, I32, I64, LIST, STRUCT, TRUE, Thrift};
 use crate::source::Malformed;
 
-/// The bytes at the beginning and at the end of a file.
+/// The magic bytes at the beginning and at the end of a Parquet file.
 const MAGIC: &[u8] = b"PAR1";
-/// The largest number of bytes of a footer.
+/// The largest size of a footer in bytes.
 const LARGEST: u64 = 256 << 20;
-/// The largest number of columns and structs of a schema.
+/// The largest number of columns and structs in a schema.
 const MAX_ELEMENTS: usize = 1 << 16;
 
 /// Contents of the footer of a file.
 pub(super) struct ParquetFooter {
-    /// The schema in preorder, its root first.
+    /// The schema in preorder, with the root first.
     pub(super) schema: Vec<SchemaElement>,
     /// The row groups, in order.
     pub(super) groups: Vec<RowGroup>,
-    /// The document that Hugging Face's `datasets` writes.
+    /// The JSON document that Hugging Face's `datasets` writes.
     pub(super) hugging_face: Option<Vec<u8>>,
-    /// The offset of the footer. All pages end before it.
+    /// The offset of the footer. All pages end before this offset.
     pub(super) at: u64,
 }
 
@@ -39,14 +39,15 @@ pub(super) struct SchemaElement {
     pub(super) logical: Option<LogicalType>,
 }
 
-/// Meaning of an element's values: the number of the variant, and for integers whether they are signed.
+/// The logical type of an element: the number of the variant in `parquet.thrift`, and for integers whether they are
+/// signed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LogicalType {
     pub(super) variant: i16,
     pub(super) signed: bool,
 }
 
-/// A row group: some rows of all columns.
+/// A row group: a range of rows with all columns.
 pub(super) struct RowGroup {
     pub(super) rows: u64,
     pub(super) chunks: Vec<ColumnChunk>,
@@ -55,15 +56,15 @@ pub(super) struct RowGroup {
 /// The pages of a column in a row group.
 #[derive(Debug)]
 pub(super) struct ColumnChunk {
-    /// The codec of the pages. The error is the name of a codec that is not supported.
+    /// The codec of the pages. The error is the name of an unsupported codec.
     pub(super) codec: Result<Option<BlockCodec>, String>,
     pub(super) physical: u64,
     pub(super) values: u64,
     /// The number of nulls, if the statistics state it.
     pub(super) nulls: Option<u64>,
-    /// The number of definition levels, if the statistics have a count for each.
+    /// The number of definition levels, if the statistics have a histogram of them.
     pub(super) levels: Option<usize>,
-    /// The offset of the first page, and the end of the last.
+    /// The offset of the first page, and the end of the last page.
     pub(super) start: u64,
     pub(super) end: u64,
 }
@@ -249,7 +250,7 @@ fn chunk_metadata(thrift: &mut Thrift<'_>, footer: u64) -> Result<ColumnChunk, M
         5 => Err("Hadoop's LZ4".to_owned()),
         other => Err(format!("codec {other}")),
     };
-    // Some writers state a dictionary at offset 0 if there is none.
+    // Some writers store offset 0 for the dictionary if a chunk has no dictionary.
     let start = dictionary.filter(|&at| at > 0).map_or(data, |at| at.min(data));
     // A chunk without values has no pages, so its offsets have no meaning.
     let end = if values == 0 {
@@ -266,7 +267,7 @@ fn null_count(thrift: &mut Thrift<'_>) -> Result<Option<u64>, Malformed> {
     let (mut nulls, mut last) = (None, 0);
     while let Some(field) = thrift.field(&mut last)? {
         match (field.id, field.kind) {
-            // Some writers state a negative number, which means nothing.
+            // Some writers store a negative number, which has no meaning.
             (3, I64) => nulls = u64::try_from(thrift.number()?).ok(),
             (_, kind) => thrift.skip(kind)?,
         }

@@ -2,7 +2,7 @@
 //!
 //! The format is that of Apache's `parquet-format`. Existing reader crates return values but not their locations, so
 //! footer, page headers and encodings are parsed here. Only the codecs of pages come from other crates. Long values,
-//! such as images, are never read; only the lengths in their pages are.
+//! such as images, are never read. Only their lengths are.
 
 mod columns;
 mod encodings;
@@ -22,12 +22,12 @@ use footer::ParquetFooter;
 use schema::{LeafContent, SchemaLeaf};
 
 /// The table in a Parquet file. A struct of bytes and a path becomes one column for the bytes, with the struct's name,
-/// and one for the path. Other structs have a column for each value, `STRUCT.VALUE`. All texts of the columns in `kept`
-/// are read. In other columns, long texts stay in the shard.
+/// and one column for the path. Other structs have a column for each value, `STRUCT.VALUE`. All strings of the columns
+/// in `kept` are read. In other columns, long strings stay in the shard.
 ///
 /// # Errors
-/// [`Malformed`] for a file that is not Parquet, and for one that is damaged or encrypted. A column that cannot be read
-/// is [`super::table::TableCells::Refused`].
+/// [`Malformed`] for a file that is not Parquet, or is damaged or encrypted. A column that cannot be read is
+/// [`super::table::TableCells::Refused`].
 pub fn table(source: &dyn ReadAt, kept: &[String]) -> Result<ShardTable, Malformed> {
     let mut file = Window::new(source);
     let footer = footer::read(&mut file)?;
@@ -35,7 +35,7 @@ pub fn table(source: &dyn ReadAt, kept: &[String]) -> Result<ShardTable, Malform
     check_groups(&footer, &leaves)?;
     let features = DeclaredFeatures::read(footer.hugging_face.as_deref());
     let samples = footer.groups.iter().map(|group| group.rows).sum();
-    let mut limits = TableLimits::of(file.size()).keeping(kept);
+    let mut limits = TableLimits::of(file.size()).with_kept_texts(kept);
     let mut blocks = ShardBlocks::of(file.size());
     let mut columns = Vec::new();
     for (number, leaf) in leaves.iter().enumerate() {
@@ -57,7 +57,7 @@ pub fn table(source: &dyn ReadAt, kept: &[String]) -> Result<ShardTable, Malform
     Ok(ShardTable { samples, columns: gather::by_different_names(columns), blocks: blocks.into_rows() })
 }
 
-/// Checks that each row group has a chunk of each column, with a value for each row.
+/// Checks that each row group has a chunk of each column, with a cell per row.
 fn check_groups(footer: &ParquetFooter, leaves: &[SchemaLeaf]) -> Result<(), Malformed> {
     let wrong = |message: String| Err(Malformed { offset: footer.at, message });
     for group in &footer.groups {
@@ -71,8 +71,9 @@ fn check_groups(footer: &ParquetFooter, leaves: &[SchemaLeaf]) -> Result<(), Mal
                     "column {name:?} is of another type than the schema says: the shard is damaged"
                 ));
             }
-            // Checksums cover pages only. A damaged schema can shift a column's values, because pages of a column that
-            // may have nulls begin with definition levels. Statistics show it where the writer stored them.
+            // Checksums cover pages only. A damaged schema can shift the values of a column, because pages of a
+            // nullable column begin with definition levels. The statistics show this damage, if the writer stored
+            // statistics.
             let has_other_levels = chunk.levels.is_some_and(|levels| levels != leaf.present as usize + 1);
             let has_forbidden_nulls = leaf.present == 0 && chunk.nulls.is_some_and(|nulls| nulls > 0);
             if leaf.content.is_ok() && (has_other_levels || has_forbidden_nulls) {

@@ -1,28 +1,29 @@
-//! The pages of a column chunk in order: the location of each, and its header.
+//! The pages of a column chunk in order, each with its location and its header.
 
 use super::super::gather::{TableFile, TableLimits};
 use super::footer::ColumnChunk;
 use super::thrift::{FALSE, I32, STRUCT, TRUE, Thrift};
 use crate::source::Malformed;
 
-/// The number of bytes that are read first of a page's header, and the largest header. A header may hold statistics.
+/// The number of bytes of a page header that are read first, and the largest size of a header. A header can hold
+/// statistics.
 const FIRST_READ: u64 = 512;
 const LARGEST_HEADER: u64 = 16 << 20;
 
 /// A page of a column chunk.
 #[derive(Debug)]
 pub(super) struct DataPage {
-    /// The offset of its first byte after the header.
+    /// The offset of the page's first byte after the header.
     pub(super) offset: u64,
-    /// The number of its bytes in the file.
+    /// The size of the page in the file, in bytes.
     pub(super) packed: u64,
-    /// The number of its bytes after decompression, if it is compressed.
+    /// The size of the page after decompression, in bytes, if the page is compressed.
     pub(super) unpacked: u64,
-    /// The CRC-32 of its bytes in the file, if it has one.
+    /// The CRC-32 of the page's bytes in the file, if the header has one.
     pub(super) crc: Option<u32>,
-    /// The number of values, including missing ones.
+    /// The number of values, including nulls.
     pub(super) values: u64,
-    /// The number of the encoding of the values.
+    /// The id of the encoding of the values.
     pub(super) encoding: u64,
     pub(super) kind: PageKind,
 }
@@ -30,11 +31,11 @@ pub(super) struct DataPage {
 /// Contents of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PageKind {
-    /// Values to which other pages refer by number.
+    /// Values to which other pages refer by index.
     Dictionary,
     /// Levels and values, compressed together.
     DataV1,
-    /// Levels of this many bytes, which are never compressed, and values, which may be.
+    /// Levels of this many bytes, which are never compressed, followed by values, which can be compressed.
     DataV2 { levels: u64, repetition: u64, is_packed: bool },
 }
 
@@ -42,7 +43,7 @@ pub(super) enum PageKind {
 pub(super) struct ChunkPages {
     at: u64,
     end: u64,
-    /// The number of values in the remaining pages.
+    /// The number of values in the pages that remain.
     left: u64,
 }
 
@@ -51,7 +52,7 @@ impl ChunkPages {
         Self { at: chunk.start, end: chunk.end, left: chunk.values }
     }
 
-    /// The next page with values; `None` after all values that the chunk states.
+    /// The next page with values; `None` after the number of values that the chunk states.
     pub(super) fn next(
         &mut self,
         file: &mut TableFile<'_>,
@@ -87,7 +88,8 @@ impl ChunkPages {
         Ok(None)
     }
 
-    /// Reads the header of the next page, and determines its length. Reads more bytes only if the header needs them.
+    /// Reads the header of the next page, and determines the size of the header. Reads more than [`FIRST_READ`] bytes
+    /// only if the header is larger.
     fn header(
         &self,
         file: &mut TableFile<'_>,

@@ -1,4 +1,5 @@
-//! The columns of a Parquet file: the leaves of its schema, the types of their values, and the names that fields use.
+//! The columns of a Parquet file: the leaves of its schema, the types of their values, and the names by which fields
+//! select them.
 
 use super::super::table::NULL_TYPE;
 use super::footer::{LogicalType, SchemaElement};
@@ -7,28 +8,29 @@ use std::collections::HashMap;
 
 /// The largest depth of nested structs.
 const DEEPEST: usize = 32;
-/// The largest number of bytes of the columns' names, including those of their structs.
+/// The largest total size of all column names in bytes. The name of a column includes the names of the structs around
+/// it.
 const MAX_NAMES: usize = 16 << 20;
 
-/// A leaf of the schema. It has a column chunk in each row group.
+/// A leaf of the schema. A leaf has a column chunk in each row group.
 pub(super) struct SchemaLeaf {
-    /// Its path through structs. The path ends at the first list or map.
+    /// The names of the structs around the leaf, and its own name. The path ends at the first list or map.
     pub(super) path: Vec<String>,
-    /// The definition level of a value that is present.
+    /// The definition level of a present value.
     pub(super) present: u32,
-    /// The number of its physical type.
+    /// The id of the physical type.
     pub(super) physical: u64,
-    /// The type of its values, or why they cannot be read.
+    /// The type of the leaf's values, or why the values cannot be read.
     pub(super) content: Result<LeafContent, String>,
-    /// Whether its struct has `bytes`, and at most a `path` in addition.
+    /// Whether the leaf is in a struct that has `bytes` and at most a `path` in addition.
     pub(super) in_bytes_and_path: bool,
 }
 
 /// Type of a leaf's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LeafContent {
-    Truth,
-    /// Integers of 32 bits, of which the values use this many.
+    Bool,
+    /// Integers that are stored in 32 bits and use this many of these bits.
     Int(u32),
     UnsignedInt(u32),
     /// Integers of 64 bits.
@@ -44,11 +46,11 @@ pub(super) enum LeafContent {
     FixedBytes(u32),
 }
 
-/// A struct that is open while the schema is walked.
+/// A struct whose children are not all read yet, while the schema is walked.
 struct OpenGroup {
     left: u64,
     present: u32,
-    /// What the first list or map on the path is called, if there is one.
+    /// The name of the type of the first list or map on the path, if the path has one.
     repeated: Option<&'static str>,
     in_path: bool,
 }
@@ -56,7 +58,7 @@ struct OpenGroup {
 /// The leaves of a schema, in the order of column chunks.
 ///
 /// # Errors
-/// [`Malformed`] at `offset` if the elements form no tree.
+/// [`Malformed`] at `offset` if the elements do not form a tree.
 pub(super) fn leaves(schema: &[SchemaElement], offset: u64) -> Result<Vec<SchemaLeaf>, Malformed> {
     let wrong = |message: &str| Malformed { offset, message: format!("{message}: the shard is damaged") };
     let Some((root, elements)) = schema.split_first() else { return Err(wrong("its schema is empty")) };
@@ -78,7 +80,7 @@ pub(super) fn leaves(schema: &[SchemaElement], offset: u64) -> Result<Vec<Schema
             _ => return Err(wrong("a column in its schema has no valid repetition type")),
         };
         let present = group.present + level;
-        // A list is refused as a whole, so the path is not extended after its name.
+        // A list is refused as a whole, so the path ends at the name of the list.
         let in_path = group.repeated.is_none();
         let repeated = group.repeated.or_else(|| repetition(element));
         if in_path {
@@ -115,7 +117,7 @@ pub(super) fn leaves(schema: &[SchemaElement], offset: u64) -> Result<Vec<Schema
     Ok(leaves)
 }
 
-/// The name for the type of an element that has several values for a row.
+/// The name of the type of an element that has several values per row.
 fn repetition(element: &SchemaElement) -> Option<&'static str> {
     match (element.converted, element.logical.map(|logical| logical.variant)) {
         (Some(1 | 2), _) | (_, Some(2)) => Some("maps"),
@@ -126,7 +128,7 @@ fn repetition(element: &SchemaElement) -> Option<&'static str> {
     }
 }
 
-/// The type of a leaf's values, from its physical type and its annotations, by the numbers of `parquet.thrift`.
+/// The type of a leaf's values, from its physical type and its annotations, with the ids of `parquet.thrift`.
 fn content(element: &SchemaElement, physical: u64) -> Result<LeafContent, String> {
     let refused = |what: &str| Err(format!("it holds {what}, which cannot be read"));
     let (logical, converted) = (element.logical, element.converted);
@@ -150,7 +152,7 @@ fn content(element: &SchemaElement, physical: u64) -> Result<LeafContent, String
     };
     let variant = logical.map(|logical| logical.variant);
     Ok(match (physical, variant, converted) {
-        (0, ..) => LeafContent::Truth,
+        (0, ..) => LeafContent::Bool,
         (1, ..) if unsigned => LeafContent::UnsignedInt(bits),
         (1, ..) => LeafContent::Int(bits),
         (2, ..) if unsigned => LeafContent::UnsignedLong,
@@ -170,7 +172,7 @@ fn content(element: &SchemaElement, physical: u64) -> Result<LeafContent, String
     })
 }
 
-/// Marks the leaves of structs that have bytes and a path, like images and sounds.
+/// Marks the leaves of structs that have bytes and a path, as images and sounds do.
 fn mark_bytes_and_path(leaves: &mut [SchemaLeaf]) {
     let is_part = |leaf: &SchemaLeaf| match (leaf.path.last().map(String::as_str), &leaf.content) {
         (Some("bytes"), Ok(LeafContent::Bytes)) | (Some("path"), Ok(LeafContent::Text)) => {

@@ -4,7 +4,7 @@
 
 use crate::source::Malformed;
 
-/// The types of fields that the parser uses.
+/// The ids of the field types that the parser uses.
 pub(super) const TRUE: u8 = 1;
 pub(super) const FALSE: u8 = 2;
 const BYTE: u8 = 3;
@@ -18,7 +18,7 @@ const MAP: u8 = 11;
 pub(super) const STRUCT: u8 = 12;
 const UUID: u8 = 13;
 
-/// The largest depth of nested structs, lists and maps in a value that is skipped.
+/// The largest depth of nested structs, lists and maps in a skipped value.
 const DEEPEST: usize = 64;
 
 /// Reads structs from bytes.
@@ -28,7 +28,7 @@ pub(super) struct Thrift<'a> {
     pub(super) at: usize,
     /// The offset of the first byte in the file, for messages.
     offset: u64,
-    /// Whether a read went beyond the end.
+    /// Whether a read went beyond the end of the bytes.
     pub(super) ended: bool,
 }
 
@@ -50,7 +50,7 @@ impl<'a> Thrift<'a> {
         Self { bytes, at: 0, offset, ended: false }
     }
 
-    /// An error at the current position, with this description.
+    /// Makes an error at the current position with this description.
     pub(super) fn wrong(&self, what: &str) -> Malformed {
         let message = format!("{what}: the shard is damaged");
         Malformed { offset: self.offset + self.at as u64, message }
@@ -103,7 +103,7 @@ impl<'a> Thrift<'a> {
         text.map_err(|_| self.wrong("its metadata has a name that is not UTF-8"))
     }
 
-    /// Reads the next field of a struct; `None` at its end. `last` is the number of the field before.
+    /// Reads the next field of a struct; `None` at the end of the struct. `last` is the id of the previous field.
     pub(super) fn field(&mut self, last: &mut i16) -> Result<Option<ThriftField>, Malformed> {
         let head = self.byte()?;
         let kind = head & 0x0F;
@@ -155,7 +155,7 @@ impl<'a> Thrift<'a> {
     /// Skips the value of a field.
     pub(super) fn skip(&mut self, kind: u8) -> Result<(), Malformed> {
         let mut open = Vec::new();
-        // A field stores a boolean in its type; an item of a list takes a byte for it.
+        // The type of a field includes the value of a boolean. In a list, each boolean takes a byte.
         self.begin(kind, false, &mut open)?;
         while let Some(innermost) = open.last_mut() {
             let next = match innermost {

@@ -1,4 +1,4 @@
-//! The values of a page in any encoding, without missing values.
+//! The values of a page in any encoding, without nulls.
 
 use super::super::gather::{ByteValue, ColumnFault, TableFile, TableLimits};
 use super::super::table::CellExtent;
@@ -7,24 +7,25 @@ use super::schema::LeafContent;
 use crate::source::Malformed;
 use std::ops::Range;
 
-/// Values of a column, one after another.
+/// Values of a column, without nulls.
 #[derive(Debug)]
 pub(super) enum PageValues {
-    Truths(Vec<bool>),
+    Bools(Vec<bool>),
     Integers(Vec<i64>),
     Floats(Vec<f64>),
     Bytes(Vec<ByteValue>),
 }
 
-/// The bytes that hold a page's values.
+/// The location of a page's values.
 pub(super) enum ValueBytes<'a> {
-    /// They were read. If they can be located in the shard, `lies` is the offset or the address of the first.
-    Held { bytes: &'a [u8], lies: Option<u64> },
-    /// They are in the shard and must be skipped.
+    /// The page was read. If its bytes can be located in the shard, `stored_at` is the offset or address of the first
+    /// byte.
+    Loaded { bytes: &'a [u8], stored_at: Option<u64> },
+    /// The values are in the shard and are not read.
     InFile { offset: u64, end: u64 },
 }
 
-/// Numbers of encodings.
+/// Ids of encodings.
 pub(super) const PLAIN: u64 = 0;
 const PLAIN_DICTIONARY: u64 = 2;
 const RLE: u64 = 3;
@@ -34,7 +35,7 @@ const DELTA_BYTE_ARRAY: u64 = 7;
 const RLE_DICTIONARY: u64 = 8;
 const BYTE_STREAM_SPLIT: u64 = 9;
 
-/// Whether values are stored as numbers of values in a dictionary.
+/// Whether values are stored as indices into a dictionary.
 pub(super) fn is_by_dictionary(encoding: u64) -> bool {
     matches!(encoding, PLAIN_DICTIONARY | RLE_DICTIONARY)
 }
@@ -48,7 +49,7 @@ pub(super) struct ValueReader<'a> {
     /// The offset of the page, for messages.
     pub(super) page: u64,
     pub(super) limits: &'a mut TableLimits,
-    /// The number of bytes of the page after its PLAIN values.
+    /// The number of bytes that follow the PLAIN values in the page.
     pub(super) left: u64,
 }
 
@@ -60,7 +61,7 @@ impl ValueReader<'_> {
         })
     }
 
-    /// The values that these bytes refer to in a dictionary.
+    /// The values of a dictionary at the indices in these bytes.
     pub(super) fn by_dictionary(
         &mut self,
         bytes: &[u8],
@@ -79,14 +80,14 @@ impl ValueReader<'_> {
             ColumnFault::Damaged(Malformed { offset: page, message })
         };
         Ok(match dictionary {
-            PageValues::Truths(_) => return Err(self.damaged("a column of booleans has a dictionary")),
+            PageValues::Bools(_) => return Err(self.damaged("a column of booleans has a dictionary")),
             PageValues::Integers(values) => PageValues::Integers(pick(&numbers, values).map_err(beyond)?),
             PageValues::Floats(values) => PageValues::Floats(pick(&numbers, values).map_err(beyond)?),
             PageValues::Bytes(values) => {
                 let mut picked = Vec::new();
                 for number in numbers {
                     let value = values.get(number as usize).ok_or(()).map_err(beyond)?;
-                    picked.push(value.again(self.limits)?);
+                    picked.push(value.duplicate(self.limits)?);
                 }
                 PageValues::Bytes(picked)
             }
@@ -100,30 +101,30 @@ impl ValueReader<'_> {
         bytes: ValueBytes<'_>,
         file: &mut TableFile<'_>,
     ) -> Result<PageValues, ColumnFault> {
-        let (bytes, lies) = match bytes {
-            ValueBytes::Held { bytes, lies } => (bytes, lies),
+        let (bytes, stored_at) = match bytes {
+            ValueBytes::Loaded { bytes, stored_at } => (bytes, stored_at),
             ValueBytes::InFile { offset, end } => {
-                return self.step_over(offset, end, file).map(PageValues::Bytes);
+                return self.locate_values(offset, end, file).map(PageValues::Bytes);
             }
         };
         let mut packed = PackedNumbers { rest: bytes };
         let numbers = match (self.content, encoding) {
-            (LeafContent::Truth, PLAIN) => {
+            (LeafContent::Bool, PLAIN) => {
                 let bit = |place: usize| bytes.get(place / 8).map(|byte| byte >> (place % 8) & 1 == 1);
                 let truths = (0..self.count).map(bit).collect::<Option<_>>();
-                return truths.map(PageValues::Truths).ok_or_else(|| self.damaged(DAMAGED));
+                return truths.map(PageValues::Bools).ok_or_else(|| self.damaged(DAMAGED));
             }
-            (LeafContent::Truth, RLE) => {
-                // Four bytes with the length precede the runs.
+            (LeafContent::Bool, RLE) => {
+                // The length of the runs (four bytes) precedes the runs.
                 let truths = packed.take(4).and_then(|_| packed.runs(1, self.count));
                 let truths = truths.map_err(|what| self.damaged(what))?;
-                return Ok(PageValues::Truths(truths.into_iter().map(|bit| bit == 1).collect()));
+                return Ok(PageValues::Bools(truths.into_iter().map(|bit| bit == 1).collect()));
             }
             (LeafContent::Text | LeafContent::Json | LeafContent::Bytes, _) => {
-                return self.byte_arrays(encoding, bytes, lies).map(PageValues::Bytes);
+                return self.byte_arrays(encoding, bytes, stored_at).map(PageValues::Bytes);
             }
             (LeafContent::FixedBytes(length), PLAIN) => {
-                return self.fixed(length, bytes, lies).map(PageValues::Bytes);
+                return self.fixed(length, bytes, stored_at).map(PageValues::Bytes);
             }
             (LeafContent::Int(_) | LeafContent::UnsignedInt(_), DELTA_BINARY_PACKED) => {
                 let deltas = packed.deltas(self.count, 32).map_err(|what| self.damaged(what))?;
@@ -141,8 +142,8 @@ impl ValueReader<'_> {
         self.interpret(numbers)
     }
 
-    /// Decodes numbers of `width` bytes. If `is_split`, the first bytes of all numbers come first, then the second
-    /// ones, and so on.
+    /// Decodes numbers of `width` bytes. If `is_split`, the first bytes of all numbers are stored first, then the
+    /// second bytes of all numbers, and so on.
     fn plain(&mut self, width: usize, bytes: &[u8], is_split: bool) -> Result<Vec<u64>, ColumnFault> {
         let bytes = self.take(width, bytes)?;
         if !is_split {
@@ -179,7 +180,7 @@ impl ValueReader<'_> {
         })
     }
 
-    /// Checks that integers are in the range of their type.
+    /// Checks that integers are in the range of the column's type.
     fn within(
         &self,
         numbers: impl Iterator<Item = i64>,
@@ -192,14 +193,16 @@ impl ValueReader<'_> {
     }
 
     /// Makes a value from bytes of the page.
-    fn value(&mut self, bytes: &[u8], at: usize, lies: Option<u64>) -> Result<ByteValue, ColumnFault> {
-        match (lies, u32::try_from(bytes.len())) {
-            (Some(lies), Ok(length)) => Ok(ByteValue::Lies(CellExtent { offset: lies + at as u64, length })),
+    fn value(&mut self, bytes: &[u8], at: usize, stored_at: Option<u64>) -> Result<ByteValue, ColumnFault> {
+        match (stored_at, u32::try_from(bytes.len())) {
+            (Some(stored_at), Ok(length)) => {
+                Ok(ByteValue::Stored(CellExtent { offset: stored_at + at as u64, length }))
+            }
             _ => ByteValue::text(bytes, self.limits),
         }
     }
 
-    /// The bytes of all values, which have `width` bytes each.
+    /// The bytes of all values. Each value has `width` bytes.
     fn take<'b>(&mut self, width: usize, bytes: &'b [u8]) -> Result<&'b [u8], ColumnFault> {
         let size = self.count.checked_mul(width);
         let taken = size.and_then(|size| bytes.get(..size)).ok_or_else(|| self.damaged(DAMAGED))?;
@@ -207,17 +210,22 @@ impl ValueReader<'_> {
         Ok(taken)
     }
 
-    fn fixed(&mut self, length: u32, bytes: &[u8], lies: Option<u64>) -> Result<Vec<ByteValue>, ColumnFault> {
+    fn fixed(
+        &mut self,
+        length: u32,
+        bytes: &[u8],
+        stored_at: Option<u64>,
+    ) -> Result<Vec<ByteValue>, ColumnFault> {
         let bytes = self.take(length as usize, bytes)?;
         let chunks = bytes.chunks_exact(length as usize).enumerate();
-        chunks.map(|(number, bytes)| self.value(bytes, number * length as usize, lies)).collect()
+        chunks.map(|(number, bytes)| self.value(bytes, number * length as usize, stored_at)).collect()
     }
 
     fn byte_arrays(
         &mut self,
         encoding: u64,
         bytes: &[u8],
-        lies: Option<u64>,
+        stored_at: Option<u64>,
     ) -> Result<Vec<ByteValue>, ColumnFault> {
         let mut packed = PackedNumbers { rest: bytes };
         let mut values = Vec::new();
@@ -228,7 +236,7 @@ impl ValueReader<'_> {
                     let length = little_endian(length) as usize;
                     let at = bytes.len() - packed.rest.len();
                     let value = packed.take(length).map_err(|what| self.damaged(what))?;
-                    values.push(self.value(value, at, lies)?);
+                    values.push(self.value(value, at, stored_at)?);
                 }
                 self.left = packed.rest.len() as u64;
             }
@@ -238,7 +246,7 @@ impl ValueReader<'_> {
                     let value =
                         usize::try_from(length).map_err(|_| DAMAGED).and_then(|length| packed.take(length));
                     let value = value.map_err(|what| self.damaged(what))?;
-                    values.push(self.value(value, at, lies)?);
+                    values.push(self.value(value, at, stored_at)?);
                 }
             }
             DELTA_BYTE_ARRAY => {
@@ -262,8 +270,8 @@ impl ValueReader<'_> {
         Ok(values)
     }
 
-    /// Locates byte arrays in the shard. Each follows its length, and only the lengths are read.
-    fn step_over(
+    /// Locates byte arrays in the shard. Each array is stored after its length. Only the lengths are read.
+    fn locate_values(
         &mut self,
         mut offset: u64,
         end: u64,
@@ -282,7 +290,7 @@ impl ValueReader<'_> {
             if u64::from(length) > end - offset - 4 {
                 return Err(beyond(offset));
             }
-            values.push(ByteValue::Lies(CellExtent { offset: offset + 4, length }));
+            values.push(ByteValue::Stored(CellExtent { offset: offset + 4, length }));
             offset += 4 + u64::from(length);
         }
         self.left = end - offset;
@@ -290,7 +298,7 @@ impl ValueReader<'_> {
     }
 }
 
-/// The number of bytes of a number; `None` for other types.
+/// The size of a number of this type in bytes; `None` for other types.
 fn width(content: LeafContent) -> Option<usize> {
     match content {
         LeafContent::Half => Some(2),
@@ -312,7 +320,7 @@ fn unknown(encoding: u64) -> ColumnFault {
     ))
 }
 
-/// The values with these numbers.
+/// The values at these indices.
 fn pick<T: Copy>(numbers: &[u32], values: &[T]) -> Result<Vec<T>, ()> {
     numbers.iter().map(|&number| values.get(number as usize).copied().ok_or(())).collect()
 }

@@ -12,7 +12,8 @@ impl DatasetPart {
         BlockTable(self.file.section(Section::Blocks))
     }
 
-    /// The block that holds the bytes of `extent`; `None` if they are stored uncompressed, or if there are no bytes.
+    /// The block that holds the bytes of `extent`; `None` if the bytes are stored uncompressed, or if `extent` is
+    /// empty.
     pub(in crate::dataset) fn block(&self, extent: Extent) -> Option<CompressedBlock> {
         if extent.length == 0 || !self.layout().is_sharded() {
             return None;
@@ -20,7 +21,7 @@ impl DatasetPart {
         self.blocks().at(extent.file.0, extent.offset)
     }
 
-    /// The samples of a shard whose extents begin at these addresses, in the order of the addresses.
+    /// The samples of a shard whose extents begin in this range of addresses, sorted by address.
     pub(in crate::dataset) fn samples_within(&self, file: FileId, addresses: Range<u64>) -> Vec<u64> {
         let Range { start, end } = self.samples_of(file);
         let order = match &self.members {
@@ -34,7 +35,7 @@ impl DatasetPart {
         within.map(sample).collect()
     }
 
-    /// The number of reads that all samples need if each compressed block is read once.
+    /// The number of reads that fetch all samples if each compressed block is read once.
     pub(in crate::dataset) fn reads_by_block(&self) -> u64 {
         if self.blocks().len() == 0 {
             return self.total_reads();

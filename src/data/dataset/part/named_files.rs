@@ -1,21 +1,21 @@
-//! Files that manifest columns name in addition to the samples' own files, such as masks. They are numbered after the
-//! samples' files, column by column. Their sizes are looked up at every start that selects their column.
+//! Files that manifest columns name in addition to the samples' own files, such as masks. These files are numbered
+//! after the samples' own files, column by column. Their sizes are looked up at every start that selects the column.
 
 use super::DatasetPart;
 use crate::dataset::cancel::Cancel;
 use crate::dataset::cells::{CellType, CellValue, ColumnCells, ColumnFacts};
 use crate::dataset::format::Section;
-use crate::dataset::manifest::{ASKERS, NO_FILE, NamedBy, sizes};
+use crate::dataset::manifest::{NO_FILE, NamedBy, SIZE_REQUEST_THREADS, sizes};
 use crate::dataset::open::{IndexProgress, threads};
 use crate::dataset::{Extent, FileId, IndexOptions, Layout, MemberBytes};
 use base::error::{Error, Result};
 
-/// The files that a column names, one for each sample.
+/// The files that a column names, one per sample.
 pub(in crate::dataset) struct NamedFiles {
-    /// The number of the member that these files are, among the members that are read of each sample.
+    /// The index of the member to which these files belong, among the members that are read of each sample.
     member: usize,
     column: ColumnCells<'static>,
-    /// The number of bytes of each file; [`NO_FILE`] where the cell names none.
+    /// The size of each file in bytes; [`NO_FILE`] for a cell that names no file.
     lengths: Vec<u32>,
 }
 
@@ -30,12 +30,12 @@ impl NamedFiles {
 }
 
 impl DatasetPart {
-    /// Whether the cells of this column may name files.
+    /// Whether the cells of this column can be names of files.
     pub(in crate::dataset) fn may_name_files(&self, column: &ColumnFacts) -> bool {
         self.layout() == Layout::Manifest && column.cells == CellType::Texts
     }
 
-    /// Looks up the files that columns among `members` name.
+    /// Looks up the files of all `members` that are columns of file names in a manifest.
     ///
     /// # Errors
     /// [`Error::Dataset`] for a cell that names no file, and for too many files.
@@ -67,7 +67,8 @@ impl DatasetPart {
             progress.expect(names.len() as u64, "files");
             let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
             let named = NamedBy { column: name, place: &|at| format!("sample {}", samples[at]) };
-            let threads = if is_on_server { ASKERS } else { threads(options, source, self.layout()) };
+            let threads =
+                if is_on_server { SIZE_REQUEST_THREADS } else { threads(options, source, self.layout()) };
             let found = sizes(source, &names, named, threads, &progress, cancel)?;
             samples.iter().zip(found).for_each(|(&sample, length)| files.lengths[sample as usize] = length);
             self.has_remote |= is_on_server;
@@ -81,7 +82,7 @@ impl DatasetPart {
         Ok(())
     }
 
-    /// The name in the source of the file that a cell names.
+    /// The name of a file in the source, given the text of a cell.
     fn name_of(&self, text: &str) -> std::result::Result<Vec<u8>, String> {
         let manifest = self.source.manifest().ok_or_else(|| "does not belong to a manifest".to_owned())?;
         let mut names = manifest.names();
@@ -92,29 +93,29 @@ impl DatasetPart {
         }
     }
 
-    /// The number of columns whose files are read.
+    /// The number of columns of which the files are read.
     pub(super) fn named_columns(&self) -> u64 {
         self.named_files.len() as u64
     }
 
-    /// The name of a file that a column names; `None` for a sample's own file.
+    /// The name of the file with this number, if a column names it; `None` for a sample's own file.
     pub(super) fn named_file(&self, file: FileId) -> Option<Vec<u8>> {
         let after = u64::from(file.0).checked_sub(self.len()).filter(|_| !self.named_files.is_empty())?;
         let files = &self.named_files[(after / self.len()) as usize];
         Some(self.name_of(files.name(after % self.len())?).unwrap_or_default())
     }
 
-    /// Locates the member with this number, if it is a file that a column names.
+    /// Locates the member at index `member`, if it is a file that a column names.
     pub(in crate::dataset) fn named_member(&self, sample: u64, member: usize) -> Option<MemberBytes> {
         let (column, files) = (1..).zip(&self.named_files).find(|(_, files)| files.member == member)?;
         if !files.has(sample) {
             return Some(MemberBytes::Absent);
         }
         let file = FileId((column * self.len() + sample) as u32);
-        Some(MemberBytes::Apart(Extent { file, offset: 0, length: files.lengths[sample as usize] }))
+        Some(MemberBytes::Separate(Extent { file, offset: 0, length: files.lengths[sample as usize] }))
     }
 
-    /// The number of files that columns name for a sample.
+    /// The number of files that columns name for this sample.
     pub(in crate::dataset) fn named_of(&self, sample: u64) -> u64 {
         self.named_files.iter().filter(|files| files.has(sample)).count() as u64
     }

@@ -1,8 +1,8 @@
-//! The stamps of a dataset's shards during a run, and the shards that hold other samples than the index says.
+//! The stamps of a dataset's shards during a run, and the shards whose samples differ from the index.
 
 use super::DatasetPart;
 use crate::dataset::{FileId, Stamp};
-use crate::source::Seen;
+use crate::source::EntryState;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
@@ -13,8 +13,9 @@ impl DatasetPart {
 
     /// The stamp that was last accepted for a shard in this run.
     pub(in crate::dataset) fn stamp_within(&self, group: usize) -> Stamp {
-        if self.any_moved.load(Ordering::Relaxed)
-            && let Some(stamp) = self.moved.read().unwrap_or_else(PoisonError::into_inner).get(&group)
+        if self.any_accepted.load(Ordering::Relaxed)
+            && let Some(stamp) =
+                self.accepted_stamps.read().unwrap_or_else(PoisonError::into_inner).get(&group)
         {
             return *stamp;
         }
@@ -27,26 +28,26 @@ impl DatasetPart {
         self.layout().is_sharded() && self.stamp_within(group) != self.group_stamp(group)
     }
 
-    /// Whether a shard that was missing when the dataset was indexed, and so has no stamp, is still missing.
-    pub(in crate::dataset) fn is_still_missing(&self, group: usize, found: Seen) -> bool {
-        found == Seen::Gone
+    /// Whether a shard is missing now and was missing when the dataset was indexed. Such a shard has no stamp.
+    pub(in crate::dataset) fn is_still_missing(&self, group: usize, found: EntryState) -> bool {
+        found == EntryState::Gone
             && self.group_stamp(group) == Stamp::default()
             && self.notes.bad_shard(self.group_path(group)).is_some()
     }
 
-    /// Records that these groups hold other samples than the index says.
+    /// Records that the samples of these shards differ from the index.
     pub(in crate::dataset) fn record_changed_shards(&mut self, groups: Vec<usize>) {
-        self.different.extend(groups);
+        self.changed_shards.extend(groups);
     }
 
-    /// Whether a shard holds the samples that the index says, unless the contrary is known.
+    /// Whether a shard holds the samples in the index. Returns false only for shards that are known to differ.
     pub(in crate::dataset) fn matches_index(&self, file: FileId) -> bool {
-        !self.different.contains(&(file.0 as usize))
+        !self.changed_shards.contains(&(file.0 as usize))
     }
 
-    /// Records that this stamp of a shard is accepted from now on.
+    /// Accepts this stamp of a shard for the rest of the run.
     pub(in crate::dataset) fn accept_stamp(&self, group: usize, stamp: Stamp) {
-        self.moved.write().unwrap_or_else(PoisonError::into_inner).insert(group, stamp);
-        self.any_moved.store(true, Ordering::Relaxed);
+        self.accepted_stamps.write().unwrap_or_else(PoisonError::into_inner).insert(group, stamp);
+        self.any_accepted.store(true, Ordering::Relaxed);
     }
 }

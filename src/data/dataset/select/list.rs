@@ -1,5 +1,5 @@
-//! Selects the files of a dataset that a text file lists. The lines are hashed, and one pass over the dataset's names
-//! finds them all.
+//! Selects the files of a dataset that a text file lists. The lines are stored in a hash map, and one pass over the
+//! file names of the dataset finds the samples of all lines.
 
 use super::SampleSet;
 use crate::dataset::{DatasetIndex, UNLISTED};
@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// The samples of the files that the file at `path` lists, in its order.
+/// The samples of the files that the text file at `path` lists, in the order of the lines.
 pub(super) fn samples(path: &Path, index: &DatasetIndex) -> Result<Vec<u32>> {
     let shown = &*shown(path);
     let unread = |error| Error::config("files", format!("{} cannot be read: {error}", shown.display()));
@@ -43,14 +43,15 @@ pub(super) fn samples(path: &Path, index: &DatasetIndex) -> Result<Vec<u32>> {
     let mut seen = SampleSet::among(index.len());
     let mut samples = Vec::with_capacity(lines.len());
     let mut take = |at: usize, line: &ListLine<'_>| {
-        let Some(ListedFile { file, how, other }) = &found[at] else {
-            let rival = wanted.rival(line, &found);
-            return Err(rival.map_or_else(|| names_nothing(&found, index), |first| again(&lines[first])));
+        let Some(ListedFile { file, match_kind, other }) = &found[at] else {
+            let line_with_same_file = wanted.line_with_same_file(line, &found);
+            return Err(line_with_same_file
+                .map_or_else(|| names_nothing(&found, index), |first| again(&lines[first])));
         };
         if let Some(other) = other {
-            return Err(are_several(index, file.start, other.start, "write its extension or whole path"));
+            return Err(ambiguous_name(index, file.start, other.start, "write its extension or whole path"));
         }
-        let label = line.label(how.reading);
+        let label = line.label(match_kind.reading);
         if let (Some(label), false) = (label, index.is_labeled()) {
             return Err(format!("states class {label}, but the dataset has no labels: omit the numbers"));
         }
@@ -83,7 +84,7 @@ pub(super) fn samples(path: &Path, index: &DatasetIndex) -> Result<Vec<u32>> {
 
 /// A line that is neither empty nor a comment.
 struct ListLine<'a> {
-    /// The number of the line in the file, from 1.
+    /// The line number in the file, from 1.
     number: usize,
     text: &'a [u8],
 }
@@ -95,26 +96,26 @@ fn lines(text: &[u8]) -> Vec<ListLine<'_>> {
     whole.filter(|line| !matches!(line.text.trim_ascii(), b"" | [b'#', ..])).collect()
 }
 
-/// A way to read a line, in order of preference.
+/// A way to parse a line, in order of preference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum LineReading {
-    /// A path, exactly as written, because a file name may begin or end with a space.
-    Whole,
+    /// A path, exactly as written, because a file name can begin or end with a space.
+    Verbatim,
     /// A path, without white space around it.
     Trimmed,
     /// A path, white space and a class number.
     Labeled,
-    /// The same, without white space around it.
+    /// A path, white space and a class number, without white space around them.
     TrimmedLabeled,
 }
 
 impl LineReading {
-    const ALL: [Self; 4] = [Self::Whole, Self::Trimmed, Self::Labeled, Self::TrimmedLabeled];
+    const ALL: [Self; 4] = [Self::Verbatim, Self::Trimmed, Self::Labeled, Self::TrimmedLabeled];
 }
 
 impl<'a> ListLine<'a> {
-    /// The path and the class number of the line in one reading; `None` if this reading does not apply, or adds
-    /// nothing.
+    /// The path and the class number if the line is parsed in this way. `None` if the line cannot be parsed in this
+    /// way, or if the result is the same as with another way.
     fn read(&self, reading: LineReading) -> Option<(&'a [u8], Option<u32>)> {
         // Lists made by `find` begin with "./".
         let path = |text: &'a [u8]| text.strip_prefix(b"./").unwrap_or(text);
@@ -126,24 +127,24 @@ impl<'a> ListLine<'a> {
             Some((text[..space].trim_ascii_end(), Some(label)))
         };
         match reading {
-            LineReading::Whole => Some((path(self.text), None)),
+            LineReading::Verbatim => Some((path(self.text), None)),
             LineReading::Trimmed => (trimmed != self.text).then(|| (path(trimmed), None)),
             LineReading::Labeled => labeled(self.text),
             LineReading::TrimmedLabeled => labeled(trimmed).filter(|_| trimmed != self.text),
         }
     }
 
-    /// The class number of the line, read in one way.
+    /// The class number of the line, if the line is parsed in this way.
     fn label(&self, reading: LineReading) -> Option<u32> {
         self.read(reading)?.1
     }
 }
 
-/// How a line matches a file's name, in order of preference.
+/// How a line matches a file name, in order of preference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct MatchKind {
     reading: LineReading,
-    /// Whether the line gives the name without its extension.
+    /// Whether the line gives the file name without its extension.
     is_stem: bool,
 }
 
@@ -152,12 +153,12 @@ struct MatchKind {
 struct ListedFile {
     /// The samples of the file.
     file: Range<u64>,
-    how: MatchKind,
-    /// The samples of another file that the line names as well.
+    match_kind: MatchKind,
+    /// The samples of another file that the line also matches.
     other: Option<Range<u64>>,
 }
 
-/// The lines by the path that they name, for each way to read them.
+/// The lines by their paths, with a map for each way to parse a line.
 struct WantedLines<'a>([HashMap<&'a [u8], u32>; 4]);
 
 impl<'a> WantedLines<'a> {
@@ -173,8 +174,8 @@ impl<'a> WantedLines<'a> {
         }))
     }
 
-    /// Another line that already names the file of `line`.
-    fn rival(&self, line: &ListLine<'_>, found: &[Option<ListedFile>]) -> Option<usize> {
+    /// Another line that already matches the same file as `line`.
+    fn line_with_same_file(&self, line: &ListLine<'_>, found: &[Option<ListedFile>]) -> Option<usize> {
         let same = LineReading::ALL.into_iter().zip(&self.0).filter_map(|(reading, wanted)| {
             let (path, _) = line.read(reading)?;
             wanted.get(path)
@@ -182,7 +183,7 @@ impl<'a> WantedLines<'a> {
         same.map(|&first| first as usize).find(|&first| found[first].is_some())
     }
 
-    /// The files of these lines.
+    /// Finds the file of each line.
     fn find(&self, index: &DatasetIndex, lines: &[ListLine<'_>]) -> Result<Vec<Option<ListedFile>>> {
         let is_absolute = lines.iter().any(|line| line.text.trim_ascii_start().starts_with(b"/"));
         let mut found = vec![None; lines.len()];
@@ -192,7 +193,7 @@ impl<'a> WantedLines<'a> {
                 return;
             }
             let file = index.extent(samples.start).file;
-            // A shard of a packed dataset is not one of the source's files.
+            // A shard of a packed dataset is not a file of the source.
             if is_absolute && index.samples_of(file) == samples {
                 self.look_up(&samples, index.path(file).as_os_str().as_bytes(), &mut found);
             }
@@ -200,7 +201,7 @@ impl<'a> WantedLines<'a> {
         Ok(found)
     }
 
-    /// The lines that name the file at `path`, each with how it matches.
+    /// The lines that match the file at `path`, each with the kind of its match.
     fn naming(&self, path: &[u8]) -> impl Iterator<Item = (MatchKind, usize)> {
         let names = [(false, Some(path)), (true, stem(path))];
         LineReading::ALL.into_iter().zip(&self.0).flat_map(move |(reading, wanted)| {
@@ -213,19 +214,19 @@ impl<'a> WantedLines<'a> {
     }
 
     fn look_up(&self, file: &Range<u64>, path: &[u8], found: &mut [Option<ListedFile>]) {
-        for (how, line) in self.naming(path) {
+        for (match_kind, line) in self.naming(path) {
             let known = &mut found[line];
             match known {
-                Some(better) if better.how < how => {}
-                Some(same) if same.how == how => same.other = Some(file.clone()),
-                _ => *known = Some(ListedFile { file: file.clone(), how, other: None }),
+                Some(better) if better.match_kind < match_kind => {}
+                Some(same) if same.match_kind == match_kind => same.other = Some(file.clone()),
+                _ => *known = Some(ListedFile { file: file.clone(), match_kind, other: None }),
             }
         }
     }
 }
 
-/// Describes a name that stands for the files of two samples, in words that follow the name.
-pub(in crate::dataset) fn are_several(index: &DatasetIndex, one: u64, other: u64, remedy: &str) -> String {
+/// Describes a name that matches the files of two samples, as a phrase that follows the name.
+pub(in crate::dataset) fn ambiguous_name(index: &DatasetIndex, one: u64, other: u64, remedy: &str) -> String {
     let [one, other] = [one, other].map(|sample| index.shown_path(sample));
     format!("matches both {} and {}: {remedy}", one.display(), other.display())
 }

@@ -6,19 +6,20 @@ use std::path::PathBuf;
 
 pub(super) mod list;
 
-/// A selection of samples. If several fields are set, a sample must satisfy all of them; if none is set, all are
-/// selected.
+/// A selection of samples. If several fields are set, a sample must satisfy all of them; if no field is set, all
+/// samples are selected.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Select {
     /// The ids of the samples.
     pub indices: Option<Vec<u64>>,
     /// The classes of the samples.
     pub classes: Option<Vec<ClassRef>>,
-    /// A text file that lists files of the dataset, one per line, like lists of training and validation files.
+    /// A text file that lists files of the dataset, one per line, such as a list of training files.
     ///
-    /// Each line is a path below the dataset's directory, or an absolute path, with or without the extension. It names
-    /// a file, or a shard for all of its samples. White space and the class number may follow; the number must be the
-    /// dataset's own. Empty lines, and lines that begin with `#`, are skipped.
+    /// Each line is a path below the dataset's directory, or an absolute path, with or without the extension. The path
+    /// is that of a file, or of a shard, which selects all samples of the shard. White space and the class number can
+    /// follow; the number must be the dataset's own number of the class. Empty lines, and lines that begin with `#`,
+    /// are skipped.
     pub files: Option<PathBuf>,
 }
 
@@ -50,7 +51,7 @@ impl ClassRef {
                 match (known.next(), known.next()) {
                     (Some((number, _)), None) => Ok(number),
                     (None, _) => Err(Error::config(setting, unknown_class(name, index))),
-                    // Names that are not UTF-8 may look alike.
+                    // Names that are not UTF-8 can look alike when they are displayed.
                     (Some((one, _)), Some((other, _))) => {
                         let message = format!(
                             "has {name:?}, which is the name of classes {one} and {other}: give the class number"
@@ -72,23 +73,23 @@ impl std::fmt::Display for ClassRef {
     }
 }
 
-/// The number of names that a message about an unknown name shows.
+/// The number of class names that an error about an unknown name lists.
 const SHOWN: usize = 5;
 
 impl Select {
-    /// The selected samples, each once: in the order of `indices`, else of `files`, else ascending. `None`, for all
-    /// samples, if nothing is selected.
+    /// The ids of the selected samples, without duplicates, in the order of `indices`, else of `files`, else ascending.
+    /// `None` if no field is set, which selects all samples.
     ///
-    /// A list takes one pass over the dataset's names. Classes take no pass over loose files, because these are sorted
-    /// by class.
+    /// With `files`, this needs one pass over the names in the dataset. With `classes`, it needs no pass over loose
+    /// files, because loose files are sorted by class.
     ///
     /// # Errors
     /// [`Error::Config`] for the setting at fault: a sample or class that the dataset does not have, a sample that is
     /// given twice, a list that cannot be read, or an empty selection. Also for a line that names no file, several
-    /// files or one of another class, and for a dataset of more than 2^32 samples. [`Error::Io`] if the dataset's names
-    /// cannot be read.
+    /// files or a file of another class, and for a dataset of more than 2^32 samples. [`Error::Io`] if the dataset's
+    /// names cannot be read.
     pub fn resolve(&self, index: &DatasetIndex) -> Result<Option<Vec<u32>>> {
-        let Some(setting) = self.first_given() else { return Ok(None) };
+        let Some(setting) = self.first_setting() else { return Ok(None) };
         if index.len() > 1 << 32 {
             let message = format!("can select from up to 2^32 samples, but the dataset has {}", index.len());
             return Err(Error::config(setting, message));
@@ -115,8 +116,8 @@ impl Select {
         Ok(Some(chosen))
     }
 
-    /// The setting that determines the order.
-    fn first_given(&self) -> Option<&'static str> {
+    /// The first setting that is given. It determines the order of the samples.
+    fn first_setting(&self) -> Option<&'static str> {
         let given = [
             ("indices", self.indices.is_some()),
             ("files", self.files.is_some()),
@@ -134,7 +135,7 @@ impl Select {
     }
 }
 
-/// The sample ids, if all of them exist and none is repeated.
+/// The sample ids, if all of them exist and there are no duplicates.
 fn checked(indices: &[u64], index: &DatasetIndex) -> Result<Vec<u32>> {
     let mut seen = SampleSet::among(index.len());
     let check = |(at, &sample): (usize, &u64)| {
@@ -154,7 +155,7 @@ fn checked(indices: &[u64], index: &DatasetIndex) -> Result<Vec<u32>> {
     indices.iter().enumerate().map(check).collect()
 }
 
-/// The numbers of the classes, ascending.
+/// The class numbers, ascending.
 fn class_numbers(classes: &[ClassRef], index: &DatasetIndex) -> Result<Vec<u32>> {
     let number = |class: &ClassRef| class.number("classes", index);
     let mut numbers = classes.iter().map(number).collect::<Result<Vec<u32>>>()?;
@@ -201,7 +202,7 @@ impl SampleSet {
         self.0[sample as usize / 64] >> (sample % 64) & 1 == 1
     }
 
-    /// Inserts a sample, and returns whether it was not there before.
+    /// Inserts a sample, and returns whether it is new.
     fn insert(&mut self, sample: u32) -> bool {
         let new = !self.has(sample);
         self.0[sample as usize / 64] |= 1 << (sample % 64);

@@ -1,4 +1,4 @@
-//! Shards that a root names directly: one, or several by braces.
+//! Roots that are the path of a shard, or of several shards by braces.
 
 use super::super::cancel::Cancel;
 use super::super::layouts::{ShardLayout, TarsOfClasses};
@@ -9,7 +9,7 @@ use base::error::{Error, Result};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-/// Surveys files whose names are known, which must be shards of one layout.
+/// Surveys files with known names. They must be shards of one layout.
 pub(super) fn named(
     source: &dyn DatasetSource,
     names: &[Vec<u8>],
@@ -52,7 +52,7 @@ pub(super) fn named(
     Ok(Survey::of_shards(layout, shards, names.to_vec(), Notes::default()))
 }
 
-/// The layout of shards with these `names`. The first readable one decides whether they are tars of tars.
+/// The layout of shards with these `names`. The first readable shard decides whether the shards are tars of tars.
 pub(super) fn nested(
     source: &dyn DatasetSource,
     known: (Layout, &'static dyn ShardLayout),
@@ -74,7 +74,7 @@ fn packed_shard() -> String {
     format!("is a shard of a packed dataset: open its directory, which has {}", packed::MANIFEST_FILE)
 }
 
-/// The message about a compressed tar.
+/// The error message about a compressed tar.
 pub(super) fn compressed(beside: &str) -> String {
     format!(
         "is a compressed tar{beside} in an unsupported format: only .tar.gz, .tgz and .tar.zst are read; decompress \
@@ -82,7 +82,7 @@ pub(super) fn compressed(beside: &str) -> String {
     )
 }
 
-/// Surveys a root that is a single file, which must be a shard.
+/// Surveys a root that is a single file. It must be a shard.
 pub(super) fn single(
     source: &dyn DatasetSource,
     name: &OsStr,
@@ -100,7 +100,7 @@ pub(super) fn single(
         (Some((layout, shards)), _) if shards.is_shard(name.as_bytes()) => {
             nested(source, (layout, shards), &[Vec::new()], cancel)?
         }
-        // The file may be uncompressed in spite of its name. If not, its first bytes show that.
+        // The file can be uncompressed in spite of its name. The first bytes show whether it is compressed.
         (Some(found), _) => found,
         (None, Contents::Images) => {
             return refused(

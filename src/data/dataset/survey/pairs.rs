@@ -1,4 +1,4 @@
-//! Detects directories of images next to directories of their masks. These are no classes.
+//! Detects directories of images next to directories of their masks. Such directories are not classes.
 
 use super::super::Contents;
 use super::super::cancel::Cancel;
@@ -10,10 +10,10 @@ use base::error::{Error, Result};
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
-/// Names of directories of images, in lower case and only their letters.
+/// Names of directories of images, in lower case and without other characters than letters.
 const IMAGES: &[&str] =
     &["image", "images", "img", "imgs", "input", "inputs", "jpegimages", "photo", "photos", "rgb"];
-/// Names of directories of masks, written in the same way.
+/// Names of directories of masks, in the same notation.
 const MASKS: &[&str] = &[
     "annotation",
     "annotations",
@@ -36,12 +36,13 @@ const MASKS: &[&str] = &[
     "trimap",
     "trimaps",
 ];
-/// Suffixes of a mask's stem, after the stem of its image.
+/// Suffixes that a mask's file stem adds to the stem of its image.
 const OF_MASKS: &[&str] = &["_gt", "_label", "_labels", "_mask", "_seg", "-mask"];
-/// Largest number of files of a directory that are compared.
+/// Largest number of files that are compared in each directory.
 const COMPARED: usize = 4096;
 
-/// Refuses a directory named like images next to a directory named like masks, if most of their files share stems.
+/// Refuses a directory with a name in [`IMAGES`] next to a directory with a name in [`MASKS`], if most of their files
+/// share stems.
 ///
 /// # Errors
 /// [`Error::Dataset`] for such directories; [`Error::Io`] for a directory that cannot be listed.
@@ -78,7 +79,7 @@ fn is_called(name: &[u8], names: &[&str]) -> bool {
     names.contains(&letters.as_str())
 }
 
-/// The stems of images below a directory, with their subdirectories, for up to [`COMPARED`] files.
+/// The stems of images below a directory, with their subdirectories, for at most [`COMPARED`] files.
 fn stems(source: &dyn DatasetSource, directory: &[u8], cancel: &Cancel) -> Result<HashSet<Vec<u8>>> {
     let root = source.path(&[]);
     let (mut stems, mut waiting) = (HashSet::new(), vec![Vec::new()]);
@@ -89,21 +90,21 @@ fn stems(source: &dyn DatasetSource, directory: &[u8], cancel: &Cancel) -> Resul
             cancel.check(&root)?;
             match entry.kind {
                 _ if ignored_entry(entry, Contents::Images).is_some() => {}
-                // Skip links, because they may form cycles.
+                // Skip symbolic links, because they can form cycles.
                 EntryKind::Directory if entry.target.is_none() => waiting.push(below(&within, entry.name)),
                 EntryKind::File if is_image_file(entry.name) => names.push(entry.name.to_vec()),
                 _ => {}
             }
             Ok(ControlFlow::Continue(()))
         })?;
-        // Sort the names, so that both directories contribute the same files, in whatever order they are listed.
+        // Sort the names, so that the same files of both directories are compared, independent of the order of listing.
         names.sort_unstable();
         stems.extend(names.iter().take(COMPARED).map(|name| below(&within, stem(name))));
     }
     Ok(stems)
 }
 
-/// The name of an image without its extension. For a mask, its suffix in [`OF_MASKS`] is removed, too.
+/// The name of an image without its extension. For a mask, the suffix from [`OF_MASKS`] is removed too.
 fn stem(name: &[u8]) -> &[u8] {
     let stem = name.iter().rposition(|&byte| byte == b'.').map_or(name, |dot| &name[..dot]);
     OF_MASKS.iter().find_map(|ending| stem.strip_suffix(ending.as_bytes())).unwrap_or(stem)

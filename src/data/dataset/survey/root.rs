@@ -1,12 +1,12 @@
 //! Lists the root of a dataset and sorts its entries by their names.
 
-use super::super::below::{FirstFound, look_below, shard_layout};
+use super::super::below::{FirstFound, search_directories, shard_layout};
 use super::super::cancel::Cancel;
 use super::super::dataset_card::CARD;
 use super::super::ignored::ignored_entry;
 use super::super::kind::is_image_file;
 use super::super::layouts::{ShardLayout, TarShards};
-use super::super::left_out::LeftOut;
+use super::super::left_out::SkipReason;
 use super::super::{Contents, Layout, Notes, packed, splits};
 use super::{describes, is_tfrecord, text};
 use crate::source::{DatasetSource, EntryKind};
@@ -19,20 +19,20 @@ use std::ops::ControlFlow;
 pub(super) struct RootListing {
     pub(super) directories: Vec<Vec<u8>>,
     pub(super) shards: Vec<Vec<u8>>,
-    /// Compressed tars. They are skipped if class directories are the dataset.
+    /// Compressed tars. These tars are skipped if class directories are the dataset.
     pub(super) compressed: Vec<Vec<u8>>,
     /// Shards of images that are not tars, each with its layout.
     pub(super) tables: Vec<(Layout, Vec<u8>)>,
     /// Files that describe TFRecord shards.
     pub(super) descriptions: Vec<Vec<u8>>,
-    /// The images in the root itself. They are the dataset if there are neither classes nor shards.
+    /// The images in the root itself. These images are the dataset if there are neither classes nor shards.
     pub(super) images: RootImages,
-    /// The first other file, by name.
+    /// The name of another file, the first in sorted order.
     pub(super) other: Option<Vec<u8>>,
     pub(super) notes: Notes,
-    /// The files that may define the dataset: READMEs, manifests, lists of shards.
+    /// The files that can define the dataset: READMEs, manifests, lists of shards.
     pub(super) special: BTreeSet<Vec<u8>>,
-    /// The first shard that is read only by a list file, its layout, and the name of that list.
+    /// The first shard that can be read only with a list file: its name, its layout, and the name of the list file.
     pub(super) unlisted: Option<(Vec<u8>, Layout, &'static str)>,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct RootListing {
 #[derive(Default)]
 pub(super) struct RootImages {
     pub(super) count: u64,
-    /// The first by name.
+    /// The name of the first image in sorted order.
     pub(super) first: Vec<u8>,
 }
 
@@ -53,7 +53,7 @@ impl RootImages {
     }
 }
 
-/// Files in which Hugging Face's `imagefolder` looks for labels, and that `labels=` reads.
+/// Files in which Hugging Face's `imagefolder` looks for labels, and which `labels=` can read.
 const METADATA: [&[u8]; 2] = [b"metadata.csv", b"metadata.jsonl"];
 
 pub(super) fn list_root(
@@ -68,9 +68,9 @@ pub(super) fn list_root(
         if let Some(why) = ignored_entry(entry, contents) {
             found.notes.skip(why, || text(entry.name));
         } else if matches!(entry.kind, EntryKind::BrokenLink | EntryKind::Unseen) {
-            found.notes.skip(LeftOut::BrokenLink, || text(entry.name));
+            found.notes.skip(SkipReason::BrokenLink, || text(entry.name));
         } else if entry.target.is_some() && entry.target == own {
-            found.notes.skip(LeftOut::LinkAbove, || text(entry.name));
+            found.notes.skip(SkipReason::LinkToParent, || text(entry.name));
         } else {
             found.record_marker_files(entry.name);
             found.add(entry.name.to_vec(), entry.kind == EntryKind::Directory, contents);
@@ -84,22 +84,26 @@ pub(super) fn list_root(
 }
 
 impl RootListing {
-    /// Whether it has neither directories nor shards of a layout that needs no list.
+    /// Whether the root has neither directories nor shards of a layout that needs no list file.
     pub(super) fn has_only_files(&self) -> bool {
         let Self { directories, shards, compressed, tables, .. } = self;
         directories.is_empty() && shards.is_empty() && compressed.is_empty() && tables.is_empty()
     }
 
-    /// Searches the directories, if something else in the root may be the dataset.
-    pub(super) fn look_below(&self, source: &dyn DatasetSource, cancel: &Cancel) -> Result<FirstFound> {
+    /// Searches the directories below the root, if other entries of the root can be the dataset.
+    pub(super) fn search_directories(
+        &self,
+        source: &dyn DatasetSource,
+        cancel: &Cancel,
+    ) -> Result<FirstFound> {
         let is_repository = splits::may_have_files(&self.directories, self.special.contains(CARD.as_bytes()));
         match self.first_shard().is_some() || self.images.count > 0 || is_repository {
-            true => look_below(source, &self.directories, Contents::Images, cancel),
+            true => search_directories(source, &self.directories, Contents::Images, cancel),
             false => Ok(FirstFound::default()),
         }
     }
 
-    /// The first shard in the root. Tars come first.
+    /// The first shard in the root. Tars come before other shards.
     pub(super) fn first_shard(&self) -> Option<&[u8]> {
         let tars = self.shards.first().or(self.compressed.first());
         tars.or_else(|| self.tables.iter().map(|(_, name)| name).min()).map(Vec::as_slice)
@@ -108,20 +112,20 @@ impl RootListing {
     /// Records the images in the root of a dataset of shards or class directories as skipped.
     pub(super) fn note_images(&mut self) {
         let RootImages { count, first } = &self.images;
-        self.notes.skip_all(LeftOut::ImageInRoot, *count, || text(first));
+        self.notes.skip_all(SkipReason::ImageInRoot, *count, || text(first));
     }
 
-    /// Records a file that may define a kind of dataset that names alone do not show.
+    /// Records a file that can define a kind of dataset that names of files alone do not show.
     fn record_marker_files(&mut self, name: &[u8]) {
         let mut lists = Layout::ALL.iter().filter_map(|layout| Some((*layout, layout.shards()?)));
         let is_list = |(_, shards): (Layout, &dyn ShardLayout)| {
-            shards.marker().is_some_and(|marker| marker.as_bytes() == name)
+            shards.marker_file().is_some_and(|marker_file| marker_file.as_bytes() == name)
         };
         let is_manifest = || packed::NAMES.iter().any(|manifest| manifest.as_bytes() == name);
         if name == CARD.as_bytes() || is_manifest() || lists.clone().any(is_list) {
             self.special.insert(name.to_vec());
         } else if let Some((layout, shards)) = lists.find(|(_, shards)| shards.is_unlisted_shard(name))
-            && let Some(list) = shards.marker()
+            && let Some(list) = shards.marker_file()
             && self.unlisted.as_ref().is_none_or(|(first, ..)| name < first.as_slice())
         {
             self.unlisted = Some((name.to_vec(), layout, list));
@@ -139,16 +143,16 @@ impl RootListing {
                 match Layout::of_samples(contents).find(|(_, shards)| shards.is_shard(&name)) {
                     Some((layout, _)) => self.tables.push((layout, name)),
                     None if METADATA.contains(&&name[..]) => {
-                        self.notes.skip(LeftOut::Metadata, || text(&name))
+                        self.notes.skip(SkipReason::Metadata, || text(&name))
                     }
                     None if name == packed::TARS_MARKER_FILE.as_bytes() => {}
-                    None if is_image_file(&name) || LeftOut::other_image(&name).is_some() => {
+                    None if is_image_file(&name) || SkipReason::other_image(&name).is_some() => {
                         self.images.add(name)
                     }
                     None if shard_layout(&name.to_ascii_lowercase(), contents).is_some() => {
-                        self.notes.skip(LeftOut::UpperCaseShard, || text(&name))
+                        self.notes.skip(SkipReason::UpperCaseShard, || text(&name))
                     }
-                    None => self.notes.skip(LeftOut::FileInRoot, || text(&name)),
+                    None => self.notes.skip(SkipReason::FileInRoot, || text(&name)),
                 }
             }
             Contents::Files if is_tfrecord(&name) => self.shards.push(name),

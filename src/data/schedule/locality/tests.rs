@@ -8,14 +8,14 @@ use base::rng::{RandomKey, RandomStream, Use};
 struct DrawnBatch {
     node_of: Vec<u32>,
     unit: usize,
-    homes: Vec<Option<usize>>,
+    owners: Vec<Option<usize>>,
     sizes: Vec<u32>,
     weights: Vec<u64>,
 }
 
 impl DrawnBatch {
     fn new(seed: u64) -> Self {
-        let mut stream = RandomKey::new(b"locality", seed, 0, Use::Home).stream(0);
+        let mut stream = RandomKey::new(b"locality", seed, 0, Use::Owner).stream(0);
         let mut draw = |bound: u64| stream.below(bound) as usize;
         let (nodes, unit) = (1 + draw(9), [1, 1, 4][draw(3)]);
         let ranks_of: Vec<usize> = (0..nodes).map(|_| 1 + draw(4)).collect();
@@ -32,28 +32,28 @@ impl DrawnBatch {
         let sizes = (0..world).map(|rank| (end(rank + 1) - end(rank)) as u32).collect();
         // Some nodes keep more than others, and no node keeps some of the samples.
         let kept: Vec<u64> = (0..=nodes).map(|_| 1 + draw(5) as u64).collect();
-        let homes = (0..len).map(|_| home(&mut stream, &kept)).collect();
+        let owners = (0..len).map(|_| owner(&mut stream, &kept)).collect();
         let weights = (0..len).map(|_| 1 + stream.below(1000)).collect();
-        Self { node_of, unit, homes, sizes, weights }
+        Self { node_of, unit, owners, sizes, weights }
     }
 
     fn assign(&self, weighted: bool) -> LocalBatches {
         let weights = weighted.then_some(&self.weights[..]);
-        Locality::new(&self.node_of, self.unit).assign(&self.homes, &self.sizes, weights)
+        Locality::new(&self.node_of, self.unit).assign(&self.owners, &self.sizes, weights)
     }
 
     /// Returns the number of samples that go to another node than the one that keeps them.
     fn moved(&self, batches: &LocalBatches) -> usize {
         let taken = |rank: usize| batches.of_rank(rank).iter().map(move |&place| (rank, place as usize));
         let away = |&(rank, place): &(usize, usize)| {
-            self.homes[place].is_some_and(|home| home != self.node_of[rank] as usize)
+            self.owners[place].is_some_and(|owner| owner != self.node_of[rank] as usize)
         };
         (0..self.sizes.len()).flat_map(taken).filter(away).count()
     }
 }
 
 /// Draws a node in proportion to the number of samples it keeps. The last entry stands for no node.
-fn home(stream: &mut RandomStream, kept: &[u64]) -> Option<usize> {
+fn owner(stream: &mut RandomStream, kept: &[u64]) -> Option<usize> {
     let mut at = stream.below(kept.iter().sum());
     let node = kept.iter().position(|&kept| {
         let here = at < kept;
@@ -68,7 +68,7 @@ fn every_place_comes_to_one_rank_and_every_rank_gets_its_number() {
     for batch in (0..2000).map(DrawnBatch::new) {
         for weighted in [false, true] {
             let batches = batch.assign(weighted);
-            let mut seen = vec![false; batch.homes.len()];
+            let mut seen = vec![false; batch.owners.len()];
             for (rank, &size) in batch.sizes.iter().enumerate() {
                 let places = batches.of_rank(rank);
                 assert_eq!(places.len(), size as usize, "{batch:?}");
@@ -77,10 +77,10 @@ fn every_place_comes_to_one_rank_and_every_rank_gets_its_number() {
                     assert!(!std::mem::replace(&mut seen[place as usize], true), "{batch:?}");
                 }
                 // A mixing group is in one batch, at a multiple of its length.
-                for ring in places.chunks(batch.unit) {
-                    let first = ring[0] as usize;
+                for group in places.chunks(batch.unit) {
+                    let first = group[0] as usize;
                     assert!(first.is_multiple_of(batch.unit), "{batch:?}");
-                    assert!(ring.iter().zip(first..).all(|(&place, at)| place as usize == at), "{batch:?}");
+                    assert!(group.iter().zip(first..).all(|(&place, at)| place as usize == at), "{batch:?}");
                 }
             }
             assert!(seen.into_iter().all(|seen| seen), "{batch:?}");
@@ -92,7 +92,7 @@ fn every_place_comes_to_one_rank_and_every_rank_gets_its_number() {
 #[test]
 fn no_more_moves_than_must() {
     for batch in (0..3000).map(DrawnBatch::new).filter(|batch| batch.unit == 1) {
-        let of_node = |node: usize| batch.homes.iter().filter(|home| **home == Some(node)).count();
+        let of_node = |node: usize| batch.owners.iter().filter(|owner| **owner == Some(node)).count();
         let share = |node: usize| -> usize {
             let ranks = batch.node_of.iter().zip(&batch.sizes).filter(|(at, _)| **at as usize == node);
             ranks.map(|(_, &size)| size as usize).sum()
@@ -107,22 +107,22 @@ fn no_more_moves_than_must() {
 
 #[test]
 fn a_ring_comes_to_the_node_of_most_of_its_samples() {
-    let homes = [0, 1, 1, 0, 1, 1, 1, 0, 0, 0, 1, 1, 2, 2, 2, 2].map(|home| (home < 2).then_some(home));
-    let batches = Locality::new(&[0, 1], 4).assign(&homes, &[8, 8], None);
-    // The first group is a tie, so it goes to the earlier node. Then node 0 has capacity for one more, and takes the
-    // third.
+    let owners = [0, 1, 1, 0, 1, 1, 1, 0, 0, 0, 1, 1, 2, 2, 2, 2].map(|owner| (owner < 2).then_some(owner));
+    let batches = Locality::new(&[0, 1], 4).assign(&owners, &[8, 8], None);
+    // The first group is a tie, so it goes to the earlier node. Then node 0 has capacity for one more group, and takes
+    // the third.
     assert_eq!(batches.of_rank(0), [0, 1, 2, 3, 8, 9, 10, 11]);
     assert_eq!(batches.of_rank(1), [4, 5, 6, 7, 12, 13, 14, 15]);
 }
 
 #[test]
 fn ranks_of_a_node_take_consecutive_parts() {
-    let homes = [1, 1, 0, 1, 0, 0, 1, 0].map(Some);
-    let batches = Locality::new(&[0, 0, 1, 1], 1).assign(&homes, &[2, 2, 2, 2], None);
+    let owners = [1, 1, 0, 1, 0, 0, 1, 0].map(Some);
+    let batches = Locality::new(&[0, 0, 1, 1], 1).assign(&owners, &[2, 2, 2, 2], None);
     assert_eq!([0, 1, 2, 3].map(|rank| batches.of_rank(rank).to_vec()), [[2, 4], [5, 7], [0, 1], [3, 6]]);
     // Places that a node cannot take go to the first node with capacity, in order.
-    let homes = [1, 1, 1, 1, 1, 1, 0, 1].map(Some);
-    let batches = Locality::new(&[0, 0, 1, 1], 1).assign(&homes, &[2, 2, 2, 2], None);
+    let owners = [1, 1, 1, 1, 1, 1, 0, 1].map(Some);
+    let batches = Locality::new(&[0, 0, 1, 1], 1).assign(&owners, &[2, 2, 2, 2], None);
     assert_eq!([0, 1, 2, 3].map(|rank| batches.of_rank(rank).to_vec()), [[4, 5], [6, 7], [0, 1], [2, 3]]);
 }
 

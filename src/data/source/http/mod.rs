@@ -1,19 +1,19 @@
 //! Datasets on an HTTP server that supports range requests.
 
-mod form;
 mod page;
+mod root_kind;
 
 use super::manifest::ManifestUrls;
 use super::{
-    DatasetSource, Entry, EntryKind, Identity, OpenFile, PreparedRequest, RangeSource, RemoteBytes, Seen,
-    SourceDirectory, Stamp,
+    DatasetSource, Entry, EntryKind, EntryState, Identity, OpenFile, PreparedRequest, RangeSource,
+    RemoteBytes, SourceDirectory, Stamp,
 };
 use crate::http::{
-    AnswerCheck, Ask, BlockingHttp, Fetched, GaveUp, HeaderMap, HttpFailure, HttpTarget, HttpUrl,
-    RequestCounts, StatusCode, WaitControl, header,
+    BlockingHttp, Fetched, FileRequest, HeaderMap, HttpFailure, HttpTarget, HttpUrl, RequestCounts,
+    RequestError, ResponseCheck, StatusCode, WaitControl, header,
 };
 use base::error::{Error, Result};
-use form::HttpRootKind;
+use root_kind::HttpRootKind;
 use std::ffi::OsStr;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
@@ -24,12 +24,13 @@ use std::sync::{Arc, OnceLock};
 /// Maximum size in bytes of an index page or a list of shards.
 const LARGEST_PAGE: u64 = 256 << 20;
 
-/// Maximum depth of directories. On a server, a link to a parent directory looks like a subdirectory.
+/// Maximum depth of directories. On a server, a link to a parent directory looks like a subdirectory, so cycles are
+/// possible.
 const DEEPEST: usize = 32;
 
 /// Valid kinds of roots on a server, for messages.
-const FORMS: &str = "give a shard, a list of shards (a .txt with one name a line), the directory of a packed dataset, \
-                     or a directory with an index page";
+const ROOT_KINDS: &str = "give a shard, a list of shards (a .txt with one name a line), the directory of a \
+                          packed dataset, or a directory with an index page";
 
 /// A root on a server.
 pub(super) struct HttpSource(Arc<HttpRoot>);
@@ -40,8 +41,8 @@ struct HttpRoot {
     /// URL without its secrets and without a slash at its end.
     shown: PathBuf,
     http: BlockingHttp,
-    /// Kind of the root, once a request has determined it.
-    form: OnceLock<HttpRootKind>,
+    /// Kind of the root; empty until a request has determined it.
+    root_kind: OnceLock<HttpRootKind>,
     /// Whether the server has sent a file without any version information.
     unversioned: AtomicBool,
 }
@@ -50,13 +51,14 @@ impl HttpSource {
     /// Makes the source for a URL.
     ///
     /// # Errors
-    /// [`Error::Dataset`] for an invalid URL. The message shows none of its secrets.
+    /// [`Error::Dataset`] for an invalid URL. The message shows none of the URL's secrets.
     pub(super) fn at(text: &str) -> Result<Self> {
         let url = HttpUrl::parse(text).map_err(|why| Error::dataset(shown(text), why))?;
         let place = url.to_string();
         let shown = PathBuf::from(place.trim_end_matches('/'));
-        let (http, form, unversioned) = (BlockingHttp::default(), OnceLock::new(), AtomicBool::new(false));
-        Ok(Self(Arc::new(HttpRoot { url, shown, http, form, unversioned })))
+        let (http, root_kind, unversioned) =
+            (BlockingHttp::default(), OnceLock::new(), AtomicBool::new(false));
+        Ok(Self(Arc::new(HttpRoot { url, shown, http, root_kind, unversioned })))
     }
 
     /// Makes the source for files that a manifest names by URLs. The URLs are the files' names.
@@ -65,20 +67,20 @@ impl HttpSource {
     /// None in practice: the errors of [`HttpSource::at`] cannot occur here.
     pub(super) fn of_urls(urls: Arc<ManifestUrls>) -> Result<Self> {
         let found = Self::at("http://urls.invalid/")?;
-        let _ = found.0.form.set(HttpRootKind::Urls(urls));
+        let _ = found.0.root_kind.set(HttpRootKind::Urls(urls));
         Ok(found)
     }
 }
 
-/// Returns a text that begins like a URL without its secrets.
+/// Returns a text that begins like a URL, without the secrets of the URL.
 pub(super) fn shown(text: &str) -> String {
     if let Ok(url) = HttpUrl::parse(text) {
         let place = url.to_string();
         return place.trim_end_matches('/').to_owned();
     }
-    // If it cannot be parsed, drop everything that may belong to a user and password, including slashes.
+    // If the text cannot be parsed, drop everything that may belong to a user and password, including slashes.
     let (scheme, rest) = text.split_once(":/").unwrap_or(("", text));
-    // A third slash, as in file:///x, begins a path.
+    // In `file:///x`, the third slash begins a path.
     let root = if rest.starts_with("//") && !rest.contains('@') { "/" } else { "" };
     let rest = rest.trim_start_matches('/');
     let rest = rest.rsplit_once('@').map_or(rest, |(_, place)| place);
@@ -88,17 +90,17 @@ pub(super) fn shown(text: &str) -> String {
 
 impl HttpRoot {
     /// Returns the kind of the root. The first call makes a request.
-    fn form(&self) -> Result<&HttpRootKind> {
-        if let Some(form) = self.form.get() {
-            return Ok(form);
+    fn root_kind(&self) -> Result<&HttpRootKind> {
+        if let Some(root_kind) = self.root_kind.get() {
+            return Ok(root_kind);
         }
-        let form = form::find(self)?;
-        Ok(self.form.get_or_init(|| form))
+        let root_kind = root_kind::find(self)?;
+        Ok(self.root_kind.get_or_init(|| root_kind))
     }
 
-    /// Returns the URL of the file or directory `name`; `None` if there can be none.
+    /// Returns the URL of the file or directory `name`; `None` if the root cannot contain that name.
     fn url(&self, name: &[u8]) -> Result<Option<HttpUrl>> {
-        Ok(match self.form()? {
+        Ok(match self.root_kind()? {
             _ if name.is_empty() => Some(self.url.clone()),
             HttpRootKind::File => None,
             HttpRootKind::Directory => Some(self.url.child(name)),
@@ -110,16 +112,20 @@ impl HttpRoot {
     /// Returns the request target for a URL, with its limits on addresses.
     fn target(&self, url: HttpUrl) -> HttpTarget {
         let Some(urls) = self.urls() else { return HttpTarget::of(url) };
-        HttpTarget { reach: urls.reach(&url), redirects: urls.elsewhere(), ..HttpTarget::of(url) }
+        HttpTarget {
+            address_policy: urls.address_policy(&url),
+            redirects: urls.other_hosts_policy(),
+            ..HttpTarget::of(url)
+        }
     }
 
     /// Returns the URLs of a manifest, if the files' names are URLs.
     fn urls(&self) -> Option<&ManifestUrls> {
-        if let Some(HttpRootKind::Urls(urls)) = self.form.get() { Some(urls) } else { None }
+        if let Some(HttpRootKind::Urls(urls)) = self.root_kind.get() { Some(urls) } else { None }
     }
 
     fn path(&self, name: &[u8]) -> PathBuf {
-        let listed = match self.form.get() {
+        let listed = match self.root_kind.get() {
             Some(HttpRootKind::List(shards, _)) => shards.get(name),
             _ => None,
         };
@@ -131,16 +137,18 @@ impl HttpRoot {
         }
     }
 
-    fn fetch(&self, url: &HttpUrl, ask: Ask, most: u64) -> Result<Fetched, GaveUp> {
+    fn fetch(&self, url: &HttpUrl, ask: FileRequest, most: u64) -> Result<Fetched, RequestError> {
         self.http.fetch(&self.target(url.clone()), ask, most)
     }
 
     /// Asks the server for a file's size and version.
-    fn look(&self, url: &HttpUrl) -> Result<RemoteFileInfo, GaveUp> {
-        match self.fetch(url, Ask::Head, 0) {
+    fn inspect(&self, url: &HttpUrl) -> Result<RemoteFileInfo, RequestError> {
+        match self.fetch(url, FileRequest::Head, 0) {
             Ok(head) => match head.length() {
-                Some(size) => return Ok(self.looked(head, size)),
-                None if head.url.is_directory() || is_page(&head.headers) => return Ok(self.looked(head, 0)),
+                Some(size) => return Ok(self.file_info(head, size)),
+                None if head.url.is_directory() || is_page(&head.headers) => {
+                    return Ok(self.file_info(head, 0));
+                }
                 None => {}
             },
             // Signed URLs are often valid for one method only, and some servers support only GET.
@@ -153,13 +161,14 @@ impl HttpRoot {
             _ => first.length(),
         };
         let unsized_ = || HttpFailure::Final("the server does not report the size of the file".to_owned());
-        let size = size.ok_or_else(|| GaveUp { failure: unsized_(), tries: 1 })?;
-        Ok(self.looked(first, size))
+        let size = size.ok_or_else(|| RequestError { failure: unsized_(), tries: 1 })?;
+        Ok(self.file_info(first, size))
     }
 
-    /// Requests the first byte of a file, from a server without `HEAD`. A server without ranges is not asked again,
-    /// unless it advertises them: then another server may have answered under the same name.
-    fn first_byte(&self, url: &HttpUrl) -> Result<Fetched, GaveUp> {
+    /// Requests the first byte of a file, from a server without `HEAD`. If the server ignores ranges, does not retry,
+    /// except if the response advertises ranges: then the host name has several servers, and another of them may
+    /// support ranges.
+    fn first_byte(&self, url: &HttpUrl) -> Result<Fetched, RequestError> {
         let target = self.target(url.clone());
         let explain = |failure, headers: &HeaderMap, _: &[u8]| match failure {
             HttpFailure::Broken(why)
@@ -170,10 +179,10 @@ impl HttpRoot {
             other => other,
         };
         let prepare = async || Ok(target.clone());
-        self.http.fetch_prepared(prepare, explain, Ask::Range(0, 0), 1, &|_| Ok(()))
+        self.http.fetch_prepared(prepare, explain, FileRequest::Range(0, 0), 1, &|_| Ok(()))
     }
 
-    fn looked(&self, Fetched { headers, url, .. }: Fetched, size: u64) -> RemoteFileInfo {
+    fn file_info(&self, Fetched { headers, url, .. }: Fetched, size: u64) -> RemoteFileInfo {
         let stamp = Stamp::of_object(size, &headers);
         if !stamp.has_version() && !url.is_directory() {
             self.unversioned.store(true, Relaxed);
@@ -182,23 +191,25 @@ impl HttpRoot {
     }
 
     /// Requests the index page of a directory.
-    fn page(&self, directory: &HttpUrl) -> Result<Fetched, GaveUp> {
-        self.fetch(&directory.as_directory(), Ask::Whole, LARGEST_PAGE)
+    fn page(&self, directory: &HttpUrl) -> Result<Fetched, RequestError> {
+        self.fetch(&directory.as_directory(), FileRequest::Whole, LARGEST_PAGE)
     }
 
-    fn failed(&self, what: &str, name: &[u8], gave_up: GaveUp) -> Error {
+    fn failed(&self, what: &str, name: &[u8], gave_up: RequestError) -> Error {
         Error::io(what, self.path(name), gave_up.into())
     }
 
     /// Returns the stamp of a directory: a digest of its index page, which may contain more than names.
-    fn stamp_of_directory(&self, name: &[u8], url: &HttpUrl) -> Result<Seen> {
+    fn stamp_of_directory(&self, name: &[u8], url: &HttpUrl) -> Result<EntryState> {
         match self.page(url) {
-            Ok(page) => Ok(Seen::As(Stamp::of_text(&page.bytes))),
+            Ok(page) => Ok(EntryState::Stamped(Stamp::of_text(&page.bytes))),
             // A directory that cannot be listed may still contain files, for example those of a packed dataset.
-            Err(GaveUp { failure, .. }) if name.is_empty() && (failure.is_gone() || failure.is_denied()) => {
-                Ok(Seen::Unstamped)
+            Err(RequestError { failure, .. })
+                if name.is_empty() && (failure.is_gone() || failure.is_denied()) =>
+            {
+                Ok(EntryState::Unstamped)
             }
-            Err(gave_up) if gave_up.failure.is_gone() => Ok(Seen::Gone),
+            Err(gave_up) if gave_up.failure.is_gone() => Ok(EntryState::Gone),
             Err(gave_up) => Err(self.failed("look at", name, gave_up)),
         }
     }
@@ -207,9 +218,9 @@ impl HttpRoot {
 /// A server's information about a file.
 struct RemoteFileInfo {
     stamp: Stamp,
-    /// Whether it is an HTML page.
+    /// Whether the file is an HTML page.
     is_page: bool,
-    /// The URL that gave the answer, after redirects.
+    /// The URL that gave the response, after redirects.
     url: HttpUrl,
 }
 
@@ -223,7 +234,7 @@ fn is_page(headers: &HeaderMap) -> bool {
     kind.trim_start().to_ascii_lowercase().starts_with("text/html")
 }
 
-/// Returns the size of the whole file from the headers of a range of it.
+/// Returns the size of the whole file from the headers of a response that contains a range.
 fn total(headers: &HeaderMap) -> Option<u64> {
     super::ContentRange::of(headers).map(|range| range.total)
 }
@@ -234,9 +245,9 @@ impl DatasetSource for HttpSource {
     }
 
     fn canonical(&self) -> Result<PathBuf> {
-        self.0.form()?;
+        self.0.root_kind()?;
         let root = &*self.0;
-        // Another query may name another file. The query may be secret, so only its digest is stored.
+        // With another query, the URL may name another file. The query may be secret, so only its digest is stored.
         Ok(match root.url.identifying_query() {
             Some(query) => {
                 let digest = Stamp::of_text(query.as_bytes()).inode;
@@ -246,7 +257,7 @@ impl DatasetSource for HttpSource {
         })
     }
 
-    fn settled(&self) -> Result<Arc<dyn DatasetSource>> {
+    fn with_absolute_path(&self) -> Result<Arc<dyn DatasetSource>> {
         Ok(Arc::new(Self(self.0.clone())))
     }
 
@@ -259,12 +270,12 @@ impl DatasetSource for HttpSource {
     }
 
     fn is_directory(&self) -> Result<bool> {
-        Ok(!matches!(self.0.form()?, HttpRootKind::File))
+        Ok(!matches!(self.0.root_kind()?, HttpRootKind::File))
     }
 
     fn directory(&self, name: &[u8]) -> Result<Box<dyn SourceDirectory>> {
         let root = self.0.clone();
-        if let &HttpRootKind::List(ref shards, stamp) = root.form()?
+        if let &HttpRootKind::List(ref shards, stamp) = root.root_kind()?
             && name.is_empty()
         {
             let entries = shards.keys().map(|shard| (shard.clone(), EntryKind::File)).collect();
@@ -278,12 +289,12 @@ impl DatasetSource for HttpSource {
         let url = root.url(name)?.ok_or_else(gone)?;
         let page = root.page(&url).map_err(|gave_up| {
             match name.is_empty() && !gave_up.failure.may_succeed_later() {
-                true => Error::dataset(root.path(name), format!("cannot be listed: {gave_up}; {FORMS}")),
+                true => Error::dataset(root.path(name), format!("cannot be listed: {gave_up}; {ROOT_KINDS}")),
                 false => root.failed("list", name, gave_up),
             }
         })?;
         if !is_page(&page.headers) {
-            return Err(Error::dataset(root.path(name), format!("has no HTML index page; {FORMS}")));
+            return Err(Error::dataset(root.path(name), format!("has no HTML index page; {ROOT_KINDS}")));
         }
         let entries = page::entries(&page.url.as_directory(), &page.bytes);
         let stamp = Stamp::of_text(&page.bytes);
@@ -295,35 +306,38 @@ impl DatasetSource for HttpSource {
     }
 
     fn is_file(&self) {
-        let _ = self.0.form.set(HttpRootKind::File);
+        let _ = self.0.root_kind.set(HttpRootKind::File);
     }
 
-    fn stamp(&self, name: &[u8]) -> Result<Seen> {
+    fn stamp(&self, name: &[u8]) -> Result<EntryState> {
         let root = &*self.0;
-        let Some(url) = root.url(name)? else { return Ok(Seen::Gone) };
-        if let (HttpRootKind::List(_, stamp), true) = (root.form()?, name.is_empty()) {
-            // A run reads the files that this version of the list names. A newer version counts from the next start on.
-            return Ok(Seen::As(*stamp));
+        let Some(url) = root.url(name)? else { return Ok(EntryState::Gone) };
+        if let (HttpRootKind::List(_, stamp), true) = (root.root_kind()?, name.is_empty()) {
+            // A run reads the files that this version of the list names. A newer version of the list takes effect at
+            // the next start.
+            return Ok(EntryState::Stamped(*stamp));
         }
         if root.urls().is_some() {
             // A URL of a manifest is always a file, even with a slash at its end.
-            return match root.look(&url) {
-                Ok(found) => Ok(Seen::As(found.stamp)),
-                Err(gave_up) if gave_up.failure.is_gone() => Ok(Seen::Gone),
+            return match root.inspect(&url) {
+                Ok(found) => Ok(EntryState::Stamped(found.stamp)),
+                Err(gave_up) if gave_up.failure.is_gone() => Ok(EntryState::Gone),
                 Err(gave_up) => Err(root.failed("look at", name, gave_up)),
             };
         }
-        if url.is_directory() || name.is_empty() && matches!(root.form()?, HttpRootKind::Directory) {
+        if url.is_directory() || name.is_empty() && matches!(root.root_kind()?, HttpRootKind::Directory) {
             return root.stamp_of_directory(name, &url);
         }
-        match root.look(&url) {
+        match root.inspect(&url) {
             Ok(found) if found.url.is_directory() => root.stamp_of_directory(name, &url),
-            Ok(found) => Ok(Seen::As(found.stamp)),
-            Err(gave_up) if gave_up.failure.is_gone() && matches!(root.form()?, HttpRootKind::Directory) => {
-                // Some servers find a directory only with a slash at the end of its URL.
+            Ok(found) => Ok(EntryState::Stamped(found.stamp)),
+            Err(gave_up)
+                if gave_up.failure.is_gone() && matches!(root.root_kind()?, HttpRootKind::Directory) =>
+            {
+                // Some servers only recognise a directory if its URL ends in a slash.
                 root.stamp_of_directory(name, &url)
             }
-            Err(gave_up) if gave_up.failure.is_gone() => Ok(Seen::Gone),
+            Err(gave_up) if gave_up.failure.is_gone() => Ok(EntryState::Gone),
             Err(gave_up) => Err(root.failed("look at", name, gave_up)),
         }
     }
@@ -332,7 +346,7 @@ impl DatasetSource for HttpSource {
         let root = &self.0;
         let gone = || Error::io("open", root.path(name), std::io::ErrorKind::NotFound.into());
         let url = root.url(name)?.ok_or_else(gone)?;
-        let found = root.look(&url).map_err(|gave_up| root.failed("open", name, gave_up))?;
+        let found = root.inspect(&url).map_err(|gave_up| root.failed("open", name, gave_up))?;
         if found.url.is_directory() && root.urls().is_none() {
             return Err(Error::dataset(root.path(name), "is not a regular file"));
         }
@@ -344,8 +358,8 @@ impl DatasetSource for HttpSource {
         Some(self.0.clone())
     }
 
-    fn asked(&self) -> Option<RequestCounts> {
-        Some(self.0.http.asked())
+    fn request_counts(&self) -> Option<RequestCounts> {
+        Some(self.0.http.request_counts())
     }
 
     fn set_watch(&self, watch: Option<Arc<dyn WaitControl>>) {
@@ -367,8 +381,8 @@ impl DatasetSource for HttpSource {
 }
 
 impl RangeSource for HttpRoot {
-    fn prepare<'a>(&'a self, name: &'a [u8], _: Ask) -> PreparedRequest<'a> {
-        // The root's kind is known once there is an index. Before that, this call blocks for a request.
+    fn prepare<'a>(&'a self, name: &'a [u8], _: FileRequest) -> PreparedRequest<'a> {
+        // The root's kind is known after the dataset was indexed. Before that, this call blocks for a request.
         let url = self.url(name).and_then(|url| {
             url.ok_or_else(|| Error::io("open", self.path(name), std::io::ErrorKind::NotFound.into()))
         });
@@ -378,10 +392,10 @@ impl RangeSource for HttpRoot {
     fn fetch(
         &self,
         name: &[u8],
-        ask: Ask,
+        ask: FileRequest,
         most: u64,
-        check: AnswerCheck<'_>,
-    ) -> Result<Result<Fetched, GaveUp>> {
+        check: ResponseCheck<'_>,
+    ) -> Result<Result<Fetched, RequestError>> {
         let gone = || Error::io("open", self.path(name), std::io::ErrorKind::NotFound.into());
         let url = self.url(name)?.ok_or_else(gone)?;
         let target = self.target(url);
@@ -419,7 +433,7 @@ impl SourceDirectory for RemoteDirectory {
     fn size(&self, name: &[u8]) -> Result<Option<u64>> {
         let path = if self.name.is_empty() { name.to_vec() } else { [&self.name, &b"/"[..], name].concat() };
         let Some(url) = self.root.url(&path)? else { return Ok(None) };
-        match self.root.look(&url) {
+        match self.root.inspect(&url) {
             Ok(found) => Ok(Some(found.stamp.size)),
             Err(gave_up) if gave_up.failure.is_gone() => Ok(None),
             Err(gave_up) => Err(self.root.failed("look at", &path, gave_up)),

@@ -1,8 +1,8 @@
-//! A manifest: a table with one file a row, named by path or URL. The files may be in several places.
+//! A manifest: a table with one file per row, named by path or URL. The files may be in several places.
 //!
-//! A path is relative to the manifest's directory. The name of a file in the dataset is the manifest's text without
-//! secrets, so that names stay the same when URLs are signed again (`names.rs`). A manifest on a server must not make
-//! this machine read local files or send its credentials elsewhere (`urls.rs`).
+//! A path is relative to the manifest's directory. The name of a file in the dataset is the text in the manifest
+//! without secrets, so that names stay the same when URLs are signed again (`names.rs`). A manifest on a server must
+//! not make this machine read local files, or send its credentials to other servers (`urls.rs`).
 
 mod names;
 mod urls;
@@ -12,7 +12,7 @@ pub(super) use urls::ManifestUrls;
 
 use super::object_url::ObjectUrl;
 use super::{
-    DatasetSource, FileSystem, HttpSource, Identity, OpenFile, RangeSource, RequestCounts, Seen,
+    DatasetSource, EntryState, FileSystem, HttpSource, Identity, OpenFile, RangeSource, RequestCounts,
     SourceDirectory, WaitControl, place, url,
 };
 use base::error::{Error, Result};
@@ -28,7 +28,7 @@ pub enum TableFormat {
     Commas,
     /// Tab-separated values.
     Tabulators,
-    /// One JSON object a line.
+    /// One JSON object per line.
     JsonLines,
 }
 
@@ -41,7 +41,7 @@ impl TableFormat {
         ("ndjson", Self::JsonLines),
     ];
 
-    /// Returns the format of a file from its path or URL; `None` if it is no table.
+    /// Returns the format of a file from its path or URL; `None` if the ending is not that of a table.
     pub fn of(path: &Path) -> Option<Self> {
         let file = match url(path) {
             Some(url) => Path::new(url.split(['?', '#']).next().unwrap_or_default()),
@@ -60,10 +60,10 @@ impl TableFormat {
     }
 }
 
-/// A manifest and the files that it names. A file's name is the manifest's text without secrets.
+/// A manifest and the files that it names. The name of a file is the text in the manifest without secrets.
 #[derive(Clone)]
 pub struct ManifestSource {
-    /// The manifest's own file, as the root of a place.
+    /// The manifest's own file, opened as a source.
     file: Arc<dyn DatasetSource>,
     /// Directory that relative names refer to.
     directory: Arc<dyn DatasetSource>,
@@ -72,12 +72,13 @@ pub struct ManifestSource {
     by_url: Arc<HttpSource>,
     /// Buckets of object stores that the manifest names, by URL.
     buckets: Arc<Mutex<BTreeMap<String, Arc<dyn DatasetSource>>>>,
-    /// Current watch, for buckets that are opened later.
+    /// Current watch. It is also set for buckets that are opened later.
     watch: Arc<Mutex<Option<Arc<dyn WaitControl>>>>,
 }
 
 impl ManifestSource {
-    /// Opens the manifest at `root`; `None` if its ending is not one of a table, or if it is a directory.
+    /// Opens the manifest at `root`; `None` if the ending of `root` is not that of a table, or if `root` is a
+    /// directory.
     ///
     /// # Errors
     /// [`Error::Dataset`] for a URL that cannot be parsed.
@@ -113,7 +114,7 @@ impl ManifestSource {
         ManifestNames::of(&self.urls)
     }
 
-    /// Whether the file `name` is read by requests, wherever the manifest itself is.
+    /// Whether the file `name` is read by requests. The manifest itself may be stored elsewhere.
     pub fn is_on_server(&self, name: &[u8]) -> bool {
         self.directory.is_remote() || Self::is_url(name)
     }
@@ -123,7 +124,7 @@ impl ManifestSource {
         named_url(name).is_some()
     }
 
-    /// Returns the place of a file, and its name there.
+    /// Returns the place of a file, and the file's name in that place.
     fn place_of<'a>(&self, name: &'a [u8]) -> Result<(Arc<dyn DatasetSource>, &'a [u8])> {
         let Some(text) = named_url(name) else {
             return Ok(match name {
@@ -150,7 +151,7 @@ impl ManifestSource {
         Ok((place, key))
     }
 
-    /// Returns all places that may have received queries.
+    /// Returns all places that may have sent requests.
     fn places_asked(&self) -> Vec<Arc<dyn DatasetSource>> {
         let buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
         let own: [Arc<dyn DatasetSource>; 3] =
@@ -165,7 +166,7 @@ fn named_url(name: &[u8]) -> Option<&str> {
     url(Path::new(text))
 }
 
-/// Returns the URL of a file's directory, with the same query.
+/// Returns the URL of the directory of a file, with the same query.
 fn above(text: &str) -> String {
     let (place, query) = text.split_at(text.find(['?', '#']).unwrap_or(text.len()));
     // In keys of object stores, `?` does not begin a query.
@@ -181,7 +182,7 @@ impl DatasetSource for ManifestSource {
         }
     }
 
-    /// A link to a manifest is not resolved: relative names refer to the link's own directory.
+    /// Does not resolve a link to a manifest: relative names refer to the directory that contains the link.
     fn canonical(&self) -> Result<PathBuf> {
         let target = self.file.canonical()?;
         let own = self.file.path(&[]);
@@ -191,8 +192,8 @@ impl DatasetSource for ManifestSource {
         }
     }
 
-    fn settled(&self) -> Result<Arc<dyn DatasetSource>> {
-        let (file, directory) = (self.file.settled()?, self.directory.settled()?);
+    fn with_absolute_path(&self) -> Result<Arc<dyn DatasetSource>> {
+        let (file, directory) = (self.file.with_absolute_path()?, self.directory.with_absolute_path()?);
         Ok(Arc::new(Self { file, directory, ..self.clone() }))
     }
 
@@ -216,7 +217,7 @@ impl DatasetSource for ManifestSource {
         Ok(None)
     }
 
-    fn stamp(&self, name: &[u8]) -> Result<Seen> {
+    fn stamp(&self, name: &[u8]) -> Result<EntryState> {
         let (place, name) = self.place_of(name)?;
         place.stamp(name)
     }
@@ -240,10 +241,12 @@ impl DatasetSource for ManifestSource {
         Some(self)
     }
 
-    fn asked(&self) -> Option<RequestCounts> {
+    fn request_counts(&self) -> Option<RequestCounts> {
         let all = self.places_asked();
-        let counts = all.iter().filter_map(|place| place.asked());
-        counts.filter(|asked| *asked != RequestCounts::default()).reduce(RequestCounts::with)
+        let counts = all.iter().filter_map(|place| place.request_counts());
+        counts
+            .filter(|request_counts| *request_counts != RequestCounts::default())
+            .reduce(RequestCounts::with)
     }
 
     fn set_watch(&self, watch: Option<Arc<dyn WaitControl>>) {

@@ -1,4 +1,4 @@
-//! Names of a manifest's files: the texts of its rows, checked, and without secrets.
+//! Names of a manifest's files: the text in each row, checked and without secrets.
 
 use super::super::object_url::ObjectUrl;
 use super::super::{Stamp, url};
@@ -12,9 +12,9 @@ pub struct ManifestNames<'a> {
     urls: &'a ManifestUrls,
     /// URLs with secrets, by file name.
     secret: HashMap<Vec<u8>, HttpUrl>,
-    /// File names by the text of the row, for texts with secrets.
+    /// Name of the file for each text that contains secrets.
     known: HashMap<String, Vec<u8>>,
-    /// Number of different texts for each URL without secrets.
+    /// Number of different texts that become the same URL without secrets.
     alike: HashMap<String, u32>,
 }
 
@@ -26,7 +26,7 @@ impl<'a> ManifestNames<'a> {
     /// Returns the name of the file that a row's `text` names.
     ///
     /// # Errors
-    /// Why there is none, in words that contain nothing secret.
+    /// Why the text names no file. The message contains no secrets.
     pub fn take(&mut self, text: &str) -> Result<Vec<u8>, String> {
         if text.contains(['\0', '\n', '\r']) {
             return Err("has a file name with a line break or a NUL byte".to_owned());
@@ -64,8 +64,8 @@ impl<'a> ManifestNames<'a> {
     }
 
     /// Returns the name of a file on a server, without secrets. A digest replaces the part of the query that identifies
-    /// the file. URLs that are equal without their secrets get numbers in the order of the rows. So names stay the same
-    /// if the manifest's URLs are signed again.
+    /// the file. If several URLs are equal without their secrets, they are numbered in the order of the rows. So names
+    /// stay the same if the manifest's URLs are signed again.
     fn url(&mut self, text: &str) -> Result<Vec<u8>, String> {
         if let Some(name) = self.known.get(text) {
             return Ok(name.clone());
@@ -92,7 +92,7 @@ impl<'a> ManifestNames<'a> {
     }
 
     /// Makes the collected URLs the targets of requests.
-    pub fn learn(self) {
-        self.urls.learn(self.secret);
+    pub fn set_secret_urls(self) {
+        self.urls.set_secret_urls(self.secret);
     }
 }

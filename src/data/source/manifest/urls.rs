@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
 
-/// Marks the name of a file whose URL contains a secret. It follows the URL, in place of the query.
+/// Marks the name of a file whose URL contains a secret. In the name, it replaces the query of the URL.
 pub(super) const SECRET: char = '?';
 
 /// Where a manifest is stored. This limits what it may name.
@@ -24,7 +24,7 @@ enum ManifestPlace {
 /// The URLs that a manifest names.
 pub(in crate::source) struct ManifestUrls {
     place: ManifestPlace,
-    /// URLs with secrets, by their names without secrets.
+    /// URLs with secrets. The keys are the file names without secrets.
     secret: RwLock<HashMap<Vec<u8>, HttpUrl>>,
 }
 
@@ -42,7 +42,7 @@ impl ManifestUrls {
     }
 
     /// Replaces the URLs with secrets by those of the manifest's current version.
-    pub(super) fn learn(&self, secret: HashMap<Vec<u8>, HttpUrl>) {
+    pub(super) fn set_secret_urls(&self, secret: HashMap<Vec<u8>, HttpUrl>) {
         *self.secret.write().unwrap_or_else(PoisonError::into_inner) = secret;
     }
 
@@ -54,7 +54,7 @@ impl ManifestUrls {
     /// Parses a URL in the manifest's text.
     ///
     /// # Errors
-    /// Why it is not followed, in words that complete a sentence after its name. They contain nothing secret.
+    /// Why the URL is refused, in words that continue a sentence after the URL. The message contains no secrets.
     pub(super) fn parse(&self, text: &str) -> Result<HttpUrl, String> {
         match &self.place {
             // `join` keeps the credentials of the manifest's URL only for the manifest's own server.
@@ -64,20 +64,20 @@ impl ManifestUrls {
     }
 
     /// Returns the addresses that a URL of the manifest may connect to.
-    pub(in crate::source) fn reach(&self, url: &HttpUrl) -> AddressPolicy {
+    pub(in crate::source) fn address_policy(&self, url: &HttpUrl) -> AddressPolicy {
         match &self.place {
             ManifestPlace::Server(own) if own.is_of_host(url) => AddressPolicy::Anywhere,
-            _ => self.elsewhere(),
+            _ => self.other_hosts_policy(),
         }
     }
 
-    /// Returns the addresses that URLs of the manifest may connect to on other hosts. A manifest on a server must not
-    /// name this machine's own addresses, unless it is stored on this machine itself.
-    pub(in crate::source) fn elsewhere(&self) -> AddressPolicy {
+    /// Returns the addresses on other hosts that URLs of the manifest may connect to. A manifest on a server must not
+    /// name this machine's own addresses, except if that server is this machine.
+    pub(in crate::source) fn other_hosts_policy(&self) -> AddressPolicy {
         match &self.place {
-            ManifestPlace::Local => AddressPolicy::NotNear,
-            ManifestPlace::Server(own) if own.is_of_this_machine() => AddressPolicy::NotNear,
-            ManifestPlace::Server(_) | ManifestPlace::Store(_) => AddressPolicy::NotOwn,
+            ManifestPlace::Local => AddressPolicy::NoLinkLocal,
+            ManifestPlace::Server(own) if own.is_of_this_machine() => AddressPolicy::NoLinkLocal,
+            ManifestPlace::Server(_) | ManifestPlace::Store(_) => AddressPolicy::NoLocalAddress,
         }
     }
 
@@ -85,7 +85,7 @@ impl ManifestUrls {
     /// machine's credentials are sent. The author of a manifest on a server must not choose that host.
     ///
     /// # Errors
-    /// Why not, in words that follow its name.
+    /// Why the object must not be requested, in words that continue a sentence after its URL.
     pub(super) fn check_object(&self, found: &ObjectUrl) -> Result<(), String> {
         let names_account = found.kind == StoreKind::Azure && found.bucket.contains(['@', '.']);
         let is_same = matches!(&self.place, ManifestPlace::Store(Some(own)) if own.kind == found.kind

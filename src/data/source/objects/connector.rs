@@ -1,9 +1,8 @@
 //! Connects the crate `object_store` to the network through our HTTP client, so that proxies, trust and deadlines are
 //! the same as for all other requests.
 //!
-//! Requests for objects are not sent through it at all. The crate makes and signs them, and the caller takes them from
-//! here ([`CapturedRequest`]). So naming and signing are left to the crate, and our own reader reads all bytes of
-//! samples.
+//! Requests for objects are not sent by this connector. The crate makes and signs them, and the caller takes them from
+//! here ([`CapturedRequest`]). So the crate does the naming and signing, and our own reader reads all bytes of samples.
 
 use crate::http::{BlockingHttp, Fetched, HeaderMap, HttpFailure, HttpUrl, PlainRequest, Retries};
 use async_trait::async_trait;
@@ -18,51 +17,52 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Maximum duration of one step of a request.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// The same for link-local addresses, which usually do not answer.
-const NEAR_PATIENCE: Duration = Duration::from_secs(1);
-/// Maximum number of bytes of an answer: a page of a listing, or a token.
-const LARGEST_ANSWER: u64 = 64 << 20;
+const STEP_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum duration of one step of a request to a link-local address. Such addresses usually do not respond.
+const LINK_LOCAL_TIMEOUT: Duration = Duration::from_secs(1);
+/// Maximum number of bytes of a response: a page of a listing, or a token.
+const MAX_RESPONSE: u64 = 64 << 20;
 
-/// Place for a signed request that is not sent. It is attached to the request as an extension.
+/// Slot for a signed request that must not be sent. It is attached to the request as an extension.
 #[derive(Clone, Default)]
 pub(super) struct CapturedRequest(Arc<Mutex<Option<HttpRequest>>>);
 
 impl CapturedRequest {
-    /// Returns the request, once it was made.
+    /// Returns the request; `None` until it was made.
     pub(super) fn take(&self) -> Option<HttpRequest> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
-/// Marks a request, as an extension, as one for a page of a listing. Its caller retries, and needs the server's answer.
-/// It also needs to know whether the request was sent, or failed earlier for lack of credentials.
+/// Extension that marks a request for a page of a listing. The caller of such a request retries it and needs the
+/// server's response. The caller also needs to know whether the request was sent, or failed earlier because there are
+/// no credentials.
 #[derive(Clone, Default)]
 pub(super) struct ListingPage(Arc<AtomicBool>);
 
 impl ListingPage {
     /// Whether the request was sent.
-    pub(super) fn was_asked(&self) -> bool {
+    pub(super) fn was_sent(&self) -> bool {
         self.0.load(Relaxed)
     }
 }
 
-/// Why a request of the crate gave no answer.
+/// Why a request of the crate got no successful response.
 #[derive(Debug)]
 pub(super) enum StoreFailure {
-    /// It was taken instead of sent.
-    Taken,
-    /// There was no answer.
-    Unanswered(HttpFailure),
-    /// The server refused it; its headers and body say why.
+    /// The request was captured instead of sent.
+    Captured,
+    /// There was no response.
+    NoResponse(HttpFailure),
+    /// The server refused the request. Its headers and body say why.
     Refused(HttpFailure, HeaderMap, Vec<u8>),
 }
 
 impl fmt::Display for StoreFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Taken => f.write_str("the request was captured"),
-            Self::Unanswered(failure) | Self::Refused(failure, ..) => failure.fmt(f),
+            Self::Captured => f.write_str("the request was captured"),
+            Self::NoResponse(failure) | Self::Refused(failure, ..) => failure.fmt(f),
         }
     }
 }
@@ -73,8 +73,8 @@ impl std::error::Error for StoreFailure {}
 #[derive(Clone)]
 pub(super) struct StoreConnector {
     http: Arc<BlockingHttp>,
-    /// Whether a credential service has answered. After that, one that does not answer is out of order; before, there
-    /// may be none.
+    /// Whether a credential service has responded before. Before the first response, there may be no such service.
+    /// After it, a service that does not respond is out of order.
     has_answered: Arc<AtomicBool>,
 }
 
@@ -95,19 +95,19 @@ impl HttpService for StoreConnector {
     async fn call(&self, mut request: HttpRequest) -> Result<HttpResponse, HttpError> {
         if let Some(place) = request.extensions_mut().remove::<CapturedRequest>() {
             *place.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(request);
-            return Err(HttpError::new(HttpErrorKind::Unknown, StoreFailure::Taken));
+            return Err(HttpError::new(HttpErrorKind::Unknown, StoreFailure::Captured));
         }
         let page = request.extensions_mut().remove::<ListingPage>();
         page.iter().for_each(|page| page.0.store(true, Relaxed));
         let is_page = page.is_some();
-        // Callers of listing pages retry themselves.
+        // Callers that request listing pages retry themselves.
         let fetched =
             if is_page { self.exchange(request).await } else { self.exchange_again(&request).await };
         let fetched = fetched.map_err(|failure| {
-            // While no credential service has answered, let the crate retry once.
+            // Until a credential service has responded, let the crate retry once.
             let again = !is_page && failure.may_succeed_later() && !self.has_answered.load(Relaxed);
             let kind = if again { HttpErrorKind::Connect } else { HttpErrorKind::Unknown };
-            HttpError::new(kind, StoreFailure::Unanswered(failure))
+            HttpError::new(kind, StoreFailure::NoResponse(failure))
         })?;
         if is_page && !fetched.status.is_success() {
             let failure = fetched.failure();
@@ -147,17 +147,16 @@ impl StoreConnector {
         }
     }
 
-    /// Sends a request and waits for its complete answer, on a thread that may block.
+    /// Sends a request and waits for its complete response, on a thread that may block.
     async fn exchange(&self, request: HttpRequest) -> Result<Fetched, HttpFailure> {
         let (parts, body) = request.into_parts();
         let url = HttpUrl::parse(&parts.uri.to_string())
             .map_err(|why| HttpFailure::Final(format!("the address of the store {why}")))?;
-        let patience = if url.is_near() { NEAR_PATIENCE } else { PATIENCE };
+        let patience = if url.is_link_local_address() { LINK_LOCAL_TIMEOUT } else { STEP_TIMEOUT };
         let body = body.as_bytes().cloned().unwrap_or_default();
         let plain = PlainRequest { method: parts.method, url, headers: parts.headers, body };
         let http = self.http.clone();
-        let asked =
-            tokio::task::spawn_blocking(move || http.exchange(&plain, patience, LARGEST_ANSWER)).await;
+        let asked = tokio::task::spawn_blocking(move || http.exchange(&plain, patience, MAX_RESPONSE)).await;
         asked.map_err(|_| HttpFailure::Final("the thread of a listing request failed".to_owned()))?
     }
 }

@@ -3,7 +3,7 @@
 use super::ObjectRoot;
 use super::connector::{ListingPage, StoreFailure};
 use super::stores::{failure_within, root_cause};
-use crate::http::{GaveUp, HttpFailure, Retries};
+use crate::http::{HttpFailure, RequestError, Retries};
 use crate::source::{EntryKind, Stamp};
 use object_store::ListResult;
 use object_store::list::PaginatedListOptions;
@@ -15,21 +15,21 @@ pub(super) struct ObjectListing {
     pub(super) entries: Vec<ListedObject>,
 }
 
-/// An object, or a common prefix of several keys up to a slash.
+/// An object, or a common key prefix up to a slash (a directory).
 pub(super) struct ListedObject {
     pub(super) name: Vec<u8>,
     pub(super) kind: EntryKind,
     /// Size of an object in bytes.
     pub(super) size: Option<u64>,
-    /// Stamp of an object, if the listing contains its ETag. Answers are compared with it when the object is read.
+    /// Stamp of an object, if the listing contains its ETag. When the object is read, responses are compared with it.
     pub(super) stamp: Option<Stamp>,
 }
 
 impl ObjectListing {
-    /// Lists the direct children of `prefix`, which is empty or ends in a slash. With `one`, stops after the first page
-    /// with an entry.
-    pub(super) fn read(root: &ObjectRoot, prefix: &str, one: bool) -> Result<Self, GaveUp> {
-        let once = |failure| GaveUp { failure, tries: 1 };
+    /// Lists the direct children of `prefix`, which is empty or ends in a slash. If `one` is true, stops after the
+    /// first page with an entry.
+    pub(super) fn read(root: &ObjectRoot, prefix: &str, one: bool) -> Result<Self, RequestError> {
+        let once = |failure| RequestError { failure, tries: 1 };
         let mut entries = Vec::new();
         let read = root.http.run(async |_| {
             let mut token = None;
@@ -70,13 +70,13 @@ impl ObjectListing {
     }
 }
 
-/// Requests a page, with retries that are signed again each time. Also returns the token of the next page.
+/// Requests a page, with retries, each of which is signed again. Also returns the token of the next page.
 async fn page(
     root: &ObjectRoot,
     prefix: &str,
     token: Option<String>,
     one: bool,
-) -> Result<(ListResult, Option<String>), GaveUp> {
+) -> Result<(ListResult, Option<String>), RequestError> {
     let mut retries = Retries::new();
     loop {
         let store = root.store();
@@ -94,15 +94,15 @@ async fn page(
             Ok(page) => return Ok((page.result, page.page_token)),
             Err(error) => error,
         };
-        let failure = match failure_within(&error).filter(|_| asked.was_asked()) {
+        let failure = match failure_within(&error).filter(|_| asked.was_sent()) {
             Some(StoreFailure::Refused(failure, headers, body)) => {
                 root.explained(failure.clone(), headers, body)
             }
-            Some(StoreFailure::Unanswered(failure)) => failure.clone(),
-            _ if asked.was_asked() => {
+            Some(StoreFailure::NoResponse(failure)) => failure.clone(),
+            _ if asked.was_sent() => {
                 HttpFailure::Final(format!("the listing cannot be read: {}", root_cause(&error)))
             }
-            _ => store.unprepared(root.url.kind, &error),
+            _ => store.signing_failure(root.url.kind, &error),
         };
         let pause = retries.after(failure)?;
         tokio::time::sleep(pause).await;

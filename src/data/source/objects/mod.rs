@@ -1,32 +1,32 @@
 //! Datasets in object stores: Amazon S3 and stores with its protocol, Google Cloud Storage, Azure Blob Storage.
 //!
-//! The crate `object_store` finds and refreshes credentials, makes and signs requests, and parses listings. The bytes
-//! of samples do not pass through it: [`RangeSource`] passes its signed requests to the reader of all servers.
+//! The crate `object_store` finds and refreshes credentials, makes and signs requests, and parses listings. But it does
+//! not transfer the bytes of samples: [`RangeSource`] passes its signed requests to the reader that all servers share.
 
 mod connector;
-mod form;
 mod listing;
 mod prepared;
 mod profile;
 mod refusal;
+mod root_kind;
 mod stores;
 
 use super::object_url::{ObjectUrl, StoreKind};
 use super::{
-    DatasetSource, Entry, EntryKind, Identity, OpenFile, PreparedRequest, RangeSource, RemoteBytes, Seen,
-    SourceDirectory, Stamp,
+    DatasetSource, Entry, EntryKind, EntryState, Identity, OpenFile, PreparedRequest, RangeSource,
+    RemoteBytes, SourceDirectory, Stamp,
 };
 use crate::http::{
-    AnswerCheck, Ask, BlockingHttp, Fetched, GaveUp, HeaderMap, HttpFailure, HttpTarget, HttpUrl,
-    RequestCounts, StatusCode, WaitControl,
+    BlockingHttp, Fetched, FileRequest, HeaderMap, HttpFailure, HttpTarget, HttpUrl, RequestCounts,
+    RequestError, ResponseCheck, StatusCode, WaitControl,
 };
 use base::error::{Error, Result};
 use connector::CapturedRequest;
-use form::ObjectRootKind;
 use listing::ObjectListing;
 use object_store::GetOptions;
 use object_store::path::Path as ObjectPath;
 use prepared::SignedRequests;
+use root_kind::ObjectRootKind;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io::ErrorKind;
@@ -38,15 +38,15 @@ use std::time::{Duration, Instant};
 use stores::OpenStore;
 use tokio::time::timeout;
 
-/// How long an object's entry in a listing replaces a request for it.
-const REMEMBERED: Duration = Duration::from_secs(30);
+/// How long the stamp of an object from a listing is used instead of a request for the object.
+const LISTING_MAX_AGE: Duration = Duration::from_secs(30);
 /// Maximum number of objects that are remembered from listings.
 const MAX_REMEMBERED: usize = 100_000;
-/// Minimum time between two searches for new credentials.
-const RENEWED: Duration = Duration::from_secs(60);
+/// Minimum time between two renewals of the credentials.
+const RENEWAL_INTERVAL: Duration = Duration::from_secs(60);
 /// Maximum duration of signing a request, including all tries to get credentials.
 const LONGEST_SIGNING: Duration = Duration::from_secs(20);
-/// How long after a renewal of credentials answers to requests with the old ones may still arrive.
+/// How long after a renewal of credentials responses to requests with the old credentials may still arrive.
 const RENEWAL_GRACE: Duration = Duration::from_secs(5);
 
 /// A root in an object store.
@@ -59,11 +59,11 @@ struct ObjectRoot {
     shown: PathBuf,
     http: Arc<BlockingHttp>,
     store: RwLock<Arc<OpenStore>>,
-    /// When credentials were renewed last.
+    /// Time of the last renewal of the credentials.
     renewed: Mutex<Option<Instant>>,
     signed: SignedRequests,
-    /// Kind of the root, once a request has determined it.
-    form: OnceLock<ObjectRootKind>,
+    /// Kind of the root; empty until a request has determined it.
+    root_kind: OnceLock<ObjectRootKind>,
     /// Stamps of objects from listings, by key, with the time of the listing.
     remembered: Mutex<HashMap<String, (Instant, Stamp)>>,
 }
@@ -72,15 +72,15 @@ impl ObjectSource {
     /// Makes the source for a URL, without any request.
     ///
     /// # Errors
-    /// [`Error::Dataset`] if the environment does not determine the store, or contradicts itself.
+    /// [`Error::Dataset`] if the environment does not define the store, or contradicts itself.
     pub(super) fn at(url: ObjectUrl) -> Result<Self> {
         let shown = PathBuf::from(url.shown());
         let http = Arc::<BlockingHttp>::default();
         let store = stores::open(&url, &http).map_err(|why| Error::dataset(&shown, why))?;
-        let form = OnceLock::new();
+        let root_kind = OnceLock::new();
         if url.is_directory {
             // A URL with a slash at its end needs no request.
-            form.get_or_init(|| ObjectRootKind::Directory);
+            root_kind.get_or_init(|| ObjectRootKind::Directory);
         }
         Ok(Self(Arc::new(ObjectRoot {
             url,
@@ -89,7 +89,7 @@ impl ObjectSource {
             store: RwLock::new(Arc::new(store)),
             renewed: Mutex::default(),
             signed: SignedRequests::default(),
-            form,
+            root_kind,
             remembered: Mutex::default(),
         })))
     }
@@ -101,18 +101,18 @@ impl ObjectRoot {
     }
 
     /// Returns the kind of the root. The first call may make requests.
-    fn form(&self) -> Result<&ObjectRootKind> {
-        if let Some(form) = self.form.get() {
-            return Ok(form);
+    fn root_kind(&self) -> Result<&ObjectRootKind> {
+        if let Some(root_kind) = self.root_kind.get() {
+            return Ok(root_kind);
         }
-        let form = form::find(self)?;
-        Ok(self.form.get_or_init(|| form))
+        let root_kind = root_kind::find(self)?;
+        Ok(self.root_kind.get_or_init(|| root_kind))
     }
 
-    /// Returns the key of the file or directory `name`; `None` if there can be none.
+    /// Returns the key of the file or directory `name`; `None` if the root cannot contain that name.
     fn key(&self, name: &[u8]) -> Result<Option<String>> {
         let Ok(name) = std::str::from_utf8(name) else { return Ok(None) };
-        Ok(match self.form()? {
+        Ok(match self.root_kind()? {
             _ if name.is_empty() => Some(self.url.key.clone()),
             ObjectRootKind::File => None,
             ObjectRootKind::Directory if self.url.key.is_empty() => Some(name.to_owned()),
@@ -122,7 +122,7 @@ impl ObjectRoot {
     }
 
     fn path(&self, name: &[u8]) -> PathBuf {
-        if let Some(ObjectRootKind::List(shards, _)) = self.form.get()
+        if let Some(ObjectRootKind::List(shards, _)) = self.root_kind.get()
             && let Some(key) = shards.get(name)
         {
             let ObjectUrl { scheme, bucket, .. } = &self.url;
@@ -131,7 +131,7 @@ impl ObjectRoot {
         if name.is_empty() { self.shown.clone() } else { self.shown.join(OsStr::from_bytes(name)) }
     }
 
-    fn failed(&self, what: &str, name: &[u8], gave_up: GaveUp) -> Error {
+    fn failed(&self, what: &str, name: &[u8], gave_up: RequestError) -> Error {
         Error::io(what, self.path(name), gave_up.into())
     }
 
@@ -140,23 +140,24 @@ impl ObjectRoot {
     }
 
     /// Returns a request for an object, signed for `ask`.
-    async fn signed(&self, key: &str, ask: Ask) -> Result<HttpTarget, HttpFailure> {
-        // Azure requires the range to be signed, too.
-        if self.url.kind == StoreKind::Azure || !matches!(ask, Ask::Range(..)) {
+    async fn signed(&self, key: &str, ask: FileRequest) -> Result<HttpTarget, HttpFailure> {
+        // Azure also requires the range to be signed.
+        if self.url.kind == StoreKind::Azure || !matches!(ask, FileRequest::Range(..)) {
             return self.sign(key, ask).await;
         }
         if let Some(target) = self.signed.get(key) {
             return Ok(target);
         }
-        let turn = self.signed.turn();
-        let target = self.sign(key, Ask::Whole).await?;
-        self.signed.keep(key, &target, turn);
+        let generation = self.signed.generation();
+        let target = self.sign(key, FileRequest::Whole).await?;
+        self.signed.keep(key, &target, generation);
         Ok(target)
     }
 
-    /// Makes a signed request with the crate, and takes it before it is sent. The crate may have to request credentials
-    /// first, and other callers wait for them, too. So signing has a time limit, after which another caller may try.
-    async fn sign(&self, key: &str, ask: Ask) -> Result<HttpTarget, HttpFailure> {
+    /// Makes a signed request with the crate, and takes the request before it is sent. The crate may have to request
+    /// credentials first, and other callers wait for the same credentials. So signing has a time limit, after which
+    /// another caller may try.
+    async fn sign(&self, key: &str, ask: FileRequest) -> Result<HttpTarget, HttpFailure> {
         let signed = timeout(LONGEST_SIGNING, self.sign_once(key, ask)).await;
         let late = |_| {
             let (whose, limit) = (self.store().credentials.clone(), LONGEST_SIGNING.as_secs());
@@ -167,21 +168,21 @@ impl ObjectRoot {
         signed.unwrap_or_else(|over| Err(late(over)))
     }
 
-    async fn sign_once(&self, key: &str, ask: Ask) -> Result<HttpTarget, HttpFailure> {
+    async fn sign_once(&self, key: &str, ask: FileRequest) -> Result<HttpTarget, HttpFailure> {
         let store = self.store();
         let path = ObjectPath::parse(key)
             .map_err(|_| HttpFailure::Final("the object's key is not valid in this store".to_owned()))?;
         let taken = CapturedRequest::default();
         let range = match ask {
-            Ask::Range(first, last) => Some((first..last.saturating_add(1)).into()),
-            Ask::Head | Ask::Whole => None,
+            FileRequest::Range(first, last) => Some((first..last.saturating_add(1)).into()),
+            FileRequest::Head | FileRequest::Whole => None,
         };
-        let mut options = GetOptions { head: ask == Ask::Head, range, ..GetOptions::default() };
+        let mut options = GetOptions { head: ask == FileRequest::Head, range, ..GetOptions::default() };
         options.extensions.insert(taken.clone());
         let asked = store.objects.get_opts(&path, options).await;
         let Some(request) = taken.take() else {
             return Err(match asked {
-                Err(error) => store.unprepared(self.url.kind, &error),
+                Err(error) => store.signing_failure(self.url.kind, &error),
                 Ok(_) => {
                     HttpFailure::Final("internal error: object_store sent the request itself".to_owned())
                 }
@@ -194,7 +195,7 @@ impl ObjectRoot {
         Ok(HttpTarget { headers, ..HttpTarget::of(url) })
     }
 
-    /// Interprets a refusal. If the credentials have expired, looks for new ones, at most once in [`RENEWED`].
+    /// Interprets a refusal. If the credentials have expired, looks for new ones, at most once in [`RENEWAL_INTERVAL`].
     fn explained(&self, failure: HttpFailure, headers: &HeaderMap, body: &[u8]) -> HttpFailure {
         let refusal = refusal::explain(&self.store(), &self.url.bucket, failure, headers, body);
         if !refusal.expired {
@@ -202,7 +203,7 @@ impl ObjectRoot {
         }
         let mut renewed = self.renewed.lock().unwrap_or_else(PoisonError::into_inner);
         let since = renewed.map(|at| at.elapsed());
-        if since.is_none_or(|since| since > RENEWED) {
+        if since.is_none_or(|since| since > RENEWAL_INTERVAL) {
             let Ok(store) = stores::open(&self.url, &self.http) else { return refusal.failure };
             *self.store.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(store);
             self.signed.clear();
@@ -214,32 +215,32 @@ impl ObjectRoot {
         HttpFailure::Broken(refusal.failure.to_string())
     }
 
-    fn fetch(&self, key: &str, ask: Ask, most: u64) -> Result<Fetched, GaveUp> {
+    fn fetch(&self, key: &str, ask: FileRequest, most: u64) -> Result<Fetched, RequestError> {
         self.fetch_checked(key, ask, most, &|_| Ok(()))
     }
 
     fn fetch_checked(
         &self,
         key: &str,
-        ask: Ask,
+        ask: FileRequest,
         most: u64,
-        check: AnswerCheck<'_>,
-    ) -> Result<Fetched, GaveUp> {
+        check: ResponseCheck<'_>,
+    ) -> Result<Fetched, RequestError> {
         let explain = |failure, headers: &HeaderMap, body: &[u8]| self.explained(failure, headers, body);
         self.http.fetch_prepared(async || self.signed(key, ask).await, explain, ask, most, check)
     }
 
     /// Returns the stamp of an object.
-    fn look(&self, key: &str) -> Result<Stamp, GaveUp> {
+    fn inspect(&self, key: &str) -> Result<Stamp, RequestError> {
         if let Some((at, stamp)) = self.remembered().remove(key)
-            && at.elapsed() < REMEMBERED
+            && at.elapsed() < LISTING_MAX_AGE
         {
             return Ok(stamp);
         }
-        let looked = match self.fetch(key, Ask::Head, 0) {
-            // The answer to a HEAD request has no body with the reason of a refusal.
-            Err(GaveUp { failure, .. }) if failure.status().is_some() && !failure.is_gone() => {
-                self.fetch(key, Ask::Range(0, 0), 1)?
+        let looked = match self.fetch(key, FileRequest::Head, 0) {
+            // The response to a HEAD request has no body with the reason of a refusal.
+            Err(RequestError { failure, .. }) if failure.status().is_some() && !failure.is_gone() => {
+                self.fetch(key, FileRequest::Range(0, 0), 1)?
             }
             looked => looked?,
         };
@@ -248,12 +249,12 @@ impl ObjectRoot {
             _ => looked.length(),
         };
         let unsized_ = || HttpFailure::Final("the store does not report the object's size".to_owned());
-        let size = size.ok_or_else(|| GaveUp { failure: unsized_(), tries: 1 })?;
+        let size = size.ok_or_else(|| RequestError { failure: unsized_(), tries: 1 })?;
         Ok(Stamp::of_object(size, &looked.headers))
     }
 
     /// Lists the direct children of a key. Remembers each object's stamp for one later query.
-    fn list(&self, key: &str) -> Result<ObjectListing, GaveUp> {
+    fn list(&self, key: &str) -> Result<ObjectListing, RequestError> {
         let prefix = if key.is_empty() { String::new() } else { format!("{key}/") };
         let listing = ObjectListing::read(self, &prefix, false)?;
         let (mut remembered, now) = (self.remembered(), Instant::now());
@@ -273,21 +274,20 @@ impl ObjectRoot {
     }
 
     /// Returns the state of a directory. A directory without entries does not exist.
-    fn look_at_directory(&self, name: &[u8], key: &str) -> Result<Seen> {
+    fn inspect_directory(&self, name: &[u8], key: &str) -> Result<EntryState> {
         match self.list(key) {
-            Ok(listing) if listing.entries.is_empty() => Ok(Seen::Gone),
-            Ok(listing) => Ok(Seen::As(listing.stamp())),
-            // Without the permission to list, reading may still be allowed, for example of the shards of a packed
-            // dataset.
-            Err(gave_up) if name.is_empty() && gave_up.failure.is_denied() => Ok(Seen::Unstamped),
+            Ok(listing) if listing.entries.is_empty() => Ok(EntryState::Gone),
+            Ok(listing) => Ok(EntryState::Stamped(listing.stamp())),
+            // A user who may not list keys may still read objects, for example the shards of a packed dataset.
+            Err(gave_up) if name.is_empty() && gave_up.failure.is_denied() => Ok(EntryState::Unstamped),
             Err(gave_up) => Err(self.failed("list", name, gave_up)),
         }
     }
 
-    fn look_at_object(&self, name: &[u8], key: &str) -> Result<Seen> {
-        match self.look(key) {
-            Ok(stamp) => Ok(Seen::As(stamp)),
-            Err(gave_up) if gave_up.failure.is_gone() => Ok(Seen::Gone),
+    fn inspect_object(&self, name: &[u8], key: &str) -> Result<EntryState> {
+        match self.inspect(key) {
+            Ok(stamp) => Ok(EntryState::Stamped(stamp)),
+            Err(gave_up) if gave_up.failure.is_gone() => Ok(EntryState::Gone),
             Err(gave_up) => Err(self.failed("look at", name, gave_up)),
         }
     }
@@ -299,11 +299,11 @@ impl DatasetSource for ObjectSource {
     }
 
     fn canonical(&self) -> Result<PathBuf> {
-        self.0.form()?;
+        self.0.root_kind()?;
         Ok(self.0.shown.clone())
     }
 
-    fn settled(&self) -> Result<Arc<dyn DatasetSource>> {
+    fn with_absolute_path(&self) -> Result<Arc<dyn DatasetSource>> {
         Ok(Arc::new(Self(self.0.clone())))
     }
 
@@ -312,7 +312,7 @@ impl DatasetSource for ObjectSource {
     }
 
     fn is_file(&self) {
-        let _ = self.0.form.set(ObjectRootKind::File);
+        let _ = self.0.root_kind.set(ObjectRootKind::File);
     }
 
     fn has_lasting_inodes(&self) -> bool {
@@ -320,16 +320,16 @@ impl DatasetSource for ObjectSource {
     }
 
     fn is_directory(&self) -> Result<bool> {
-        Ok(!matches!(self.0.form()?, ObjectRootKind::File))
+        Ok(!matches!(self.0.root_kind()?, ObjectRootKind::File))
     }
 
     fn directory(&self, name: &[u8]) -> Result<Box<dyn SourceDirectory>> {
         let root = &self.0;
         let key = root.key(name)?.ok_or_else(|| root.gone("list", name))?;
-        if let ObjectRootKind::List(shards, stamp) = root.form()?
+        if let ObjectRootKind::List(shards, stamp) = root.root_kind()?
             && name.is_empty()
         {
-            return Ok(Box::new(form::listed_directory(root.clone(), shards, *stamp)));
+            return Ok(Box::new(root_kind::listed_directory(root.clone(), shards, *stamp)));
         }
         let listing = root.list(&key).map_err(|gave_up| match name.is_empty() {
             true => Error::dataset(root.path(name), format!("cannot be listed: {gave_up}")),
@@ -346,26 +346,28 @@ impl DatasetSource for ObjectSource {
         Ok(None)
     }
 
-    fn stamp(&self, name: &[u8]) -> Result<Seen> {
+    fn stamp(&self, name: &[u8]) -> Result<EntryState> {
         let root = &*self.0;
-        let Some(key) = root.key(name)? else { return Ok(Seen::Gone) };
-        match root.form()? {
-            ObjectRootKind::Directory if name.is_empty() => return root.look_at_directory(name, &key),
+        let Some(key) = root.key(name)? else { return Ok(EntryState::Gone) };
+        match root.root_kind()? {
+            ObjectRootKind::Directory if name.is_empty() => return root.inspect_directory(name, &key),
             ObjectRootKind::Directory => {}
-            // A run reads the files that this version of the list names. A newer version counts from the next start on.
-            ObjectRootKind::List(_, stamp) if name.is_empty() => return Ok(Seen::As(*stamp)),
-            ObjectRootKind::File | ObjectRootKind::List(..) => return root.look_at_object(name, &key),
+            // A run reads the files that this version of the list names. A newer version of the list takes effect at
+            // the next start.
+            ObjectRootKind::List(_, stamp) if name.is_empty() => return Ok(EntryState::Stamped(*stamp)),
+            ObjectRootKind::File | ObjectRootKind::List(..) => return root.inspect_object(name, &key),
         }
-        // The name may be an object or a directory. Usually the ending tells, so try the more likely kind first.
+        // The name may be an object or a directory. Usually the ending shows the kind, so try the more likely kind
+        // first.
         let last = name.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
         if last.contains(&b'.') {
-            match root.look_at_object(name, &key)? {
-                Seen::Gone => root.look_at_directory(name, &key),
+            match root.inspect_object(name, &key)? {
+                EntryState::Gone => root.inspect_directory(name, &key),
                 seen => Ok(seen),
             }
         } else {
-            match root.look_at_directory(name, &key)? {
-                Seen::Gone => root.look_at_object(name, &key),
+            match root.inspect_directory(name, &key)? {
+                EntryState::Gone => root.inspect_object(name, &key),
                 seen => Ok(seen),
             }
         }
@@ -374,7 +376,7 @@ impl DatasetSource for ObjectSource {
     fn open(&self, name: &[u8]) -> Result<OpenFile> {
         let root = &self.0;
         let key = root.key(name)?.ok_or_else(|| root.gone("open", name))?;
-        let stamp = root.look(&key).map_err(|gave_up| root.failed("open", name, gave_up))?;
+        let stamp = root.inspect(&key).map_err(|gave_up| root.failed("open", name, gave_up))?;
         Ok(OpenFile { bytes: Box::new(RemoteBytes::new(root.clone(), name, stamp)), stamp })
     }
 
@@ -382,8 +384,8 @@ impl DatasetSource for ObjectSource {
         Some(self.0.clone())
     }
 
-    fn asked(&self) -> Option<RequestCounts> {
-        Some(self.0.http.asked())
+    fn request_counts(&self) -> Option<RequestCounts> {
+        Some(self.0.http.request_counts())
     }
 
     fn set_watch(&self, watch: Option<Arc<dyn WaitControl>>) {
@@ -396,10 +398,10 @@ impl RangeSource for ObjectRoot {
         true
     }
 
-    fn prepare<'a>(&'a self, name: &'a [u8], ask: Ask) -> PreparedRequest<'a> {
+    fn prepare<'a>(&'a self, name: &'a [u8], ask: FileRequest) -> PreparedRequest<'a> {
         Box::pin(async move {
-            // The thread that drives a reader must not block for the request that determines the root's kind.
-            if self.form.get().is_none() {
+            // The thread that drives a reader must not block on the request that determines the root's kind.
+            if self.root_kind.get().is_none() {
                 return Err(Error::Internal(format!(
                     "the kind of {} was not determined first",
                     self.shown.display()
@@ -417,10 +419,10 @@ impl RangeSource for ObjectRoot {
     fn fetch(
         &self,
         name: &[u8],
-        ask: Ask,
+        ask: FileRequest,
         most: u64,
-        check: AnswerCheck<'_>,
-    ) -> Result<Result<Fetched, GaveUp>> {
+        check: ResponseCheck<'_>,
+    ) -> Result<Result<Fetched, RequestError>> {
         let key = self.key(name)?.ok_or_else(|| self.gone("open", name))?;
         Ok(self.fetch_checked(&key, ask, most, check))
     }
@@ -460,7 +462,7 @@ impl SourceDirectory for ObjectDirectory {
             return Ok(entry.size);
         }
         let Some(key) = self.root.key(name)? else { return Ok(None) };
-        match self.root.look(&key) {
+        match self.root.inspect(&key) {
             Ok(stamp) => Ok(Some(stamp.size)),
             Err(gave_up) if gave_up.failure.is_gone() => Ok(None),
             Err(gave_up) => Err(self.root.failed("look at", name, gave_up)),

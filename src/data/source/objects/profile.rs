@@ -1,4 +1,4 @@
-//! Reads the files in which Amazon's tools keep keys, regions and endpoints by profile: `~/.aws/credentials` and
+//! Reads the files in which Amazon's tools store keys, regions and endpoints by profile: `~/.aws/credentials` and
 //! `~/.aws/config`.
 
 use std::collections::HashMap;
@@ -9,12 +9,13 @@ use std::path::PathBuf;
 #[derive(Default)]
 pub(super) struct AwsProfile {
     pub(super) name: String,
-    /// The file with the keys, or the configuration file if there are none.
+    /// The file that contains the keys. If no file does, the configuration file.
     pub(super) file: PathBuf,
     pub(super) keys: Option<ProfileKeys>,
     pub(super) region: Option<String>,
     pub(super) endpoint: Option<String>,
-    /// How the profile gets credentials if that is not supported here, in words that follow its name.
+    /// If the profile gets credentials in a way that is not supported here: a description of that way, in words that
+    /// follow the profile's name.
     pub(super) unusable: Option<&'static str>,
 }
 
@@ -51,7 +52,7 @@ pub(super) fn find() -> Result<AwsProfile, String> {
     }
     let (keys, mut settings) = (keys.unwrap_or_default(), settings.unwrap_or_default());
     let file = if keys.is_empty() { config } else { credentials };
-    // Either file may contain all settings. Those of the credentials file take precedence.
+    // Both files may contain all settings. The settings of the credentials file take precedence.
     settings.extend(keys);
     let mut take = |key: &str| settings.remove(key);
     let found = (take("aws_access_key_id"), take("aws_secret_access_key"), take("aws_session_token"));

@@ -1,5 +1,5 @@
-//! Explains a store's refusal, with a message that says what to do. The store's own text is never shown, because it may
-//! repeat signed data.
+//! Explains a store's refusal, with a message that says what to do. The text that the store sends is never shown,
+//! because it may repeat signed data.
 
 use super::stores::OpenStore;
 use crate::http::{HeaderMap, HttpFailure, StatusCode};
@@ -7,11 +7,11 @@ use crate::http::{HeaderMap, HttpFailure, StatusCode};
 /// A refusal with its explanation.
 pub(super) struct ExplainedRefusal {
     pub(super) failure: HttpFailure,
-    /// Whether the credentials have expired, so that newer ones of the same kind may work.
+    /// Whether the credentials have expired. Then newer credentials of the same kind may work.
     pub(super) expired: bool,
 }
 
-/// Error codes for credentials that were valid once.
+/// Error codes for credentials that have expired.
 const EXPIRED: [&str; 5] = [
     "ExpiredToken",
     "ExpiredTokenException",
@@ -20,7 +20,7 @@ const EXPIRED: [&str; 5] = [
     "InvalidAuthenticationInfo",
 ];
 
-/// Explains a failure of `store` for its bucket, from the headers and body of the answer.
+/// Explains a failure of `store` for its bucket, from the headers and body of the response.
 pub(super) fn explain(
     store: &OpenStore,
     bucket: &str,
@@ -86,14 +86,14 @@ pub(super) fn explain(
     }
 }
 
-/// Returns the text of an element of an error document, reduced to a word.
+/// Returns the text of an element of an error document, as filtered by [`word`].
 fn element(body: &str, name: &str) -> Option<String> {
     let (_, rest) = body.split_once(&format!("<{name}>"))?;
     let (text, _) = rest.split_once("</")?;
     Some(word(text)).filter(|word| !word.is_empty())
 }
 
-/// Keeps only the characters of a word, at most 64, of a server's text.
+/// Keeps only letters, digits, `-` and `_` of a server's text, at most 64 characters.
 fn word(text: &str) -> String {
     text.trim().chars().filter(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_')).take(64).collect()
 }

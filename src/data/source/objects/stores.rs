@@ -1,5 +1,5 @@
-//! Opens object stores as the environment describes them: endpoints, regions, credentials. The kind of credentials is
-//! kept as text only, for messages.
+//! Opens object stores with the endpoints, regions and credentials of the environment. Stores the kind of the
+//! credentials as text, only for messages.
 
 use super::connector::{StoreConnector, StoreFailure};
 use super::profile::{self, AwsProfile};
@@ -15,7 +15,7 @@ use std::error::Error as StdError;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// An open store. Its credentials are looked for when a request first needs them.
+/// An open store. Credentials are requested when a request first needs them.
 pub(super) struct OpenStore {
     pub(super) objects: Arc<dyn ObjectStore>,
     pub(super) pages: Arc<dyn PaginatedListStore>,
@@ -39,7 +39,7 @@ fn patience() -> RetryConfig {
 /// Opens the store of `url`.
 ///
 /// # Errors
-/// What is wrong with the environment, in words.
+/// A message that says what is wrong with the environment.
 pub(super) fn open(url: &ObjectUrl, http: &Arc<BlockingHttp>) -> Result<OpenStore, String> {
     let connector = StoreConnector::new(http.clone());
     match url.kind {
@@ -179,13 +179,13 @@ fn azure(url: &ObjectUrl, connector: StoreConnector) -> Result<OpenStore, String
 
 impl OpenStore {
     /// Returns the failure of a request that could not be signed for lack of credentials.
-    pub(super) fn unprepared(&self, kind: StoreKind, error: &object_store::Error) -> HttpFailure {
+    pub(super) fn signing_failure(&self, kind: StoreKind, error: &object_store::Error) -> HttpFailure {
         let tried = format!("{}: {}", self.credentials, root_cause(error));
         HttpFailure::Final(no_credentials(kind, Some(&tried)))
     }
 }
 
-/// Returns the message for missing credentials, with the last attempt.
+/// Returns the message for missing credentials, with the last attempt to get credentials.
 fn no_credentials(kind: StoreKind, tried: Option<&str>) -> String {
     let (keys, public) = match kind {
         StoreKind::S3 => {
@@ -198,7 +198,8 @@ fn no_credentials(kind: StoreKind, tried: Option<&str>) -> String {
     format!("no credentials were found: set {keys}, or {public} for a public bucket{tried}")
 }
 
-/// Returns the innermost error of the crate, in one line. The outer errors contain addresses, perhaps with tokens.
+/// Returns the innermost error of an error of the crate, in one line. The outer errors contain addresses, perhaps with
+/// tokens.
 pub(super) fn root_cause(error: &object_store::Error) -> String {
     let mut last: &dyn StdError = error;
     while let Some(source) = last.source() {
@@ -210,7 +211,7 @@ pub(super) fn root_cause(error: &object_store::Error) -> String {
     line.chars().take(200).collect()
 }
 
-/// Returns the failure of our HTTP client within an error of the crate.
+/// Returns the failure of our HTTP client that an error of the crate contains.
 pub(super) fn failure_within(error: &object_store::Error) -> Option<&StoreFailure> {
     let mut last: &dyn StdError = error;
     loop {

@@ -15,7 +15,7 @@ pub struct Parameter {
     pub default: Option<String>,
     /// The type, for type checkers.
     pub annotation: String,
-    /// Whether it can be passed by position.
+    /// Whether the parameter can be passed by position.
     pub positional: bool,
     /// Meaning of the parameter.
     pub doc: String,

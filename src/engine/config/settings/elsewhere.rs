@@ -105,7 +105,7 @@ impl SettingsObject {
     }
 }
 
-/// Returns the known name with the smallest edit distance, if that is small for the name's length.
+/// Returns the known name with the smallest edit distance, if this distance is small for the name's length.
 fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let name = name.to_ascii_lowercase();
     let (distance, near) = known.map(|known| (distance(&name, known), known)).min()?;
@@ -113,7 +113,7 @@ fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a s
 }
 
 /// Returns the number of characters that must be inserted, removed, changed or swapped with their neighbour to turn one
-/// text into the other.
+/// string into the other.
 ///
 /// This is the restricted Damerau-Levenshtein distance, computed with the usual table of three rows.
 fn distance(one: &str, other: &str) -> usize {

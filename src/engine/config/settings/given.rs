@@ -5,39 +5,39 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Most items of a list, and most characters of a text, that a message shows.
+/// Largest number of items of a list, and of characters of a string, that a message shows.
 const SHOWN_ITEMS: usize = 10;
 const SHOWN_CHARACTERS: usize = 200;
 
 /// An untyped value: the common form of Python's objects and the command line's words.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum Given {
+pub enum UserValue {
     /// `None`.
     Nothing,
     /// `True` or `False`, which does not count as a number here.
     Truth(bool),
-    /// A whole number.
+    /// An integer.
     Whole(i128),
     /// Any other number, including infinities and NaN.
     Number(f64),
-    /// A text.
+    /// A string.
     Text(String),
     /// A path that is not a string, such as a `pathlib.Path`.
     Path(PathBuf),
     /// A list, a tuple, or an array of any type.
-    List(Vec<Given>),
-    /// A list of whole numbers only. It may have one for each sample of the dataset.
+    List(Vec<UserValue>),
+    /// A list of integers only. It may have one integer for each sample of the dataset.
     Wholes(Vec<i64>),
     /// A list of other numbers only.
     Numbers(Vec<f64>),
     /// A dict.
-    Map(Vec<(Given, Given)>),
+    Map(Vec<(UserValue, UserValue)>),
     /// Anything else, as Python's `repr` shows it.
     Other(String),
 }
 
-impl Given {
-    /// Returns an empty list, to be filled by [`Given::push`].
+impl UserValue {
+    /// Returns an empty list, to be filled by [`UserValue::push`].
     pub fn empty_list() -> Self {
         Self::List(Vec::new())
     }
@@ -89,7 +89,7 @@ impl Given {
         !bytes.is_empty() && !bytes.contains(&0)
     }
 
-    /// Returns the value as a path; `None` if it is neither a path nor a text.
+    /// Returns the value as a path; `None` if it is neither a path nor a string.
     pub fn path(&self) -> Option<&Path> {
         match self {
             Self::Text(text) => Some(Path::new(text)),
@@ -100,7 +100,7 @@ impl Given {
 }
 
 /// Shows the value as Python writes it, for messages, signatures and documents. Long values are truncated.
-impl fmt::Display for Given {
+impl fmt::Display for UserValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Nothing => f.write_str("None"),
@@ -152,21 +152,21 @@ fn shortened(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn list(items: Vec<Given>) -> Given {
-        let mut list = Given::empty_list();
+    fn list(items: Vec<UserValue>) -> UserValue {
+        let mut list = UserValue::empty_list();
         items.into_iter().for_each(|item| list.push(item));
         list
     }
 
     #[test]
     fn a_list_is_compact_while_its_items_are_alike() {
-        assert_eq!(list(vec![Given::Whole(1), Given::Whole(-2)]), Given::Wholes(vec![1, -2]));
-        assert_eq!(list(vec![Given::Number(1.5)]), Given::Numbers(vec![1.5]));
+        assert_eq!(list(vec![UserValue::Whole(1), UserValue::Whole(-2)]), UserValue::Wholes(vec![1, -2]));
+        assert_eq!(list(vec![UserValue::Number(1.5)]), UserValue::Numbers(vec![1.5]));
         for items in [
             vec![],
-            vec![Given::Truth(true), Given::Whole(1)],
-            vec![Given::Whole(1), Given::Number(0.5), Given::Text("x".into())],
-            vec![Given::Whole(1), Given::Whole(1 << 70), Given::Nothing],
+            vec![UserValue::Truth(true), UserValue::Whole(1)],
+            vec![UserValue::Whole(1), UserValue::Number(0.5), UserValue::Text("x".into())],
+            vec![UserValue::Whole(1), UserValue::Whole(1 << 70), UserValue::Nothing],
         ] {
             assert_eq!(list(items.clone()).items().unwrap().collect::<Vec<_>>(), items);
         }
@@ -175,17 +175,17 @@ mod tests {
     #[test]
     fn it_is_shown_as_python_writes_it() {
         for (given, shown) in [
-            (Given::Nothing, "None"),
-            (Given::Truth(true), "True"),
-            (Given::Number(1.0), "1.0"),
-            (Given::Number(f64::NAN), "NaN"),
-            (Given::Text("a \"b\"".into()), r#""a \"b\"""#),
-            (Given::Wholes(vec![3]), "(3,)"),
-            (Given::Wholes((0..12).collect()), "(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ... 12 items)"),
-            (Given::Map(vec![(Given::Text("a".into()), Given::Number(0.5))]), "{\"a\": 0.5}"),
+            (UserValue::Nothing, "None"),
+            (UserValue::Truth(true), "True"),
+            (UserValue::Number(1.0), "1.0"),
+            (UserValue::Number(f64::NAN), "NaN"),
+            (UserValue::Text("a \"b\"".into()), r#""a \"b\"""#),
+            (UserValue::Wholes(vec![3]), "(3,)"),
+            (UserValue::Wholes((0..12).collect()), "(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ... 12 items)"),
+            (UserValue::Map(vec![(UserValue::Text("a".into()), UserValue::Number(0.5))]), "{\"a\": 0.5}"),
         ] {
             assert_eq!(given.to_string(), shown);
         }
-        assert!(Given::Text("x".repeat(1000)).to_string().len() < 250);
+        assert!(UserValue::Text("x".repeat(1000)).to_string().len() < 250);
     }
 }

@@ -1,22 +1,22 @@
 //! The settings that a user gave, as a document from which another process makes the same options. Loaders and
 //! producers of shared batches exchange it.
 
-use super::{Given, LoaderKind, LoaderOptions, SETTINGS, Setting};
+use super::{LoaderKind, LoaderOptions, SETTINGS, Setting, UserValue};
 use base::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-/// Settings by name, each with its given value.
+/// Settings by name, each with the user's value.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct GivenSettings(Vec<(String, Given)>);
+pub struct GivenSettings(Vec<(String, UserValue)>);
 
 impl GivenSettings {
-    /// Adds the given value of a setting, and replaces an earlier value.
-    pub fn give(&mut self, setting: &str, given: Given) {
+    /// Adds the user's value of a setting, and replaces an earlier value.
+    pub fn give(&mut self, setting: &str, given: UserValue) {
         self.0.retain(|(name, _)| name != setting);
         self.0.push((setting.to_owned(), given));
     }
 
-    /// Whether a setting was given, whatever its value.
+    /// Whether the user set a setting, to any value.
     pub fn has(&self, setting: &str) -> bool {
         self.0.iter().any(|(name, _)| name == setting)
     }
@@ -34,13 +34,13 @@ impl GivenSettings {
         Ok(options)
     }
 
-    /// Returns the values of all settings that decide the contents of batches, except those of the recipe. Loaders that
-    /// ask for the same samples get the same list, however they express them.
-    pub fn deciding(&self, loader: LoaderKind) -> Result<Vec<(&'static str, Given)>> {
+    /// Returns the values of all settings that decide the contents of batches, except the settings of the recipe. Two
+    /// loaders that request the same samples have the same list, even if their settings are written differently.
+    pub fn deciding(&self, loader: LoaderKind) -> Result<Vec<(&'static str, UserValue)>> {
         self.values(loader, |setting| setting.decides_batches() && !setting.is_of_recipe())
     }
 
-    /// Returns the settings of the recipe as a text, normalised in the same way.
+    /// Returns the settings of the recipe as a string, which is the same for two ways to write the same recipe.
     pub fn recipe_text(&self, loader: LoaderKind) -> Result<String> {
         let values = self.values(loader, Setting::is_of_recipe)?;
         serde_json::to_string(&values).map_err(|error| Error::Internal(error.to_string()))
@@ -50,7 +50,7 @@ impl GivenSettings {
         &self,
         loader: LoaderKind,
         which: impl Fn(&Setting) -> bool,
-    ) -> Result<Vec<(&'static str, Given)>> {
+    ) -> Result<Vec<(&'static str, UserValue)>> {
         let mut options = self.options(loader)?;
         options.train = Some(options.trains());
         let value = |setting: &'static Setting| {
@@ -87,26 +87,26 @@ fn is_of_recipe(name: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn of(list: &[(&str, Given)]) -> GivenSettings {
+    fn of(list: &[(&str, UserValue)]) -> GivenSettings {
         let mut settings = GivenSettings::default();
         list.iter().for_each(|(name, given)| settings.give(name, given.clone()));
         settings
     }
 
-    fn transforms(text: &str) -> Given {
-        Given::Text(text.into())
+    fn transforms(text: &str) -> UserValue {
+        UserValue::Text(text.into())
     }
 
     #[test]
     fn a_document_makes_the_same_options() {
         let settings = of(&[
-            ("batch_size", Given::Whole(7)),
-            ("seed", Given::Whole(u64::MAX.into())),
-            ("scale", Given::Numbers(vec![0.1, 1.0])),
-            ("indices", Given::Wholes(vec![3, 1, 2])),
-            ("weights", Given::Map(vec![(Given::Text("cat".into()), Given::Number(2.5))])),
+            ("batch_size", UserValue::Whole(7)),
+            ("seed", UserValue::Whole(u64::MAX.into())),
+            ("scale", UserValue::Numbers(vec![0.1, 1.0])),
+            ("indices", UserValue::Wholes(vec![3, 1, 2])),
+            ("weights", UserValue::Map(vec![(UserValue::Text("cat".into()), UserValue::Number(2.5))])),
             ("transforms", transforms(r#"[{"RandomResizedCrop": {"size": 32}}]"#)),
-            ("memory", Given::Text("2GB".into())),
+            ("memory", UserValue::Text("2GB".into())),
         ]);
         let read: GivenSettings = serde_json::from_str(&serde_json::to_string(&settings).unwrap()).unwrap();
         assert_eq!(read, settings);
@@ -116,65 +116,68 @@ mod tests {
 
     #[test]
     fn the_same_batches_are_the_same_in_other_words() {
-        let deciding = |list: &[(&str, Given)]| of(list).deciding(LoaderKind::Images).unwrap();
+        let deciding = |list: &[(&str, UserValue)]| of(list).deciding(LoaderKind::Images).unwrap();
         let usual = deciding(&[]);
         for same in [
-            ("batch_size", Given::Whole(64)),
-            ("image_size", Given::Wholes(vec![224, 224])),
-            ("last_batch", Given::Nothing),
-            ("train", Given::Truth(true)),
-            ("threads", Given::Whole(3)),
-            ("keep", Given::Whole(5)),
-            ("device", Given::Text("cpu".into())),
-            ("memory", Given::Text("2GB".into())),
+            ("batch_size", UserValue::Whole(64)),
+            ("image_size", UserValue::Wholes(vec![224, 224])),
+            ("last_batch", UserValue::Nothing),
+            ("train", UserValue::Truth(true)),
+            ("threads", UserValue::Whole(3)),
+            ("keep", UserValue::Whole(5)),
+            ("device", UserValue::Text("cpu".into())),
+            ("memory", UserValue::Text("2GB".into())),
         ] {
             assert_eq!(deciding(std::slice::from_ref(&same)), usual, "{same:?}");
         }
         for other in [
-            ("batch_size", Given::Whole(65)),
-            ("seed", Given::Whole(1)),
-            ("indices", Given::Wholes(vec![1])),
-            ("classes", Given::List(vec![Given::Whole(1)])),
-            ("class_names", Given::List(vec![Given::Text("cat".into())])),
-            ("on_error", Given::Text("skip".into())),
-            ("max_pixels", Given::Whole(9)),
-            ("fields", Given::List(vec![Given::Text("image".into())])),
+            ("batch_size", UserValue::Whole(65)),
+            ("seed", UserValue::Whole(1)),
+            ("indices", UserValue::Wholes(vec![1])),
+            ("classes", UserValue::List(vec![UserValue::Whole(1)])),
+            ("class_names", UserValue::List(vec![UserValue::Text("cat".into())])),
+            ("on_error", UserValue::Text("skip".into())),
+            ("max_pixels", UserValue::Whole(9)),
+            ("fields", UserValue::List(vec![UserValue::Text("image".into())])),
         ] {
             assert_ne!(deciding(std::slice::from_ref(&other)), usual, "{other:?}");
         }
         let crop = |size| transforms(&format!(r#"[{{"RandomResizedCrop": {{"size": {size}}}}}]"#));
-        let recipe = |list: &[(&str, Given)]| of(list).recipe_text(LoaderKind::Images).unwrap();
+        let recipe = |list: &[(&str, UserValue)]| of(list).recipe_text(LoaderKind::Images).unwrap();
         for other in [
             ("transforms", crop(32)),
-            ("image_size", Given::Whole(32)),
-            ("image_size_from", Given::Map(vec![(Given::Whole(2), Given::Whole(32))])),
-            ("dtype", Given::Text("uint8".into())),
-            ("memory_format", Given::Text("nhwc".into())),
-            ("decode", Given::Text("exact".into())),
+            ("image_size", UserValue::Whole(32)),
+            ("image_size_from", UserValue::Map(vec![(UserValue::Whole(2), UserValue::Whole(32))])),
+            ("dtype", UserValue::Text("uint8".into())),
+            ("memory_format", UserValue::Text("nhwc".into())),
+            ("decode", UserValue::Text("exact".into())),
         ] {
             assert_eq!(deciding(std::slice::from_ref(&other)), usual, "{other:?}");
             assert_ne!(recipe(std::slice::from_ref(&other)), recipe(&[]), "{other:?}");
         }
         assert_eq!(
-            recipe(&[("image_size", Given::Wholes(vec![224, 224])), ("seed", Given::Whole(3))]),
+            recipe(&[("image_size", UserValue::Wholes(vec![224, 224])), ("seed", UserValue::Whole(3))]),
             recipe(&[])
         );
         assert_ne!(recipe(&[("transforms", crop(32))]), recipe(&[("transforms", crop(33))]));
-        assert!(of(&[("no_such", Given::Nothing)]).options(LoaderKind::Images).is_err());
+        assert!(of(&[("no_such", UserValue::Nothing)]).options(LoaderKind::Images).is_err());
     }
 
     #[test]
     fn another_recipe_changes_nothing_else() {
-        let base =
-            of(&[("seed", Given::Whole(3)), ("image_size", Given::Whole(32)), ("flip", Given::Number(0.25))]);
+        let base = of(&[
+            ("seed", UserValue::Whole(3)),
+            ("image_size", UserValue::Whole(32)),
+            ("flip", UserValue::Number(0.25)),
+        ]);
         let other = of(&[
-            ("seed", Given::Whole(4)),
-            ("image_size", Given::Whole(64)),
-            ("batch_size", Given::Whole(2)),
+            ("seed", UserValue::Whole(4)),
+            ("image_size", UserValue::Whole(64)),
+            ("batch_size", UserValue::Whole(2)),
         ]);
         let both = base.with_recipe(&other);
-        assert_eq!(both, of(&[("seed", Given::Whole(3)), ("image_size", Given::Whole(64))]));
+        assert_eq!(both, of(&[("seed", UserValue::Whole(3)), ("image_size", UserValue::Whole(64))]));
         assert_eq!(base.with_recipe(&base.of_recipe()), base);
-        assert_eq!(other.of_recipe(), of(&[("image_size", Given::Whole(64))]));
+        assert_eq!(other.of_recipe(), of(&[("image_size", UserValue::Whole(64))]));
     }
 }

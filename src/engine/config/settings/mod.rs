@@ -2,8 +2,8 @@
 //! documents about settings are generated from it.
 //!
 //! [`table`] holds the settings, and [`forms`] defines the values that they accept. [`document`] writes Python's
-//! `help()`, the stub and `docs/settings.md`. Code that reads arguments turns each into a [`Given`] and passes it to
-//! [`Setting::set`].
+//! `help()`, the stub and `docs/settings.md`. Code that reads arguments turns each argument into a [`UserValue`] and
+//! passes it to [`Setting::set`].
 
 mod document;
 mod elsewhere;
@@ -16,8 +16,8 @@ mod table;
 pub use document::docstring;
 pub use document::{SettingsClass, manual, parameters, signature, stub, stub_of_objects};
 pub use elsewhere::unknown as unknown_setting;
-pub(crate) use forms::{Description, Form};
-pub use given::Given;
+pub(crate) use forms::{Description, ValueKind};
+pub use given::UserValue;
 pub use list::GivenSettings;
 pub use objects::{CacheChoice, RESOURCES_MAY_BE, SettingsObject, choices};
 pub use table::LoaderOptions;
@@ -51,7 +51,7 @@ impl LoaderKind {
         SETTINGS.iter().filter(move |setting| setting.belongs_to(self))
     }
 
-    /// Returns the options of the loader if no setting is given.
+    /// Returns the options of a loader for which the user sets nothing.
     pub fn usual(self) -> LoaderOptions {
         LoaderOptions { decoded: matches!(self, Self::Images), ..LoaderOptions::default() }
     }
@@ -64,7 +64,7 @@ pub enum Topic {
     Batches,
     /// The samples that an epoch draws.
     Selection,
-    /// The values that a batch holds of each sample.
+    /// The values that a batch holds for each sample.
     Fields,
     /// The transforms of images.
     Images,
@@ -100,12 +100,13 @@ impl Topic {
 /// The part of a batch that depends on a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Affects {
-    /// The samples, their order, or the values that are read of them.
+    /// The samples, their order, or the values that are read from them.
     Batch,
-    /// The pixels made from the samples' images. It does not affect the order, and affects reads only by which part of
-    /// an image is read.
+    /// The pixels that are made from the samples' images. Such a setting does not affect the order. It affects reads
+    /// only by choosing which part of an image is read.
     Recipe,
-    /// No byte of a batch: only where batches end, what makes them, how fast, or how many are kept.
+    /// No byte of a batch. Such a setting affects only the device of the batches, the code that makes them, the speed,
+    /// or the number of batches in memory.
     Nothing,
 }
 
@@ -116,42 +117,42 @@ pub struct Setting {
     pub name: &'static str,
     /// Topic that the setting belongs to.
     pub topic: Topic,
-    /// The part of a batch that depends on it.
+    /// The part of a batch that depends on the setting.
     decides: Affects,
-    /// The object of settings that it is a member of, if any.
+    /// The object that the setting is a member of, if any.
     pub member: Option<ObjectMember>,
     /// The flag on the command line, without the dashes; `None` if there is no flag.
     flag: Option<&'static str>,
     /// An older name of the flag.
     flag_alias: Option<&'static str>,
     images_only: bool,
-    /// Whether it applies to datasets only, which have epochs, and not to streams.
+    /// Whether the setting applies only to datasets, which have epochs, and not to streams.
     datasets_only: bool,
-    /// The default of a `FileLoader`, as Python writes it, and the text about the setting there, if these differ.
+    /// The default of a `FileLoader`, as Python writes it, and the description of the setting there, if these differ.
     in_files: Option<(&'static str, &'static str)>,
     none_is_default: bool,
     lines: &'static [&'static str],
     describe: fn() -> Description,
-    given_by: fn(&str) -> Given,
-    write: fn(&mut LoaderOptions, &Given) -> Result<(), String>,
+    parse_word: fn(&str) -> UserValue,
+    write: fn(&mut LoaderOptions, &UserValue) -> Result<(), String>,
     reset: fn(&mut LoaderOptions),
     check: fn(&LoaderOptions) -> Result<(), String>,
-    show: fn(&LoaderOptions) -> Given,
+    show: fn(&LoaderOptions) -> UserValue,
     shows_all: fn() -> bool,
 }
 
 /// A setting as a member of an object: `cache=Directory(size=...)`.
 #[derive(Debug, Clone, Copy)]
 pub struct ObjectMember {
-    /// The object that holds it.
+    /// The object that holds the setting.
     pub object: SettingsObject,
     /// The setting's name in the object.
     pub name: &'static str,
-    /// Whether it is also a keyword of the loaders.
+    /// Whether the setting is also a keyword of the loaders.
     pub is_keyword: bool,
 }
 
-/// The clauses of a row of the table.
+/// Methods for the rows of the table. Each of them changes one property of a setting.
 impl Setting {
     /// Only `ImageLoader` has the setting.
     const fn images_only(self) -> Self {
@@ -179,12 +180,12 @@ impl Setting {
         Self { flag: None, ..self }
     }
 
-    /// The flag has this other name.
+    /// The flag is called `name`.
     const fn flag(self, name: &'static str) -> Self {
         Self { flag: Some(name), ..self }
     }
 
-    /// The flag has this older name too.
+    /// The flag is also called `name`, its older name.
     const fn flag_alias(self, name: &'static str) -> Self {
         Self { flag_alias: Some(name), ..self }
     }
@@ -212,7 +213,7 @@ impl Setting {
         Self::all().find(|setting| setting.name == name)
     }
 
-    /// Returns the objects that its value may be. Tiers of the cache come in order, the fastest first.
+    /// Returns the objects that the setting accepts as its value. Tiers of the cache come in order, the fastest first.
     pub fn objects(&self) -> impl Iterator<Item = SettingsObject> + use<> {
         SettingsObject::of_keyword(self.name)
     }
@@ -222,7 +223,7 @@ impl Setting {
         loader == LoaderKind::Images || !self.images_only
     }
 
-    /// Whether it is about a dataset, which has an index and epochs. Streams do not have such settings.
+    /// Whether the setting is about a dataset, which has an index and epochs. Streams do not have such settings.
     pub fn is_of_datasets(&self) -> bool {
         self.datasets_only || matches!(self.topic, Topic::Selection | Topic::Cache | Topic::Index)
     }
@@ -279,7 +280,7 @@ impl Setting {
         self.decides != Affects::Nothing
     }
 
-    /// Whether it is part of the recipe.
+    /// Whether the setting is part of the recipe.
     pub fn is_of_recipe(&self) -> bool {
         self.decides == Affects::Recipe
     }
@@ -290,28 +291,28 @@ impl Setting {
     }
 
     /// Returns the value in `options`, as a user would give it.
-    pub fn shown(&self, options: &LoaderOptions) -> Given {
+    pub fn shown(&self, options: &LoaderOptions) -> UserValue {
         (self.show)(options)
     }
 
     /// Returns the value that a word of the command line means.
-    pub fn given_by(&self, word: &str) -> Given {
-        (self.given_by)(word)
+    pub fn parse_word(&self, word: &str) -> UserValue {
+        (self.parse_word)(word)
     }
 
-    /// Sets the setting in `options` to the given value.
+    /// Sets the setting in `options` to the user's value.
     ///
     /// # Errors
     /// [`Error::Config`] that says what the value is and what it may be.
-    pub fn set(&self, options: &mut LoaderOptions, given: &Given) -> Result<()> {
-        if self.none_is_default && *given == Given::Nothing {
+    pub fn set(&self, options: &mut LoaderOptions, given: &UserValue) -> Result<()> {
+        if self.none_is_default && *given == UserValue::Nothing {
             (self.reset)(options);
             return Ok(());
         }
         let refused = (self.write)(options, given);
         match given {
-            // Python turned these objects into a text; the error then describes the object that is wrong.
-            Given::Text(_) if self.description().text_by.is_some() => {
+            // Python turned these objects into a string; the error then describes the object that is wrong.
+            UserValue::Text(_) if self.description().text_by.is_some() => {
                 refused.map_err(|message| Error::config(self.name, message))
             }
             _ => refused.map_err(|is| self.must(&is)),

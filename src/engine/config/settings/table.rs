@@ -1,8 +1,10 @@
-//! The table of settings. The name, type, default, form, topic and meaning of each are defined here only.
+//! The table of settings. The name, type, default, accepted values, topic and meaning of a setting are defined here
+//! only.
 //!
-//! To add a setting, add a row. Users read the comment above it in Rust, in Python's `help()`, in the stub, in
-//! `docs/settings.md` and in the help of the command line. So it says units and what `None` means. After the topic
-//! comes [which part of a batch](Affects) depends on the setting. The clauses after that are defined in [`Setting`].
+//! To add a setting, add a row. Users read the comment above the row in Rust, in Python's `help()`, in the stub, in
+//! `docs/settings.md` and in the help of the command line. So the comment gives units and says what `None` means. After
+//! the topic comes [which part of a batch](Affects) depends on the setting. The methods after that are defined in
+//! [`Setting`].
 //!
 //! Which settings batches depend on (`Setting::decides_batches`, `Setting::is_of_recipe`) also decides which loaders
 //! can share batches.
@@ -14,7 +16,7 @@ use super::forms::{
     Probability, Ratios, ShareOfOne, SideLengths, SizesByEpoch, TierList, TransformList, Truth, WeightsValue,
     WholeNumber,
 };
-use super::{Affects, Description, Form, Setting, Topic};
+use super::{Affects, Description, Setting, Topic, ValueKind};
 use crate::config::{
     CacheChoice, CpuDecode, FieldOptions, GpuDecoder, Labels, OnError, Peers, SharingPolicy, Weights,
 };
@@ -32,7 +34,7 @@ use store::tier::Verify;
 /// Largest number of draws of an epoch. Larger numbers of draws would not be exact in the arithmetic of shares.
 const MAX_DRAWS: u64 = 1 << 48;
 
-/// Most times that a sample comes in a row; more than any training recipe uses.
+/// Largest value of `repeats`; more than any training recipe uses.
 const MAX_REPEATS: u64 = 1024;
 
 /// Largest number of threads; no machine has as many processors.
@@ -41,7 +43,7 @@ const MAX_THREADS: u64 = 1024;
 /// Largest number of reads that the kernel lets one io_uring hold.
 const DEEPEST_QUEUE: u64 = 32_768;
 
-/// Most batches that are kept for loaders that share them, and most such loaders.
+/// Largest values of `shared_window` and `shared_consumers`.
 const MAX_SHARED: u64 = 1024;
 const MAX_CONSUMERS: u64 = 256;
 
@@ -83,12 +85,12 @@ macro_rules! settings {
                 none_is_default: false,
                 lines: &[$($line),+],
                 describe: || Description::of::<$type>(&$form),
-                given_by: |word| Form::<$type>::given_by(&$form, word),
-                write: |$options, given| Form::read(&$form, given).map(|value| $place.$name = value),
+                parse_word: |word| ValueKind::<$type>::parse_word(&$form, word),
+                write: |$options, given| ValueKind::read(&$form, given).map(|value| $place.$name = value),
                 reset: |$options| $place.$name = $default,
-                check: |$options| Form::check(&$form, &$place.$name),
-                show: |$options| Form::show(&$form, &$place.$name),
-                shows_all: || Form::<$type>::shows_all(&$form),
+                check: |$options| ValueKind::check(&$form, &$place.$name),
+                show: |$options| ValueKind::show(&$form, &$place.$name),
+                shows_all: || ValueKind::<$type>::shows_all(&$form),
             }
             $(.$clause($($argument),*))*
         ),*];
@@ -293,7 +295,7 @@ settings! {
     /// support is an error of its sample; the CPU still decodes its substitute (`on_error="skip"`).
     cpu_decode: CpuDecode = CpuDecode::Fallback, OneOf::names(), Images, Nothing.images_only();
 
-    // Users of torchvision have trained on such files: its decoders conceal the damage, at most with a warning.
+    // torchvision's decoders conceal such damage, at most with a warning. So its users have trained on damaged files.
     /// What happens to JPEGs with damage inside their coded data (wrong bits, lost or stray bytes or restart markers).
     /// With `conceal`, each pixel value is the one that PIL and torchvision give, and `stats()["concealed"]`,
     /// `concealed` and a warning report it. Files that PIL refuses are failures here, too: mainly files that were cut

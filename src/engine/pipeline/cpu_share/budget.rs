@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Seconds for each processor that may be used in advance before any thread rests. This evens out short bursts.
+/// Processor time, in seconds per processor, that threads may use above the share before they rest. This evens out
+/// short bursts.
 const BURST: f64 = 0.05;
 
 /// The longest rest of a thread, in seconds. Afterwards it checks whether there is still work.
@@ -15,22 +16,22 @@ const LONGEST_REST: f64 = 0.1;
 pub(in crate::pipeline) struct CpuBudget {
     /// The instant from which the account measures time.
     origin: Instant,
-    /// The processors that may be busy on average, as the bits of an `f64`. An atomic, because a forked child may read
-    /// it although another thread of its parent held the lock of the account at the fork.
+    /// The processors that may be busy on average, as the bits of an `f64`. It is not under the lock of `cpu_debt`,
+    /// because a forked child reads it, and another thread may have held that lock at the fork.
     cores: AtomicU64,
-    account: Mutex<Account>,
+    cpu_debt: Mutex<CpuDebt>,
 }
 
-/// Processor time that was used and is not paid for. Times are in seconds.
+/// The processor time that was used above the share so far, in seconds.
 #[derive(Debug)]
-struct Account {
+struct CpuDebt {
     debt: f64,
     paid_until: Duration,
 }
 
-impl Account {
-    /// Records at `now` that `taken` seconds were used, with a share of `cores` processors. Returns how many seconds to
-    /// rest.
+impl CpuDebt {
+    /// Records at `now` that `taken` seconds of processor time were used, with a share of `cores` processors. Returns
+    /// how many seconds to rest.
     fn charge(&mut self, cores: f64, now: Duration, taken: f64) -> f64 {
         let passed = now.saturating_sub(self.paid_until).as_secs_f64();
         self.paid_until = self.paid_until.max(now);
@@ -42,8 +43,8 @@ impl Account {
 
 impl CpuBudget {
     pub(super) fn new(cores: f64) -> Self {
-        let account = Mutex::new(Account { debt: 0.0, paid_until: Duration::ZERO });
-        Self { origin: Instant::now(), cores: AtomicU64::new(cores.to_bits()), account }
+        let cpu_debt = Mutex::new(CpuDebt { debt: 0.0, paid_until: Duration::ZERO });
+        Self { origin: Instant::now(), cores: AtomicU64::new(cores.to_bits()), cpu_debt }
     }
 
     /// Sets how many processors may be busy on average.
@@ -56,10 +57,10 @@ impl CpuBudget {
         f64::from_bits(self.cores.load(Ordering::Relaxed))
     }
 
-    /// Records that `taken` was used, and returns how long to rest.
+    /// Records that the processor time `taken` was used, and returns how long to rest.
     fn charge(&self, taken: Duration) -> Duration {
-        let mut account = self.account.lock().unwrap_or_else(PoisonError::into_inner);
-        Duration::from_secs_f64(account.charge(self.cores(), self.origin.elapsed(), taken.as_secs_f64()))
+        let mut cpu_debt = self.cpu_debt.lock().unwrap_or_else(PoisonError::into_inner);
+        Duration::from_secs_f64(cpu_debt.charge(self.cores(), self.origin.elapsed(), taken.as_secs_f64()))
     }
 }
 
@@ -104,7 +105,7 @@ mod tests {
     /// Simulates threads that are busy whenever they do not rest. Returns the processors that they use on average, in
     /// virtual time.
     fn taken(cores: f64, threads: usize) -> f64 {
-        let mut account = Account { debt: 0.0, paid_until: Duration::ZERO };
+        let mut cpu_debt = CpuDebt { debt: 0.0, paid_until: Duration::ZERO };
         let (mut free_at, mut taken, job) = (vec![0.0; threads], 0.0, 1e-3);
         loop {
             let next = (0..threads).min_by(|a, b| f64::total_cmp(&free_at[*a], &free_at[*b])).unwrap();
@@ -113,7 +114,7 @@ mod tests {
                 return taken / 60.0;
             }
             taken += job;
-            free_at[next] = now + account.charge(cores, Duration::from_secs_f64(now), job);
+            free_at[next] = now + cpu_debt.charge(cores, Duration::from_secs_f64(now), job);
         }
     }
 

@@ -1,7 +1,7 @@
 //! Keeps a pipeline within the share of the node's processors that `cpu=` gives it.
 //!
-//! Workers and the reading thread record the processor time that they use. Workers rest when it is more than the
-//! pipeline's share. The reading thread checks every two seconds how many loaders share the processors: each of them
+//! Workers and the reading thread record the processor time that they use. Workers rest when this time exceeds the
+//! pipeline's share. The reading thread checks every two seconds how many loaders share the processors: each loader
 //! holds a lock on one byte of a file. Without `cpu=` none of this runs.
 
 mod budget;
@@ -17,26 +17,26 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// How often the reading thread records the processor time that it has used.
-const NOTE_EVERY: Duration = Duration::from_millis(100);
+const RECORD_EVERY: Duration = Duration::from_millis(100);
 
 /// How often the reading thread checks how many processors there are, and how many loaders share them.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
+const COUNT_EVERY: Duration = Duration::from_secs(2);
 
-/// The reading thread's part in keeping the pipeline within its share.
+/// The part of the reading thread in keeping the pipeline within its share.
 pub(super) struct CpuShareLimiter {
     context: Arc<SampleContext>,
     share: CpuShare,
     budget: Arc<CpuBudget>,
-    place: NodeMembership,
-    /// Measures the reading thread. That thread makes the meter itself.
+    membership: NodeMembership,
+    /// Measures the reading thread, which must make the meter itself.
     meter: Option<CpuMeter>,
     /// When to record and when to check next; `None` means at once.
-    next_note: Option<Instant>,
-    next_look: Option<Instant>,
+    next_record: Option<Instant>,
+    next_count: Option<Instant>,
 }
 
 impl CpuShareLimiter {
-    /// Makes a budget for the threads of a pipeline, or reuses the one of its former threads.
+    /// Makes a budget for the threads of a pipeline, or reuses the budget of the pipeline's earlier threads.
     pub(super) fn new(
         context: &Arc<SampleContext>,
         budget: &OnceLock<Arc<CpuBudget>>,
@@ -47,10 +47,10 @@ impl CpuShareLimiter {
             context: context.clone(),
             share,
             budget,
-            place: NodeMembership::default(),
+            membership: NodeMembership::default(),
             meter: None,
-            next_note: None,
-            next_look: None,
+            next_record: None,
+            next_count: None,
         }
     }
 
@@ -58,22 +58,23 @@ impl CpuShareLimiter {
     /// this in each turn of its loop; usually nothing is due.
     pub(super) fn keep(&mut self, now: Instant) {
         let is_due = |next: Option<Instant>| next.is_none_or(|next| now >= next);
-        if !is_due(self.next_note) {
+        if !is_due(self.next_record) {
             return;
         }
-        self.next_note = Some(now + NOTE_EVERY);
-        // The reading thread never rests, because all others wait for it. The workers rest for its time, too.
+        self.next_record = Some(now + RECORD_EVERY);
+        // The reading thread never rests, because all other threads wait for it. The workers rest for the reading
+        // thread's time, too.
         self.meter.get_or_insert_with(|| CpuMeter::new(self.budget.clone())).note();
-        if is_due(self.next_look) {
-            self.next_look = Some(now + LOOK_EVERY);
-            let loaders = self.place.share(&|why| notify::alone(&self.context, why));
+        if is_due(self.next_count) {
+            self.next_count = Some(now + COUNT_EVERY);
+            let loaders = self.membership.share(&|why| notify::no_other_loaders_found(&self.context, why));
             self.budget.set(self.share.cores(loaders));
         }
     }
 
     /// Leaves all processors to the node's other loaders.
     pub(super) fn leave(&mut self) {
-        self.place.leave();
-        (self.next_note, self.next_look) = (None, None);
+        self.membership.leave();
+        (self.next_record, self.next_count) = (None, None);
     }
 }

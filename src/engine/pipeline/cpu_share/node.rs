@@ -1,7 +1,7 @@
 //! Counts the loaders of this user on this node that share the processors.
 //!
-//! While an epoch runs, each of them locks one byte of a file that all open. The lock ends with its process and the
-//! children that the process has forked, so a killed loader is not counted.
+//! While an epoch runs, each loader locks one byte of a file that all loaders open. The kernel drops the lock when the
+//! process and its forked children have exited, so a killed loader is not counted.
 
 use base::error::Result;
 use base::node::{LockKind, RangeLocks, RuntimeDirectory};
@@ -14,13 +14,13 @@ const FILE: &str = "loaders";
 /// The bytes of the file. Each loader locks one.
 const LOCK_BYTES: Range<u64> = 0..1 << 16;
 
-/// One loader's place among those of the node.
+/// The membership of one loader in the group of loaders that share the node's processors.
 #[derive(Default)]
 pub(super) struct NodeMembership {
     /// The locks, opened at the first use; `Some(None)` if there is no directory for them.
     locks: Option<Option<RangeLocks>>,
     /// The byte that this loader has locked.
-    seat: Option<Range<u64>>,
+    lock_byte: Option<Range<u64>>,
 }
 
 impl NodeMembership {
@@ -37,29 +37,30 @@ impl NodeMembership {
         opened.as_ref()
     }
 
-    /// Joins the loaders that share the processors. Returns their number, including this one. If nothing can be locked,
-    /// this one counts as alone.
+    /// Joins the loaders that share the processors. Returns their number, including this loader. If nothing can be
+    /// locked, returns 1.
     pub(super) fn share(&mut self, unavailable: &dyn Fn(&str)) -> u32 {
-        let mut seat = self.seat.clone();
+        let mut lock_byte = self.lock_byte.clone();
         let Some(locks) = self.locks(unavailable) else { return 1 };
         let Ok(mut others) = locks.locked_by_others(LOCK_BYTES) else { return 1 };
-        if seat.is_none() {
+        if lock_byte.is_none() {
             others.sort_by_key(|range| range.start);
             let taken = |at: u64| others.iter().any(|range| range.contains(&at));
             let mut free = LOCK_BYTES.filter(|at| !taken(*at)).map(|at| at..at + 1);
             // Another loader may lock the byte first.
-            seat = free.find(|seat| locks.try_lock(seat.clone(), LockKind::Exclusive).unwrap_or(false));
+            lock_byte = free
+                .find(|lock_byte| locks.try_lock(lock_byte.clone(), LockKind::Exclusive).unwrap_or(false));
             others = locks.locked_by_others(LOCK_BYTES).unwrap_or(others);
         }
-        self.seat = seat;
+        self.lock_byte = lock_byte;
         let seats: u64 = others.iter().map(|range| range.end - range.start).sum();
         u32::try_from(seats).unwrap_or(u32::MAX).saturating_add(1)
     }
 
     /// Leaves the loaders that share the processors.
     pub(super) fn leave(&mut self) {
-        if let (Some(seat), Some(Some(locks))) = (self.seat.take(), &self.locks) {
-            let _ = locks.unlock(seat);
+        if let (Some(lock_byte), Some(Some(locks))) = (self.lock_byte.take(), &self.locks) {
+            let _ = locks.unlock(lock_byte);
         }
     }
 }

@@ -1,9 +1,9 @@
-//! Gathers the samples of batches for a GPU: prepared samples wait here until a lane takes them.
+//! Collects the samples of batches for a GPU: prepared samples wait here until a lane takes them.
 
 use super::per_image::PerImage;
 use crate::batch::{BatchCloser, Ticket};
 use crate::config::LANES;
-use crate::pipeline::{mixing::KeptPlaces, run::EpochRun};
+use crate::pipeline::{mixing::FilledPlaces, run::EpochRun};
 use base::error::Result;
 use crossbeam_channel::Sender;
 use data::dataset::Stamp;
@@ -38,31 +38,31 @@ pub(crate) enum PreparedImage {
     /// Planes that the CPU has decoded.
     Decoded { bytes: PinnedSlice, layout: PlanesLayout, drawn: DrawnViews },
     /// A file that the lane must decode on the CPU, because there was no page-locked memory to decode into.
-    Waiting { bytes: PinnedSlice, drawn: DrawnViews },
-    /// A file that the lane must read and decode on the CPU. It is stored apart from the rest of its sample, and there
-    /// was no page-locked memory for it. The stamp is that of the shard's version that the sample was read from. The
-    /// views are set where they depend on other fields of the sample.
+    Undecoded { bytes: PinnedSlice, drawn: DrawnViews },
+    /// A file that the lane must read and decode on the CPU. It is not stored next to the rest of its sample, and there
+    /// was no page-locked memory for it. `stamp` identifies the version of the shard that the sample was read from.
+    /// `drawn` is set if the views depend on other fields of the sample.
     Unread { stamp: Option<Stamp>, drawn: Option<DrawnViews> },
     /// There is no image: the sample lacks it, and it is optional.
     Absent,
 }
 
-/// A sub-batch: what a lane works on at a time. It is a whole batch, or a part of one if slots ran short before the
-/// batch was complete.
-pub(crate) struct Piece {
+/// A sub-batch: the samples that a lane processes together. It is a whole batch, or a part of one if slots ran short
+/// before the batch was complete.
+pub(crate) struct SubBatch {
     pub run: Arc<EpochRun>,
     pub items: Vec<PreparedSample>,
     pub closer: Arc<BatchCloser>,
-    /// The filled places of the batch, where its groups are mixed at the end.
-    pub kept: Option<Arc<KeptPlaces>>,
+    /// The filled places of a batch whose images are mixed, until their groups are mixed; `None` if nothing is mixed.
+    pub filled: Option<Arc<FilledPlaces>>,
     /// Whether the batch is complete with this sub-batch.
     pub last: bool,
     /// Counts the sub-batch while it holds page-locked memory.
     pub in_flight: SubBatchesInFlight,
 }
 
-/// The number of sub-batches that are queued for lanes or in work. Each sub-batch has a clone that counts; the clones
-/// of the reading thread and of assemblies do not count.
+/// The number of sub-batches that are queued for lanes or in work. Each sub-batch has a clone that is counted; the
+/// clones of the reading thread and of assemblies are not counted.
 #[derive(Default)]
 pub(crate) struct SubBatchesInFlight {
     count: Arc<AtomicUsize>,
@@ -70,7 +70,7 @@ pub(crate) struct SubBatchesInFlight {
 }
 
 impl SubBatchesInFlight {
-    /// Returns a clone that counts.
+    /// Returns a clone that is counted.
     fn count(&self) -> Self {
         self.count.fetch_add(1, Ordering::SeqCst);
         Self { count: self.count.clone(), counted: true }
@@ -99,19 +99,19 @@ impl Drop for SubBatchesInFlight {
 /// The queues of the lanes.
 pub(crate) struct LaneQueues {
     /// The queue of whole batches, for the lane that is free first.
-    pub common: Sender<Piece>,
+    pub common: Sender<SubBatch>,
     /// The queues of sub-batches that only one lane may take, one queue for each lane.
-    pub own: [Sender<Piece>; LANES],
+    pub own: [Sender<SubBatch>; LANES],
 }
 
-/// Gathers the samples of one batch.
+/// Collects the samples of one batch.
 pub(crate) struct Assembly {
     run: Arc<EpochRun>,
     /// The queue of one lane. All sub-batches of a batch go through the same lane, in order.
-    own: Sender<Piece>,
-    common: Sender<Piece>,
-    pieces_in_flight: SubBatchesInFlight,
-    kept: Option<Arc<KeptPlaces>>,
+    own: Sender<SubBatch>,
+    common: Sender<SubBatch>,
+    sub_batches_in_flight: SubBatchesInFlight,
+    filled: Option<Arc<FilledPlaces>>,
     state: Mutex<AssemblyState>,
 }
 
@@ -119,8 +119,8 @@ struct AssemblyState {
     missing: u32,
     items: Vec<PreparedSample>,
     /// Whether a sub-batch was sent before the batch was complete.
-    parted: bool,
-    /// Taken out with the last sub-batch.
+    was_split: bool,
+    /// The closer, which goes with the last sub-batch.
     closer: Option<Arc<BatchCloser>>,
 }
 
@@ -129,7 +129,7 @@ impl Assembly {
     pub(crate) fn new(
         run: Arc<EpochRun>,
         lanes: &LaneQueues,
-        pieces_in_flight: SubBatchesInFlight,
+        sub_batches_in_flight: SubBatchesInFlight,
         step: u64,
         len: u32,
         closer: BatchCloser,
@@ -137,12 +137,12 @@ impl Assembly {
         let own = lanes.own[(step % lanes.own.len() as u64) as usize].clone();
         let common = lanes.common.clone();
         let items = Vec::with_capacity(len as usize);
-        let state = AssemblyState { missing: len, items, parted: false, closer: Some(Arc::new(closer)) };
-        let kept = run.mix_keys.is_some().then(Arc::default);
-        Self { run, own, common, pieces_in_flight, kept, state: Mutex::new(state) }
+        let state = AssemblyState { missing: len, items, was_split: false, closer: Some(Arc::new(closer)) };
+        let filled = run.mix_keys.is_some().then(Arc::default);
+        Self { run, own, common, sub_batches_in_flight, filled, state: Mutex::new(state) }
     }
 
-    /// Adds a sample. The last one sends the batch to a lane.
+    /// Adds a sample. After the last sample, sends the batch to a lane.
     pub(crate) fn add(&self, item: PreparedSample) {
         let mut state = self.lock();
         state.items.push(item);
@@ -152,7 +152,8 @@ impl Assembly {
         }
     }
 
-    /// Sends the samples so far ahead of the rest, because the page-locked memory that they hold is needed.
+    /// Sends the samples that have arrived so far as a sub-batch, because the page-locked memory that they hold is
+    /// needed.
     pub(crate) fn flush(&self) {
         let mut state = self.lock();
         if !state.items.is_empty() {
@@ -165,19 +166,19 @@ impl Assembly {
         let closer = if last { state.closer.take() } else { state.closer.clone() };
         if let Some(closer) = closer {
             let items = std::mem::take(&mut state.items);
-            let piece = Piece {
+            let sub_batch = SubBatch {
                 run: self.run.clone(),
                 items,
                 closer,
-                kept: self.kept.clone(),
+                filled: self.filled.clone(),
                 last,
-                in_flight: self.pieces_in_flight.count(),
+                in_flight: self.sub_batches_in_flight.count(),
             };
-            let queue = if last && !state.parted { &self.common } else { &self.own };
-            state.parted = true;
+            let queue = if last && !state.was_split { &self.common } else { &self.own };
+            state.was_split = true;
             // If the lanes have ended, the pipeline is ending, and the dropped tickets of the sub-batch spoil the
             // batch.
-            let _ = queue.send(piece);
+            let _ = queue.send(sub_batch);
         }
     }
 

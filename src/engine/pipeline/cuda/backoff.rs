@@ -1,18 +1,17 @@
 //! Exponential backoff: when a failing backend is skipped, and for how long.
 //!
-//! If an engine hangs, another process holds it, or memory is short, every call fails, and then its halves and their
-//! halves fail, too, in every batch. But the cause may pass. So after a few failures in a row the backend gets no
-//! images for some sub-batches, and for twice as many each time. Retries soon cost nothing, and a success ends the
-//! backoff. Workers use it too, so that they prepare a backend's images for the next one. Failures that are caused by a
-//! file do not count.
+//! If an engine hangs, another process holds it, or memory is short, every call fails. A failed call is split in
+//! halves, which also fail, and so on in every batch. But the cause may pass. So after a few failures in a row, the
+//! backend gets no images for some sub-batches, and for twice as many after each further failure. Soon the retries cost
+//! next to nothing. A success ends the backoff. Workers also check the backoff, and prepare the images of a skipped
+//! backend for the next backend. Failures that are caused by a file do not count.
 
 use base::error::Error;
 use pixels::decode::nvjpeg::{ImageOutcome, NvJpegBackend};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The number of calls in a row that may fail before the first backoff, so that a short shortage keeps no image from
-/// its decoder.
+/// The number of calls in a row that may fail before the first backoff, so that a brief shortage starts no backoff.
 const TOLERATED: u32 = 3;
 
 /// The longest backoff, in sub-batches; by then a retry costs next to nothing.
@@ -30,20 +29,20 @@ pub(crate) struct BackendBackoff {
 struct Backoff {
     /// The number of calls in a row in which nothing was decoded.
     failures: u32,
-    /// The number of coming sub-batches from which it gets no images.
+    /// The number of coming sub-batches from which the backend gets no images.
     left: u32,
 }
 
 impl BackendBackoff {
     /// Returns which backends are skipped now.
-    pub(crate) fn resting(&self) -> [bool; NvJpegBackend::ALL.len()] {
+    pub(crate) fn skipped(&self) -> [bool; NvJpegBackend::ALL.len()] {
         if !self.any.load(Ordering::Relaxed) {
             return Default::default();
         }
         self.lock().each_ref().map(|pause| pause.left > 0)
     }
 
-    /// Records that a lane has given the images of a sub-batch to backends.
+    /// Records that a lane has passed the images of a sub-batch to backends.
     pub(crate) fn sub_batch_started(&self) {
         if self.any.load(Ordering::Relaxed) {
             for pause in self.lock().iter_mut() {
@@ -53,7 +52,11 @@ impl BackendBackoff {
     }
 
     /// Updates the backoff from the outcomes of a call's images. Returns the reason if a backoff begins.
-    pub(crate) fn learn(&self, backend: NvJpegBackend, outcomes: &[ImageOutcome]) -> Option<String> {
+    pub(crate) fn record_outcomes(
+        &self,
+        backend: NvJpegBackend,
+        outcomes: &[ImageOutcome],
+    ) -> Option<String> {
         if outcomes.iter().any(Result::is_ok) {
             if self.any.load(Ordering::Relaxed) {
                 self.lock()[backend as usize] = Backoff::default();
@@ -96,7 +99,7 @@ mod tests {
 
     /// Returns the number of sub-batches from which the backend gets no images from now on.
     fn refused(backoff: &BackendBackoff) -> u32 {
-        let rests = || backoff.resting()[BACKEND as usize];
+        let rests = || backoff.skipped()[BACKEND as usize];
         (0..).take_while(|_| rests().then(|| backoff.sub_batch_started()).is_some()).count() as u32
     }
 
@@ -104,21 +107,25 @@ mod tests {
     fn pauses_double_and_end_with_a_success() {
         let backoff = BackendBackoff::default();
         for _ in 0..2 {
-            assert_eq!(backoff.learn(BACKEND, &failed()), None);
+            assert_eq!(backoff.record_outcomes(BACKEND, &failed()), None);
             assert_eq!(refused(&backoff), 0);
         }
         let mut lengths = Vec::new();
         for _ in 0..40 {
-            assert_eq!(backoff.learn(BACKEND, &failed()).as_deref(), Some("no memory"));
-            assert_eq!(backoff.learn(BACKEND, &failed()), None, "of another lane, at the same time");
-            assert_eq!(backoff.resting(), [true, false, false]);
+            assert_eq!(backoff.record_outcomes(BACKEND, &failed()).as_deref(), Some("no memory"));
+            assert_eq!(
+                backoff.record_outcomes(BACKEND, &failed()),
+                None,
+                "of another lane, at the same time"
+            );
+            assert_eq!(backoff.skipped(), [true, false, false]);
             lengths.push(refused(&backoff));
         }
         assert_eq!(lengths[..12], [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 1024]);
         assert!(lengths[12..].iter().all(|pieces| *pieces == LONGEST_BACKOFF));
-        backoff.learn(BACKEND, &[Err(Error::Unavailable("one of two".into())), Ok(())]);
+        backoff.record_outcomes(BACKEND, &[Err(Error::Unavailable("one of two".into())), Ok(())]);
         for _ in 0..2 {
-            assert_eq!(backoff.learn(BACKEND, &failed()), None, "all is forgotten");
+            assert_eq!(backoff.record_outcomes(BACKEND, &failed()), None, "all is forgotten");
         }
     }
 
@@ -127,11 +134,12 @@ mod tests {
         let backoff = BackendBackoff::default();
         let damaged = || [Err(DecodeError::Corrupt("its codes".into()).into())];
         for _ in 0..3 {
-            assert_eq!(backoff.learn(BACKEND, &damaged()), None);
-            assert_eq!(backoff.learn(BACKEND, &[]), None);
+            assert_eq!(backoff.record_outcomes(BACKEND, &damaged()), None);
+            assert_eq!(backoff.record_outcomes(BACKEND, &[]), None);
         }
-        assert!(backoff.learn(BACKEND, &failed()).is_none() && backoff.learn(BACKEND, &failed()).is_none());
-        assert_eq!(backoff.learn(BACKEND, &damaged()), None);
-        assert!(backoff.learn(BACKEND, &failed()).is_some());
+        assert_eq!(backoff.record_outcomes(BACKEND, &failed()), None);
+        assert_eq!(backoff.record_outcomes(BACKEND, &failed()), None);
+        assert_eq!(backoff.record_outcomes(BACKEND, &damaged()), None);
+        assert!(backoff.record_outcomes(BACKEND, &failed()).is_some());
     }
 }

@@ -1,9 +1,9 @@
-//! Balances the load between the CPU and the GPU's decoders, by what lanes and workers measure.
+//! Balances the load between the CPU and the GPU's decoders, with the times that lanes and workers measure.
 //!
 //! On the GPU the decoding engine gets all images that it can decode, and nvJPEG's kernels get the others. The engine's
-//! images are not divided between the two, because they slow each other down. On an H200 the engine alone decodes
-//! 15,900 images/s, but 2,800 if the kernels have a third of them; a training step at the same time takes 2.9 times as
-//! long (`benches/results/gpu.md`).
+//! images are not divided between engine and kernels, because the two slow each other down. On an H200, the engine
+//! alone decodes 15,900 images/s. When the kernels got a third of these images, engine and kernels together decoded
+//! 2,800 images/s (`docs/gpu.md`), and a training step at the same time took 2.9 times as long.
 
 use super::rate::{DecodeRate, TimedCall};
 use pixels::decode::nvjpeg::NvJpegBackend;
@@ -12,35 +12,37 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// The weight of a new measurement in a moving average.
 const SMOOTHING: f64 = 0.2;
 
-/// The least weight of an image when kinds of images are counted; it applies once many were counted.
-const KINDS: f64 = 1.0 / 256.0;
+/// The smallest weight of a new image in the fractions of the kinds of images. It applies after 256 images were
+/// counted.
+const MIN_KIND_WEIGHT: f64 = 1.0 / 256.0;
 
-/// The share of the CPU while its rate is unknown, because without work it would stay unknown.
-const LEAST: f64 = 0.02;
+/// The CPU's share of the images while its rate is unknown. Without any image, its rate would stay unknown.
+const UNMEASURED_CPU_SHARE: f64 = 0.02;
 
 /// Decides which decoder gets the next images, for the whole pipeline.
 pub(crate) struct LoadBalancer(Mutex<BalanceState>);
 
 struct BalanceState {
     gpu: DecodeRate,
-    /// The seconds that all workers together take for an image.
+    /// The mean time per image of all workers together, in seconds; `None` before the first measurement.
     cpu: Option<f64>,
-    /// How often a batch had to wait for a lane, from 0 to 1. The GPU is the bottleneck only if batches wait.
+    /// The fraction of batches that had to wait for a lane, from 0 to 1. The GPU is the bottleneck only if batches
+    /// wait.
     waiting: f64,
     /// The fraction of an image that is due to the CPU so far.
     due: f64,
     /// The number of images that were counted.
     counted: f64,
-    /// The fractions of all images that are left for the kernels' large calls: colour images, and gray ones.
+    /// The fractions of all images that are left for the kernels' large calls: of colour images, and of gray images.
     parts: [f64; 2],
 }
 
 /// The images of one kind in a batch, which the kernels decode in one call if there are enough.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct KernelCall {
-    /// Whether it is the call for gray images, which need a separate one.
+    /// Whether the call is for gray images, which need a separate call.
     pub gray: bool,
-    /// The number of images of the batch that the call is for.
+    /// The number of images in the whole batch.
     pub batch: usize,
 }
 
@@ -50,15 +52,15 @@ impl KernelCall {
     fn is_large(self, part: f64) -> bool {
         let images = part * self.batch as f64;
         let least = images - 2.0 * (images * (1.0 - part)).max(0.0).sqrt();
-        NvJpegBackend::CudaBatched.takes_call_of((least + 0.5) as usize)
+        NvJpegBackend::CudaBatched.accepts_call_of((least + 0.5) as usize)
     }
 }
 
 impl BalanceState {
-    /// Returns the weight of the next image when kinds are counted. At first the weights make the fractions the means
-    /// over all images.
+    /// Returns the weight of the next image in the fractions. At first, the weights make each fraction the mean over
+    /// all images.
     fn weight(&self) -> f64 {
-        KINDS.max(1.0 / (self.counted + 1.0))
+        MIN_KIND_WEIGHT.max(1.0 / (self.counted + 1.0))
     }
 }
 
@@ -75,9 +77,9 @@ impl LoadBalancer {
         }))
     }
 
-    /// Records what the engine, or the kernels in a large call, decoded of a batch.
+    /// Records a call of the engine, or a large call of the kernels.
     pub(crate) fn record_gpu_call(&self, call: TimedCall) {
-        self.lock().gpu.saw(call);
+        self.lock().gpu.record(call);
     }
 
     /// Records that one of `workers` decoded an image in `seconds`.
@@ -89,14 +91,14 @@ impl LoadBalancer {
         }
     }
 
-    /// Records that a batch came to its lane, and whether others were `waiting`.
+    /// Records that a batch came to its lane, and whether other batches were `waiting`.
     pub(crate) fn record_batch(&self, waiting: bool) {
         let mut state = self.lock();
         state.waiting += SMOOTHING * (f64::from(u8::from(waiting)) - state.waiting);
     }
 
-    /// Counts an image, whichever decoder gets it; `left_for` is the kernels' call that it is left for. Call this for
-    /// every image.
+    /// Counts an image. `left_for` is the kernels' call that it is left for, if any. Call this for every image, even if
+    /// the CPU gets it.
     pub(crate) fn count(&self, left_for: Option<KernelCall>) {
         let mut state = self.lock();
         let weight = state.weight();
@@ -107,23 +109,24 @@ impl LoadBalancer {
         }
     }
 
-    /// Returns whether the images that are left for a call make it a large one.
+    /// Returns whether enough images are left for a call to make it a large call.
     pub(crate) fn is_large(&self, call: KernelCall) -> bool {
         call.is_large(self.lock().parts[usize::from(call.gray)])
     }
 
-    /// Returns whether most images are left for this call. If it is still too small, larger batches would help.
+    /// Returns whether at least half of all images are left for this call. If the call is still too small, larger
+    /// batches would help.
     pub(crate) fn is_wanted(&self, call: KernelCall) -> bool {
         let state = self.lock();
-        state.counted * KINDS >= 1.0 && state.parts[usize::from(call.gray)] >= 0.5
+        state.counted * MIN_KIND_WEIGHT >= 1.0 && state.parts[usize::from(call.gray)] >= 0.5
     }
 
-    /// Returns whether the CPU takes the next image that the GPU could decode. A `call` keeps the images that it needs
-    /// to be large.
+    /// Returns whether the CPU takes the next image that the GPU could decode. The CPU gets no image that `call` needs
+    /// to stay large.
     pub(crate) fn take_for_cpu(&self, call: Option<KernelCall>) -> bool {
         let mut state = self.lock();
-        let Some(gpu) = state.gpu.of_one() else { return false };
-        let share = state.cpu.map_or(LEAST, |cpu| gpu / (gpu + cpu)) * state.waiting;
+        let Some(gpu) = state.gpu.seconds_per_image() else { return false };
+        let share = state.cpu.map_or(UNMEASURED_CPU_SHARE, |cpu| gpu / (gpu + cpu)) * state.waiting;
         state.due += share;
         if state.due < 1.0 {
             return false;
@@ -151,7 +154,7 @@ mod tests {
         let turns = |n| (0..n).filter(|_| balancer.take_for_cpu(None)).count();
         assert_eq!(turns(1000), 0, "nothing is known yet");
         balancer.record_gpu_call(TimedCall { images: 100, given: 0.0, done: 0.1 });
-        // 4 workers of 3 ms each: 0.75 ms an image, compared with the engine's 1 ms.
+        // 4 workers at 3 ms per image together take 0.75 ms per image; the engine takes 1 ms per image.
         balancer.record_cpu_image(4, 0.003);
         assert_eq!(turns(1000), 0, "no batch waits");
         for _ in 0..100 {
@@ -197,7 +200,7 @@ mod tests {
             (40, 64, 64, false),
             (4, 64, 64, false),
             (40, 64, 128, true),
-            // 52 on average are fewer than 51 in every third batch.
+            // With 52 images on average, every third batch has fewer than 51.
             (52, 64, 64, false),
         ] {
             let balancer = LoadBalancer::new();
@@ -228,9 +231,9 @@ mod tests {
             }
             least = least.min(left);
         }
-        assert!(NvJpegBackend::CudaBatched.takes_call_of(least as usize), "a call of {least}");
+        assert!(NvJpegBackend::CudaBatched.accepts_call_of(least as usize), "a call of {least}");
         assert!(taken > 300, "the CPU helps with {taken} of 6400");
-        // The CPU gets images that the kernels do not need more often.
+        // The CPU more often gets images that the kernels do not need.
         let turns = (0..1000).filter(|_| balancer.take_for_cpu(None)).count();
         assert!(turns > 700, "{turns} of 1000");
     }

@@ -7,29 +7,29 @@ use super::GpuStage;
 use super::image::LaneImage;
 use super::placed::PlacedSample;
 use base::error::{Error, Result};
-use pixels::augment::cuda::{POISON, Untouched};
+use pixels::augment::cuda::{POISON, PoisonCheck};
 use pixels::decode::PlanesLayout;
 use pixels::gpu::{DeviceBuffer, DeviceRange, InFlight, PinnedBuffer};
 
-/// The checks of what a lane's decoders wrote.
+/// The checks of the memory that a lane's decoders wrote.
 pub(crate) struct WriteCheck {
-    kernel: Untouched,
-    /// On the device: a count of unwritten lines for each image of a batch, then a count of damaged rows for each.
-    /// `arrived` is the same on the host.
+    kernel: PoisonCheck,
+    /// On the device: a count of unwritten lines for each image of a batch, then a count of damaged rows for each
+    /// image. `arrived` holds the same counts on the host.
     counts: DeviceBuffer,
     arrived: Option<PinnedBuffer>,
-    /// What is counted of each image whose counts are queued.
+    /// The kind of count for each image whose counts are queued.
     counted: Vec<Counted>,
     images: usize,
-    /// How often counts have arrived. It selects the poison.
+    /// The number of times that counts have arrived. It selects the poison.
     round: usize,
 }
 
-/// What is counted of an image.
+/// The kind of count for an image.
 #[derive(Debug, Clone, Copy)]
 enum Counted {
-    /// The CPU has decoded it, or it is blank.
-    Nothing,
+    /// Nothing is counted: the CPU has decoded the image, or the image is blank.
+    Unchecked,
     /// Unwritten lines. Up to `max_false_lines` written lines may look unwritten.
     Lines { max_false_lines: u32 },
     /// Damaged rows of MCUs.
@@ -40,10 +40,10 @@ impl Counted {
     fn of(image: &LaneImage, at: &Option<(u64, PlanesLayout)>) -> Self {
         match (image, at) {
             (LaneImage::Encoded { .. }, Some((_, layout))) => {
-                Self::Lines { max_false_lines: Untouched::max_false_lines(layout) }
+                Self::Lines { max_false_lines: PoisonCheck::max_false_lines(layout) }
             }
             (LaneImage::Own { .. }, _) => Self::DamagedRows,
-            _ => Self::Nothing,
+            _ => Self::Unchecked,
         }
     }
 }
@@ -57,7 +57,7 @@ impl WriteCheck {
     /// Makes a check for up to `images` images, whose counts arrive in `host`.
     ///
     /// # Errors
-    /// [`Error::Gpu`]; [`Error::Config`] where the device has no memory.
+    /// [`Error::Gpu`]; [`Error::Config`] if the device has no memory.
     pub(crate) fn new(
         stage: &GpuStage,
         flight: &mut InFlight,
@@ -66,7 +66,7 @@ impl WriteCheck {
     ) -> Result<Self> {
         let counts = stage.memory.allocate(flight.stream(), Self::bytes(images))?;
         flight.fill(counts.whole(), 0)?;
-        let kernel = Untouched::new(&stage.gpu.kernels)?;
+        let kernel = PoisonCheck::new(&stage.gpu.kernels)?;
         let counted = Vec::with_capacity(images);
         Ok(Self { kernel, counts, arrived: Some(host), counted, images, round: 0 })
     }
@@ -79,11 +79,12 @@ impl WriteCheck {
         flight.fill_words(memory, self.word())
     }
 
-    /// Adds the images of a chunk to those whose counts are queued, if decoders of the GPU have any of them. Returns
-    /// the number of the first finding. The findings of all samples' first images come before those of the next images.
+    /// Adds the images of a chunk to the images whose counts are queued, if decoders of the GPU have any of them.
+    /// Returns the index of the first finding. The findings of all samples' first images come first, then the findings
+    /// of their second images, and so on.
     ///
     /// # Errors
-    /// [`Error::Internal`] for more images than there is room for.
+    /// [`Error::Internal`] if there are more images than counts.
     pub(crate) fn add(&mut self, placed: &[PlacedSample]) -> Result<Option<usize>> {
         if !placed.iter().any(|placed| placed.work.is_for_gpu()) {
             return Ok(None);
@@ -101,9 +102,9 @@ impl WriteCheck {
         }
     }
 
-    /// Returns what a launch that counts lines needs: the kernel, the address of count number `first`, and the poison
-    /// that it looks for. It runs on the lane's stream.
-    pub(crate) fn lines(&self, first: usize) -> (&Untouched, u64, u32) {
+    /// Returns the arguments of a launch that counts lines: the kernel, the address of count number `first`, and the
+    /// poison that the kernel looks for. The kernel runs on the lane's stream.
+    pub(crate) fn lines(&self, first: usize) -> (&PoisonCheck, u64, u32) {
         (&self.kernel, self.counts.ptr() + 4 * first as u64, self.word())
     }
 
@@ -133,7 +134,7 @@ impl WriteCheck {
             match counted {
                 Counted::Lines { max_false_lines } => Finding::of(lines, max_false_lines),
                 Counted::DamagedRows if rows > 0 => Finding::Damaged,
-                Counted::DamagedRows | Counted::Nothing => Finding::Written,
+                Counted::DamagedRows | Counted::Unchecked => Finding::Written,
             }
         });
         Ok(findings.collect())
@@ -149,10 +150,10 @@ impl WriteCheck {
 pub(crate) enum Finding {
     /// All lines were written.
     Written,
-    /// Some lines look unwritten, but the image may really look like that. If it is decoded again over another poison,
-    /// a written image is not doubtful again.
-    Doubtful,
-    /// So many lines were not written that it cannot be chance.
+    /// Some lines look unwritten, but the image may really contain these values. If the image is written, it does not
+    /// look unwritten again after a decode over another poison.
+    Unverified,
+    /// So many lines look unwritten that it cannot be chance.
     Skipped,
     /// A packed or an indexed image with damaged rows.
     Damaged,
@@ -162,7 +163,7 @@ impl Finding {
     fn of(lines: u32, max_false_lines: u32) -> Self {
         match lines {
             0 => Self::Written,
-            _ if lines <= max_false_lines => Self::Doubtful,
+            _ if lines <= max_false_lines => Self::Unverified,
             _ => Self::Skipped,
         }
     }

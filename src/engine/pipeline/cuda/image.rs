@@ -26,9 +26,9 @@ pub(super) fn planes_bytes(layout: &PlanesLayout) -> u64 {
 pub(crate) struct LaneSample {
     pub ticket: Ticket,
     pub(super) position: u64,
-    /// The sample and which of its draws it is. After a failure these are the substitute's.
+    /// The sample, and the index of its draw. After a failure, both are those of the substitute.
     pub draw: Draw,
-    /// The element of the mask: whether the sample counts.
+    /// The value of the mask: whether the sample is valid.
     pub valid: bool,
     pub images: PerImage<LaneImage>,
 }
@@ -39,18 +39,19 @@ impl LaneSample {
         ImageId { sample: self.draw.sample, image: image as u32 }
     }
 
-    /// Turns the sample into its place in the batch, which is filled except for what mixing changes.
+    /// Turns the sample into its place in the batch. The place is filled, but mixing may still change its image and
+    /// label.
     pub(crate) fn into_place(self) -> FilledPlace {
         let Draw { sample, occurrence } = self.draw;
         FilledPlace { ticket: self.ticket, position: self.position, sample, occurrence, valid: self.valid }
     }
 
-    /// Returns whether nvJPEG is to decode an image of the sample, or has decoded one.
+    /// Returns whether nvJPEG must decode an image of the sample, or has decoded one.
     pub(crate) fn is_encoded(&self) -> bool {
         self.images.iter().any(LaneImage::is_encoded)
     }
 
-    /// Returns whether a decoder of the GPU is to decode an image of the sample, or has decoded one.
+    /// Returns whether a decoder of the GPU must decode an image of the sample, or has decoded one.
     pub(crate) fn is_for_gpu(&self) -> bool {
         self.images.iter().any(LaneImage::is_for_gpu)
     }
@@ -64,16 +65,16 @@ pub(crate) enum LaneImage {
         header: JpegHeader,
         drawn: DrawnViews,
         backend: NvJpegBackend,
-        /// Whether the same decoder gets it a second time, because there is no other, or because the check was
-        /// doubtful.
+        /// Whether the same decoder gets the image a second time, because there is no other decoder, or because some
+        /// lines looked unwritten.
         tried_again: bool,
     },
     /// A packed or an indexed image for one of Foreload's own kernels.
     Own { bytes: PinnedSlice, plan: Box<CudaPlan>, drawn: DrawnViews },
     /// Planes in page-locked memory.
     Planes { bytes: PinnedSlice, layout: PlanesLayout, drawn: DrawnViews },
-    /// A file for the CPU. `is_doubted` is set if one of Foreload's own kernels has found damage in it.
-    ForCpu { bytes: PinnedSlice, drawn: DrawnViews, is_doubted: bool },
+    /// A file for the CPU. `is_reported_damaged` is set if one of Foreload's own kernels has found damage in it.
+    ForCpu { bytes: PinnedSlice, drawn: DrawnViews, is_reported_damaged: bool },
     /// A file that the CPU must still read and decode, from the version of its shard that has this stamp.
     Unread { stamp: Option<Stamp>, drawn: Option<DrawnViews> },
     /// Planes that the CPU has decoded, until there is page-locked memory for them.
@@ -83,16 +84,16 @@ pub(crate) enum LaneImage {
     /// An image of zeros.
     Blank,
     /// Nothing is left to do: the image is in the batch, or its batch will not be delivered.
-    Nothing,
+    Done,
 }
 
 impl LaneImage {
-    /// Returns whether nvJPEG is to decode it, or has decoded it.
+    /// Returns whether nvJPEG must decode the image, or has decoded it.
     pub(crate) fn is_encoded(&self) -> bool {
         matches!(self, Self::Encoded { .. })
     }
 
-    /// Returns whether a decoder of the GPU is to decode it, or has decoded it.
+    /// Returns whether a decoder of the GPU must decode the image, or has decoded it.
     pub(crate) fn is_for_gpu(&self) -> bool {
         matches!(self, Self::Encoded { .. } | Self::Own { .. })
     }
@@ -100,19 +101,19 @@ impl LaneImage {
     /// Passes a file for the GPU to the CPU.
     pub(super) fn pass_to_cpu(&mut self) {
         if let Self::Encoded { bytes, drawn, .. } | Self::Own { bytes, drawn, .. } = self {
-            *self = Self::ForCpu { bytes: bytes.clone(), drawn: drawn.clone(), is_doubted: false };
+            *self = Self::ForCpu { bytes: bytes.clone(), drawn: drawn.clone(), is_reported_damaged: false };
         }
     }
 
     /// Passes an image in which one of Foreload's own kernels has found damage to the CPU.
-    pub(super) fn doubt(&mut self) {
+    pub(super) fn mark_damaged(&mut self) {
         self.pass_to_cpu();
-        if let Self::ForCpu { is_doubted, .. } = self {
-            *is_doubted = true;
+        if let Self::ForCpu { is_reported_damaged, .. } = self {
+            *is_reported_damaged = true;
         }
     }
 
-    /// Returns the layout of its planes in the arena of a lane; `None` for a blank image.
+    /// Returns the layout of the image's planes in the arena of a lane; `None` for a blank image.
     pub(crate) fn layout(&self, abilities: &Abilities) -> Result<Option<PlanesLayout>> {
         Ok(match self {
             Self::Encoded { header, drawn, backend, .. } => {
@@ -123,30 +124,31 @@ impl LaneImage {
             Self::Planes { layout, .. } => Some(*layout),
             Self::Decoded { planes, .. } => Some(PlanesLayout::staged(planes)),
             Self::Blank => None,
-            Self::ForCpu { .. } | Self::Unread { .. } | Self::Replaced | Self::Nothing => {
+            Self::ForCpu { .. } | Self::Unread { .. } | Self::Replaced | Self::Done => {
                 return Err(Error::Internal("an image has no planes and no data for a GPU decoder".into()));
             }
         })
     }
 
-    /// Returns the number of bytes of the arena that it takes, the first of which are planes of this `layout`.
+    /// Returns the number of bytes that the image takes in the arena. They begin with planes of this `layout`.
     pub(crate) fn arena_bytes(&self, layout: &PlanesLayout) -> u64 {
         match self {
             Self::Own { plan, .. } => {
-                planes_bytes(layout) + LaunchTables::room(plan.bytes.len() as u64).next_multiple_of(ALIGNMENT)
+                planes_bytes(layout)
+                    + LaunchTables::gather_bytes(plan.bytes.len() as u64).next_multiple_of(ALIGNMENT)
             }
             _ => planes_bytes(layout),
         }
     }
 
-    /// Returns its views, where they are known.
+    /// Returns the drawn views, if they are known.
     pub(crate) fn drawn(&self) -> Option<&DrawnViews> {
         match self {
             Self::Encoded { drawn, .. }
             | Self::Own { drawn, .. }
             | Self::Planes { drawn, .. }
             | Self::Decoded { drawn, .. } => Some(drawn),
-            Self::ForCpu { .. } | Self::Unread { .. } | Self::Replaced | Self::Blank | Self::Nothing => None,
+            Self::ForCpu { .. } | Self::Unread { .. } | Self::Replaced | Self::Blank | Self::Done => None,
         }
     }
 }

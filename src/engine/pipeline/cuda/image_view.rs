@@ -4,13 +4,13 @@ use super::placed::PlacedSample;
 use pixels::augment::DrawnView;
 use pixels::augment::cuda::{MixLauncher, ViewLauncher};
 
-/// A view of one image field. Its images of all samples are made together.
+/// A view of one image field. The images of this view are made for all samples together.
 pub(super) struct ImageView {
     pub(super) image: usize,
-    /// The number of the view among those of its image.
+    /// The index of the view among the views of its image.
     pub(super) number: usize,
     pub(super) launcher: ViewLauncher,
-    /// Launches the mixing of its images; `None` where nothing is mixed.
+    /// Launches the mixing of the view's images; `None` if nothing is mixed.
     pub(super) mix: Option<MixLauncher>,
 }
 

@@ -1,10 +1,10 @@
-//! A lane: a thread with a stream, another stream for the decoding engine, an arena in device memory, and a borrowed
-//! decoder while it needs one. It takes one sub-batch (`Piece`) at a time, queues all the work that makes its images,
-//! sleeps until that is done and checked, and sends the batch on. Lanes overlap copying, decoding and augmenting of
-//! consecutive batches.
+//! A lane: a thread with a CUDA stream, a second stream for the decoding engine, an arena in device memory, and a
+//! decoder that it borrows while it needs one. It takes one sub-batch at a time, and queues all the work that makes the
+//! images of the sub-batch. It sleeps until this work is done and checked, and then sends the batch on. Lanes overlap
+//! copying, decoding and augmenting of consecutive batches.
 
 use super::GpuStage;
-use super::assembly::{Piece, PreparedSample};
+use super::assembly::{PreparedSample, SubBatch};
 use super::check::WriteCheck;
 use super::image::{LaneImage, LaneSample};
 use super::image_view::ImageView;
@@ -17,40 +17,41 @@ use super::timing::Timing;
 use super::work::LaneReceiver;
 use crate::batch::BatchCloser;
 use crate::pipeline::{
-    context::SampleContext, engine::ThreadContext, mixing::KeptPlaces, notify, run::EpochRun,
+    context::SampleContext, engine::ThreadContext, mixing::FilledPlaces, notify, run::EpochRun,
 };
 use base::error::{Error, Result};
 use base::slot::Slot;
 use crossbeam_channel::{Receiver, select};
 use pixels::augment::cuda::{LaneMemory, LevelsAt, MixLauncher, ViewLauncher};
-use pixels::decode::nvjpeg::{NvJpegBackend, Verdict};
+use pixels::decode::nvjpeg::{CallOutcomes, NvJpegBackend};
 use pixels::gpu::{DeviceBuffer, InFlight, Stream};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// Works as lane number `number` until its queues are closed. It takes sub-batches from its own queue and from the
-/// common one.
-pub(crate) fn run(of: &ThreadContext, stage: &GpuStage, number: usize, queues: [&Receiver<Piece>; 2]) {
+/// common queue.
+pub(crate) fn run(of: &ThreadContext, stage: &GpuStage, number: usize, queues: [&Receiver<SubBatch>; 2]) {
     stage.attach_thread();
     let mut lane = None;
-    while let Some(Piece { run, items, closer, kept, last, in_flight }) = next(queues) {
+    while let Some(SubBatch { run, items, closer, filled, last, in_flight }) = next(queues) {
         if run.stopped() {
             drop((items, closer, in_flight));
             of.waker.wake_if_waiting();
             continue;
         }
         stage.balancer.record_batch(queues.iter().any(|queue| !queue.is_empty()));
-        // Kept outside of the closure: on an error it must outlive the work of the device that may still write to the
-        // batch.
+        // Kept outside of the closure: on an error, the closer must outlive the device's work, which may still write to
+        // the batch.
         let mut closer = Some(closer);
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             let lane = match &mut lane {
                 Some(lane) => lane,
-                // Make the lane on this thread, which then borrows decoders. An error ends the run that meets it.
+                // Make the lane on this thread, because this thread then borrows decoders. An error ends only the
+                // current run.
                 empty => empty.insert(GpuLane::new(of, stage, number)?),
             };
-            lane.process(&run, items, kept.as_deref(), &mut closer, last)
+            lane.process(&run, items, filled.as_deref(), &mut closer, last)
         }));
         let outcome = outcome.unwrap_or_else(|panic| Err(Error::panicked("decoding on the GPU", &*panic)));
         if let Err(error) = outcome {
@@ -65,13 +66,13 @@ pub(crate) fn run(of: &ThreadContext, stage: &GpuStage, number: usize, queues: [
 
 /// Waits for the next sub-batch: one for this lane only, or else a whole batch. Returns `None` when the queues are
 /// closed.
-fn next([own, common]: [&Receiver<Piece>; 2]) -> Option<Piece> {
-    if let Ok(piece) = own.try_recv() {
-        return Some(piece);
+fn next([own, common]: [&Receiver<SubBatch>; 2]) -> Option<SubBatch> {
+    if let Ok(sub_batch) = own.try_recv() {
+        return Some(sub_batch);
     }
     select! {
-        recv(own) -> piece => piece.ok().or_else(|| common.recv().ok()),
-        recv(common) -> piece => piece.ok().or_else(|| own.recv().ok()),
+        recv(own) -> sub_batch => sub_batch.ok().or_else(|| common.recv().ok()),
+        recv(common) -> sub_batch => sub_batch.ok().or_else(|| own.recv().ok()),
     }
 }
 
@@ -79,26 +80,26 @@ struct GpuLane<'a> {
     stage: &'a GpuStage,
     context: &'a SampleContext,
     intake: LaneReceiver<'a>,
-    /// The decoder, while a sub-batch needs one. It must be dropped first: it waits for all streams that it used, and
-    /// `flight` holds what these streams read.
+    /// The decoder, while a sub-batch needs one. It must be dropped first: its drop waits for all streams that it used,
+    /// and `flight` holds the memory that these streams read.
     decoder: Option<BorrowedDecoder>,
     flight: InFlight,
     /// The stream of the decoding engine, which works in parallel with the CUDA kernels.
     engine: Stream,
-    /// The views of all images, those of one image together.
+    /// The views of all images, image by image.
     views: Vec<ImageView>,
     arena: Option<DeviceBuffer>,
-    /// The parameters that kernels read of each image, those of one view together.
+    /// The parameters of the images for the kernels, view by view.
     table: LaneTable,
-    /// The grey levels between the kernels of a view that changes pixels.
+    /// Buffer for the grey levels that one kernel of a view writes and the next kernel reads, if the view changes
+    /// pixels.
     levels: Option<DeviceBuffer>,
     own: OwnDecoder,
     check: WriteCheck,
     timing: Timing,
 }
 
-/// A sample that is queued and must be checked. Its first image has finding number `first`, each further image the
-/// finding `step` later.
+/// A sample that is queued and must be checked. Its image number i has the finding with the index `first + step * i`.
 struct QueuedSample {
     work: LaneSample,
     first: usize,
@@ -108,9 +109,11 @@ struct QueuedSample {
 impl<'a> GpuLane<'a> {
     fn new(of: &'a ThreadContext, stage: &'a GpuStage, number: usize) -> Result<Self> {
         let context = &*of.context;
-        // This happens before the first batch, for the other lanes too: see `shared_gpu`.
+        // This makes the decoders of all lanes, before the first batch: see `shared_gpu`.
         match stage.prepare() {
-            Err(error @ (Error::Unavailable(_) | Error::Gpu { .. })) => notify::unprepared(context, &error),
+            Err(error @ (Error::Unavailable(_) | Error::Gpu { .. })) => {
+                notify::decoders_not_prepared(context, &error)
+            }
             outcome => outcome?,
         }
         let stream = Stream::new(&stage.device)?;
@@ -151,7 +154,7 @@ impl<'a> GpuLane<'a> {
         &mut self,
         run: &EpochRun,
         items: Vec<PreparedSample>,
-        kept: Option<&KeptPlaces>,
+        filled: Option<&FilledPlaces>,
         closer: &mut Option<Arc<BatchCloser>>,
         last: bool,
     ) -> Result<()> {
@@ -179,16 +182,16 @@ impl<'a> GpuLane<'a> {
             }
         }
         let complete = last && todo.is_empty();
-        match kept {
+        match filled {
             None => finished.into_iter().for_each(|work| work.into_place().finish(&self.context.index)),
-            Some(kept) => {
-                finished.into_iter().for_each(|work| kept.keep(work.into_place()));
+            Some(filled) => {
+                finished.into_iter().for_each(|work| filled.keep(work.into_place()));
                 if complete {
-                    self.mix(run, closer.as_ref().ok_or_else(closed_too_early)?, kept)?;
+                    self.mix(run, closer.as_ref().ok_or_else(closed_too_early)?, filled)?;
                 }
             }
         }
-        // If the run was stopped, samples are left over, and dropping them spoils the batch.
+        // If the run was stopped, some samples were not processed, and dropping them spoils the batch.
         if complete {
             closer
                 .take()
@@ -242,10 +245,10 @@ impl<'a> GpuLane<'a> {
         self.timing.current().done(&stream)?;
         let step = placed.len();
         for (number, PlacedSample { mut work, .. }) in placed.into_iter().enumerate() {
-            // Release images as soon as possible: queued work keeps what it reads. But keep a file that may be decoded
-            // again, together with the rest of its sample.
+            // Release images as soon as possible: queued work holds the memory that it reads. But keep a file that may
+            // be decoded again, together with the other images of its sample.
             if !work.is_for_gpu() {
-                work.images.set_all(|| LaneImage::Nothing);
+                work.images.set_all(|| LaneImage::Done);
             }
             match first {
                 Some(first) => decoded.push(QueuedSample { work, first: first + number, step }),
@@ -269,7 +272,7 @@ impl<'a> GpuLane<'a> {
         let most = self.context.config.batch_size as usize;
         while let Some(mut work) = todo.pop_front() {
             self.intake.decode_on_cpu(run, &mut work);
-            if let LaneImage::Nothing = work.images.get(0) {
+            if let LaneImage::Done = work.images.get(0) {
                 finished.push(work);
                 continue;
             }
@@ -290,7 +293,7 @@ impl<'a> GpuLane<'a> {
                 break;
             }
             if !self.intake.stage(&mut work)? {
-                // A lane may wait only for its own work, and for memory that comes free when that is done.
+                // A lane may wait only for its own work, and for memory that this work frees.
                 if !placed.is_empty() {
                     todo.push_front(work);
                     break;
@@ -329,8 +332,8 @@ impl<'a> GpuLane<'a> {
         Ok(self.arena.as_ref().map_or(0, DeviceBuffer::ptr))
     }
 
-    /// Queues the copies of planes that the CPU decoded. Packed and indexed images are only kept, because kernels read
-    /// the parts that they need from host memory.
+    /// Queues the copies of planes that the CPU decoded. Packed and indexed images are not copied but only kept alive,
+    /// because kernels read the parts that they need from host memory.
     fn copy(&mut self, run: &EpochRun, placed: &[PlacedSample]) -> Result<()> {
         for (image, at) in placed.iter().flat_map(PlacedSample::images) {
             let Some((offset, _)) = at else { continue };
@@ -351,7 +354,7 @@ impl<'a> GpuLane<'a> {
         Ok(())
     }
 
-    /// Queues the decoding of all encoded images. Returns the refused ones in order, with the reasons.
+    /// Queues the decoding of all encoded images. Returns the refused images in order, with the reasons.
     fn decode(&mut self, run: &EpochRun, arena: u64, placed: &[PlacedSample]) -> Result<Vec<Refusal>> {
         let mut refused = Vec::new();
         let mut engine_queued = false;
@@ -382,8 +385,9 @@ impl<'a> GpuLane<'a> {
                 NvJpegBackend::CudaBatched => Some(&events.batched[0]),
                 NvJpegBackend::Cuda => None,
             };
-            let Verdict { outcomes, in_parts } = decoder.get()?.decode(stream, backend, begins, &requests)?;
-            if let Some(why) = self.stage.backoff.learn(backend, &outcomes) {
+            let CallOutcomes { outcomes, retried_in_parts } =
+                decoder.get()?.decode(stream, backend, begins, &requests)?;
+            if let Some(why) = self.stage.backoff.record_outcomes(backend, &outcomes) {
                 notify::paused(self.context, backend, &why);
             }
             if backend == NvJpegBackend::CudaBatched {
@@ -398,7 +402,7 @@ impl<'a> GpuLane<'a> {
             }
             match backend {
                 // The time of a call that was retried in parts does not show how fast images are decoded.
-                _ if in_parts => {}
+                _ if retried_in_parts => {}
                 NvJpegBackend::Hardware => events.on_engine += decoded,
                 NvJpegBackend::CudaBatched => events.on_batched += decoded,
                 NvJpegBackend::Cuda => {}
@@ -428,8 +432,8 @@ impl<'a> GpuLane<'a> {
         unsafe { kernels.launch(flight.stream(), tables, at, damage) }
     }
 
-    /// Queues the copy of the table, the check of what nvJPEG wrote, and one launch for each view that makes its
-    /// images. The first finding of the check has the number `findings`.
+    /// Queues the copy of the table, the check of the memory that nvJPEG wrote, and one launch for each view that makes
+    /// its images. The first finding of the check has the index `findings`.
     fn augment(
         &mut self,
         closer: &BatchCloser,
@@ -447,11 +451,11 @@ impl<'a> GpuLane<'a> {
             let first = findings.unwrap_or_default() + view.image * placed.len();
             let (kernel, counts, poison) = self.check.lines(first);
             let entries = self.table.entries(number);
-            // SAFETY: as for the launches below; the counts are this lane's. The entries of the first view name the
-            // planes of the image, which all its views use.
+            // SAFETY: the same reasons as for the launches below; only this lane uses the counts. The entries of an
+            // image's first view name the image's planes, which all its views use.
             unsafe { kernel.launch(self.flight.stream(), entries, placed.len(), counts, poison) }?;
         }
-        // Only from here on must the former readers of the batch's buffer be done.
+        // The launches from here on write to the batch's buffer, so wait for its former readers only now.
         let tensors = closer.images(self.flight.stream())?;
         let address = self.levels.as_ref().map_or(0, DeviceBuffer::ptr);
         let levels = LevelsAt { address, capacity: self.context.config.batch_size as usize };
@@ -467,27 +471,26 @@ impl<'a> GpuLane<'a> {
     }
 
     /// Finishes the places of a batch, and queues one launch for each view that mixes its images.
-    fn mix(&mut self, run: &EpochRun, closer: &BatchCloser, kept: &KeptPlaces) -> Result<()> {
+    fn mix(&mut self, run: &EpochRun, closer: &BatchCloser, filled: &FilledPlaces) -> Result<()> {
         let Some(plan) = &self.context.config.mix else { return Ok(()) };
-        let rings = kept.finish(run, plan);
-        if rings.is_empty() {
+        let mix_groups = filled.finish(run, plan);
+        if mix_groups.is_empty() {
             return Ok(());
         }
-        let entries = self.table.write_rings(&mut self.intake.staging, &mut self.flight, &rings)?;
+        let entries = self.table.write_mix_groups(&mut self.intake.staging, &mut self.flight, &mix_groups)?;
         let images = closer.images(self.flight.stream())?;
         for (mix, images) in
             self.views.iter().zip(images).filter_map(|(view, to)| Some((view.mix.as_ref()?, to)))
         {
             // SAFETY: the table and the batch's images stay allocated until the flight is done; they were written on
             // this stream.
-            unsafe { mix.launch(self.flight.stream(), entries, rings.len(), images) }?;
+            unsafe { mix.launch(self.flight.stream(), entries, mix_groups.len(), images) }?;
         }
         Ok(())
     }
 }
 
-/// An image that its decoder does not take: the index of its sample in the chunk, its number in the sample, and the
-/// reason.
+/// An image that its decoder refuses: the index of its sample in the chunk, its index in the sample, and the reason.
 struct Refusal {
     index: usize,
     image: usize,

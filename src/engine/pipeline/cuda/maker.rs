@@ -1,4 +1,4 @@
-//! Starts the threads that make batches on a GPU, and opens batches as assemblies, which gather the samples that
+//! Starts the threads that make batches on a GPU, and opens batches as assemblies, which collect the samples that
 //! workers have prepared.
 
 use super::GpuStage;
@@ -22,15 +22,15 @@ struct GpuOpener {
     lanes: LaneQueues,
     /// The incomplete batches.
     gathering: Vec<Weak<Assembly>>,
-    /// The sub-batches that are queued for lanes or in work. The slots that they hold come free without help.
-    pieces_in_flight: SubBatchesInFlight,
+    /// The sub-batches that are queued for lanes or in work. The lanes will free the slots that these sub-batches hold.
+    sub_batches_in_flight: SubBatchesInFlight,
 }
 
 impl BatchOpener for GpuOpener {
     type Place = GpuPlace;
 
     /// Files stay in their slots until their batch is complete.
-    const PATIENCE: Option<Duration> = Some(Duration::from_millis(50));
+    const SLOT_WAIT: Option<Duration> = Some(Duration::from_millis(50));
 
     fn attach_thread(&self) {
         self.stage.attach_thread();
@@ -43,7 +43,7 @@ impl BatchOpener for GpuOpener {
             closer.close();
             return Ok(Some(Vec::new()));
         }
-        let pieces = self.pieces_in_flight.clone();
+        let pieces = self.sub_batches_in_flight.clone();
         let assembly = Arc::new(Assembly::new(run.clone(), &self.lanes, pieces, step, len, closer));
         self.gathering.retain(|assembly| assembly.strong_count() > 0);
         self.gathering.push(Arc::downgrade(&assembly));
@@ -51,9 +51,9 @@ impl BatchOpener for GpuOpener {
         Ok(Some(tickets.into_iter().map(place).collect()))
     }
 
-    /// Sends incomplete batches ahead in sub-batches, unless a lane has slots to return.
-    fn hurry(&mut self) {
-        if self.pieces_in_flight.is_empty() {
+    /// Sends the samples of incomplete batches to the lanes as sub-batches, unless a lane already has slots to return.
+    fn release_slots(&mut self) {
+        if self.sub_batches_in_flight.is_empty() {
             self.gathering.iter().filter_map(Weak::upgrade).for_each(|assembly| assembly.flush());
         }
     }
@@ -88,7 +88,7 @@ pub(crate) fn start(
         stage: stage.clone(),
         lanes,
         gathering: Vec::new(),
-        pieces_in_flight: SubBatchesInFlight::default(),
+        sub_batches_in_flight: SubBatchesInFlight::default(),
     };
     spawner.start(of, slots, storage, opener, move || Preparer::new(&context, &stage))
 }

@@ -1,31 +1,31 @@
 //! Makes batches on a GPU (`device="cuda"`).
 //!
-//! The reading thread and the slots are those of the CPU's pipeline, but the arena of the slots is page-locked, so that
-//! the device copies out of it. Workers ([`prepare`]) parse headers, draw views, and decode the images that are the
-//! CPU's. The samples of a batch gather in an [`assembly`], which goes to the first free [`lane`]. A lane queues the
-//! copies, the decoding, one table of parameters, and for each view the launches that make its images. Then it sleeps
-//! until the work is done and checked. Images of one sample go through a lane together, so that they fail together. For
-//! the other threads all this is one maker of batches ([`maker`]).
+//! The reading thread and the slots are the same as in the CPU's pipeline, but the slots' arena is page-locked, so that
+//! the device can copy from it. Workers ([`prepare`]) parse headers, draw views, and decode the images that the CPU
+//! must decode. The samples of a batch are collected in an [`assembly`], which goes to the first free [`lane`]. A lane
+//! queues the copies, the decoding, one table of parameters, and for each view the launches that make its images. Then
+//! it sleeps until the work is done and checked. Images of one sample go through a lane together, so that they fail
+//! together. For the other threads all this is one maker of batches ([`maker`]).
 //!
 //! Which decoder gets an image:
 //!
-//! - Foreload's own kernels decode packed and indexed images ([`own`]). They give the CPU's samples or none, so that
-//!   with `decoder="own"` batches are the CPU's.
+//! - Foreload's own kernels decode packed and indexed images ([`own`]). They give exactly the CPU's pixel values or no
+//!   image, so with `decoder="own"` batches equal the CPU's batches.
 //! - nvJPEG decodes files. The decoding engine gets every image that it can decode, in calls of 64. nvJPEG's CUDA
 //!   kernels get the others, in calls of 51 images and more (`docs/gpu.md`).
-//! - The CPU decodes the rest, and takes images off the GPU by measured rates ([`balance`]).
-//! - An image that a backend refuses goes to the next one and finally to the CPU, whose answer is final: an image or a
-//!   clear error. The choice never changes which sample is where. It shows in rounding only.
+//! - The CPU decodes all other images, and takes some images over from the GPU by measured rates ([`balance`]).
+//! - An image that a backend refuses goes to the next backend and finally to the CPU, whose result is final: an image
+//!   or a clear error. The choice of the backend affects only rounding, and never which sample has which place.
 //! - A backend's success is not trusted: [`check`] finds images that were not written.
 //!
 //! Rules for changes:
 //!
-//! - If slots or device memory run short, a batch goes in sub-batches (`Piece`), so that nothing waits for itself.
+//! - If slots or device memory run short, a batch is made in sub-batches, so that no batch waits for memory that it
+//!   holds itself.
 //! - Queued work is owned by a `gpu::InFlight` until the device is done with it. A buffer is written again only after
 //!   an event on every stream that has read it.
-//! - In steady state no call allocates, page-locks or waits for a whole stream, and a batch makes some sixty calls of
-//!   the driver, whatever its size. The host never spins. (→ tests/gpu/steady.rs, tests/gpu/views.rs,
-//!   tests/gpu/starts.rs)
+//! - In steady state no call allocates, page-locks or waits for a whole stream, and a batch of any size needs about
+//!   sixty calls of the driver. The host never spins. (→ tests/gpu/steady.rs, tests/gpu/views.rs, tests/gpu/starts.rs)
 //! - Foreload's threads keep the device's context. A call from any other thread restores the context that was current.
 //!   No thread takes part in a CUDA graph that other code captures.
 //! - Tests run all this against stand-ins for NVIDIA's libraries (`tests/stand-in/`), which check the order of every
@@ -59,7 +59,7 @@ use balance::LoadBalancer;
 use base::error::{Error, Result};
 use base::slot::{PAGE, SlotPool};
 use pixels::decode::cuda::CUDA_DECODERS;
-use pixels::decode::nvjpeg::{NvJpegBackend, by_host};
+use pixels::decode::nvjpeg::{NvJpegBackend, host_decodes_huffman};
 use pixels::decode::{JpegHeader, StorageFormat};
 use pixels::gpu::{GpuDevice, MemoryPool, Registration, Stream};
 use refused::{ImageId, RefusedImages};
@@ -68,14 +68,14 @@ pub use shared_gpu::release_gpus;
 use std::sync::{Arc, Mutex, PoisonError};
 use timing::TimeOrigin;
 
-/// Shown for Foreload's own kernels where they decode nothing.
+/// Description of Foreload's own kernels if they decode nothing.
 const OWN_KERNELS_UNUSED: &str =
     "not used: the CPU decodes packed images, and nvJPEG or the CPU decodes the JPEG in indexed images";
 
-/// Shown for nvJPEG's backends where they decode nothing.
+/// Description of nvJPEG's backends if they decode nothing.
 const NVJPEG_UNUSED: &str = "not used, because decoder=\"own\"";
 
-/// What all workers and lanes of a loader share for its GPU.
+/// State that all workers and lanes of a loader share for its GPU.
 pub(crate) struct GpuStage {
     device: GpuDevice,
     gpu: Arc<SharedGpu>,
@@ -84,9 +84,9 @@ pub(crate) struct GpuStage {
     decoder: GpuDecoder,
     backends: AllowedBackends,
     /// Whether the CPU may decode at all.
-    cpu_may: bool,
-    /// Whether the CPU also decodes images that the GPU's decoders would half decode on the host.
-    cpu_serves: bool,
+    cpu_may_decode: bool,
+    /// Whether the CPU also decodes images that the GPU's decoders would decode partly on the host.
+    cpu_replaces_host_decoding: bool,
     /// The number of images of a batch.
     batch: usize,
     refused: RefusedImages,
@@ -102,7 +102,7 @@ pub(crate) struct GpuStage {
     origin: Arc<TimeOrigin>,
 }
 
-/// Names the GPU in the error of opening it.
+/// Adds the GPU's name to an error of opening it.
 fn of_device(ordinal: u32, error: Error) -> Error {
     match error {
         Error::Unavailable(why) => config::unavailable_device(&format!("cuda:{ordinal}"), &why),
@@ -117,7 +117,7 @@ fn columns_staging(device: &GpuDevice, config: &LoaderConfig, pools: &DevicePool
     Registration::new(device, &SlotPool::new((pools.prefetch + LANES + 1) * room)?)
 }
 
-/// Opens the GPU `ordinal`, and makes the storage for batches on it that another process has made.
+/// Opens the GPU `ordinal`, and makes the storage on this GPU for batches that another process has made.
 ///
 /// # Errors
 /// The errors of [`GpuStage::open`].
@@ -136,8 +136,8 @@ impl GpuStage {
     /// Opens the GPU `ordinal` and page-locks the arena of `slots`.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] or [`Error::Gpu`] if the GPU cannot be used; [`Error::Config`] for more memory than it
-    /// has.
+    /// [`Error::Unavailable`] or [`Error::Gpu`] if the GPU cannot be used; [`Error::Config`] if the pools need more
+    /// memory than the GPU has.
     pub(crate) fn open(
         ordinal: u32,
         config: &LoaderConfig,
@@ -152,8 +152,9 @@ impl GpuStage {
         Ok(Self {
             decoder: config.decoder,
             backends: config.backends,
-            cpu_may: config.cpu_decode != CpuDecode::Never,
-            cpu_serves: config.cpu_decode != CpuDecode::Never && config.backends == AllowedBackends::All,
+            cpu_may_decode: config.cpu_decode != CpuDecode::Never,
+            cpu_replaces_host_decoding: config.cpu_decode != CpuDecode::Never
+                && config.backends == AllowedBackends::All,
             batch: config.batch_size as usize * config.images.list().len(),
             refused: RefusedImages::default(),
             backoff: BackendBackoff::default(),
@@ -191,11 +192,11 @@ impl GpuStage {
         self.decoder.decodes_packed(self.backends)
     }
 
-    /// Returns whether Foreload's own kernels decode images of this form. If the settings fix nvJPEG as the decoder of
-    /// files, it also gets the file in an indexed image, whether the image is indexed yet or not. It may also decode a
-    /// file whose index is damaged.
+    /// Returns whether Foreload's own kernels decode images of this storage format. If the settings make nvJPEG the
+    /// decoder of files, nvJPEG also decodes the file in an indexed image. Then the pixels do not depend on whether the
+    /// image is indexed yet. nvJPEG may also decode a file whose index is damaged.
     fn decodes_form(&self, form: StorageFormat) -> bool {
-        let are_files_left = self.may_use_nvjpeg() && !self.cpu_serves;
+        let are_files_left = self.may_use_nvjpeg() && !self.cpu_replaces_host_decoding;
         self.decodes_forms() && !(form == StorageFormat::Indexed && are_files_left)
     }
 
@@ -204,7 +205,8 @@ impl GpuStage {
         self.decoder.decodes_jpegs()
     }
 
-    /// Attaches the calling thread to the GPU. If that fails, so does the thread's first call, which reports the error.
+    /// Attaches the calling thread to the GPU. If this fails, the thread's first call of the driver also fails, and
+    /// reports the error.
     pub(crate) fn attach_thread(&self) {
         let _ = self.device.attach_thread();
     }
@@ -234,16 +236,16 @@ impl GpuStage {
     }
 
     /// Returns the backends that can decode an image, in the order in which they are tried. If there are none, the CPU
-    /// decodes it.
+    /// decodes the image.
     ///
-    /// Where nvJPEG decodes Huffman codes on the host, that takes some 2.5 ms of a core for each image, on a lane's
-    /// thread, while the batch waits. The CPU's decoder, on the workers' threads, needs a fifth of that for all that is
-    /// wanted of the image. So the CPU decodes progressive images and the like, and images that are too few for a large
+    /// If nvJPEG decodes Huffman codes on the host, it takes about 2.5 ms of a core per image, on a lane's thread,
+    /// while the batch waits. The CPU's decoder, on the workers' threads, needs a fifth of that time for the wanted
+    /// part of the image. So the CPU decodes progressive images and the like, and images that are too few for a large
     /// call of the kernels, unless it may not decode.
     fn backends(&self, header: &JpegHeader, id: ImageId) -> impl Iterator<Item = NvJpegBackend> + use<> {
         let allowed = NvJpegBackend::ALL.map(|backend| self.allows(backend));
         let refuses = self.refused.of(id);
-        let left_to_cpu = self.cpu_serves && by_host(header);
+        let left_to_cpu = self.cpu_replaces_host_decoding && host_decodes_huffman(header);
         let mut serving = [false; NvJpegBackend::ALL.len()];
         for backend in self.gpu.abilities.backends(header) {
             serving[backend as usize] = allowed[backend as usize]
@@ -252,8 +254,8 @@ impl GpuStage {
         }
         // Go from the last backend to the first: a failing backend is skipped for its backoff period only if another
         // decoder comes after it.
-        let mut others = self.cpu_may;
-        for (serves, rests) in serving.iter_mut().zip(self.backoff.resting()).rev() {
+        let mut others = self.cpu_may_decode;
+        for (serves, rests) in serving.iter_mut().zip(self.backoff.skipped()).rev() {
             *serves &= !(rests && others);
             others |= *serves;
         }
@@ -269,25 +271,25 @@ impl GpuStage {
             AllowedBackends::Cuda => backend == NvJpegBackend::Cuda,
             AllowedBackends::Cpu => false,
         };
-        asked && self.may_use_nvjpeg() && backend.takes_call_of(self.batch)
+        asked && self.may_use_nvjpeg() && backend.accepts_call_of(self.batch)
     }
 
     /// Returns whether only the size of the batches keeps the GPU from decoding an image.
     fn has_small_batches(&self, header: &JpegHeader) -> bool {
         let first = self.gpu.abilities.backends(header).next();
         let small = first == Some(NvJpegBackend::CudaBatched)
-            && !NvJpegBackend::CudaBatched.takes_call_of(self.batch);
-        self.may_use_nvjpeg() && self.cpu_serves && small && self.failed().is_none()
+            && !NvJpegBackend::CudaBatched.accepts_call_of(self.batch);
+        self.may_use_nvjpeg() && self.cpu_replaces_host_decoding && small && self.failed().is_none()
     }
 
-    /// Returns the backend that comes after `backend` for an image that it does not take. A single image is too few for
-    /// a call of the batched kernels.
+    /// Returns the next backend for an image that `backend` refuses. A single image is too few for a call of the
+    /// batched kernels.
     fn backend_after(
         &self,
         backend: NvJpegBackend,
         header: &JpegHeader,
         id: ImageId,
     ) -> Option<NvJpegBackend> {
-        self.backends(header, id).find(|&next| next > backend && next.takes_call_of(1))
+        self.backends(header, id).find(|&next| next > backend && next.accepts_call_of(1))
     }
 }

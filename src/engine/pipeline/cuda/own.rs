@@ -30,8 +30,8 @@ impl OwnDecoder {
     }
 
     /// Fills the tables with the images of the `placed` samples for Foreload's own kernels. Their planes and bytes go
-    /// to the arena, which is at address `arena`. Their damage will be counted from number `first` on, with the first
-    /// images of all samples before the next ones.
+    /// to the arena, which is at address `arena`. Their damage will be counted from index `first` on: the first images
+    /// of all samples, then their second images, and so on.
     ///
     /// # Errors
     /// [`Error::Internal`](base::error::Error::Internal).
@@ -41,7 +41,7 @@ impl OwnDecoder {
             for (number, image) in sample.images().enumerate() {
                 if let (LaneImage::Own { plan, bytes, .. }, Some((offset, layout))) = image {
                     let planes = arena + offset;
-                    let from = bytes.part(plan.bytes.clone())?.seen_at();
+                    let from = bytes.part(plan.bytes.clone())?.device_address();
                     let places = ImageAddresses { from, bytes: planes + planes_bytes(layout), planes };
                     self.tables.add(plan, places, (first + number * placed.len() + index) as u32);
                 }
@@ -50,9 +50,9 @@ impl OwnDecoder {
         Ok(())
     }
 
-    /// Takes a staging buffer for the tables of the images of the `placed` samples, or of some of them. If none is
-    /// free, this waits for queued work. So call it before anything is queued for the decoding engine, which has its
-    /// own stream.
+    /// Takes a staging buffer for the tables of the images of the `placed` samples, or of some of these samples. If no
+    /// buffer is free, waits for queued work. So call this before anything is queued for the decoding engine, which has
+    /// its own stream.
     ///
     /// # Errors
     /// [`Error::Gpu`](base::error::Error::Gpu) or [`Error::Config`](base::error::Error::Config) if there is no
@@ -70,8 +70,9 @@ impl OwnDecoder {
         if bytes == 0 { Ok(None) } else { staging.table(bytes, flight).map(Some) }
     }
 
-    /// Queues the copy of the tables through the buffer `slot`, which was reserved for them. Returns what a launch
-    /// needs: the kernels, the tables and their address on the device. `None` if there are no such images.
+    /// Queues the copy of the tables through the buffer `slot`, which was reserved for the tables. Returns the
+    /// arguments of a launch: the kernels, the tables and their address on the device. `None` if no image needs a
+    /// launch.
     ///
     /// # Errors
     /// [`Error::Gpu`](base::error::Error::Gpu) if the driver fails.
@@ -88,7 +89,7 @@ impl OwnDecoder {
         let from = staging.pin(slot)?.part(0..bytes)?;
         let device = match self.device.take().filter(|device| device.bytes() >= bytes) {
             Some(device) => device,
-            // Free the old one in the stream's order.
+            // Free the old buffer in the stream's order.
             None => {
                 stage.memory.allocate(flight.stream(), bytes.max(LaunchTables::usual_bytes(stage.batch)))?
             }

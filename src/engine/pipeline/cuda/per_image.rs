@@ -29,7 +29,7 @@ impl<T> PerImage<T> {
         Ok(Self { first: make(0)?, others: (1..images).map(make).collect::<Result<_>>()? })
     }
 
-    /// Maps each image's number and value with `make`.
+    /// Maps each image's index and value with `make`.
     ///
     /// # Errors
     /// The errors of `make`.

@@ -20,8 +20,8 @@ impl PlacedSample {
     }
 }
 
-/// Returns the requests for `backend` to decode into the arena. For each request also returns the index of its sample
-/// in `placed` and the number of its image.
+/// Returns the requests for `backend` to decode into the arena. For each request, also returns the index of its sample
+/// in `placed` and the index of the image in the sample.
 pub(crate) fn requests(
     backend: NvJpegBackend,
     arena: u64,

@@ -1,7 +1,7 @@
 //! The workers' part in making batches on a GPU. A worker fills all fields of a place except images. It parses the
-//! headers of images, draws their views, and decodes the images that are the CPU's. Of a packed or an indexed image it
-//! reads the header alone. The header gives a plan for the kernels: which rows of MCUs the views touch, and the layout
-//! of their planes.
+//! headers of images, draws their views, and decodes the images that the CPU must decode. For a packed or an indexed
+//! image, it reads only the header, and makes a plan for the kernels from it: which rows of MCUs the views touch, and
+//! the layout of their planes.
 
 use super::GpuStage;
 use super::assembly::{GpuPlace, PreparedImage, PreparedSample};
@@ -39,18 +39,18 @@ pub(crate) struct Preparer {
     stage: Arc<GpuStage>,
     cpu: CpuDecoder,
     originals: OriginalFiles,
-    /// The views that were drawn of the images of the current sample.
-    seen: Vec<Option<ImageGeometry>>,
+    /// The sizes of the current sample's images, and their views if they are drawn already.
+    geometries: Vec<Option<ImageGeometry>>,
 }
 
 /// An image in page-locked memory.
 struct ReadImage {
     bytes: PinnedSlice,
-    /// The parts that were read, if not all bytes were. The other bytes are undefined.
+    /// The parts of the file that were read; `None` if all bytes were read. Bytes outside of these parts are undefined.
     parts: Option<WantedBytes>,
 }
 
-/// All bytes of a record, including those that were not read.
+/// All bytes of a record, including bytes that were not read.
 struct AllBytes(Filled);
 
 impl AsRef<[u8]> for AllBytes {
@@ -68,12 +68,12 @@ struct Drawn<'a> {
     stopwatch: &'a mut Stopwatch,
 }
 
-/// Where the bytes of an image are.
+/// The location of the bytes of an image.
 enum ImageBytes {
-    /// In this range of what was read of its sample.
-    Within(Range<usize>),
-    /// Elsewhere in the shard, from where these bytes were read.
-    Apart(Vec<u8>),
+    /// In this range of the bytes that were read for the sample.
+    InRecord(Range<usize>),
+    /// At another place in the shard, from which these bytes were read.
+    ReadSeparately(Vec<u8>),
 }
 
 impl PlaceFiller<GpuPlace> for Preparer {
@@ -92,11 +92,11 @@ impl Preparer {
     pub(crate) fn new(context: &Arc<SampleContext>, stage: &Arc<GpuStage>) -> Self {
         stage.attach_thread();
         let (cpu, originals) = (CpuDecoder::new(context), OriginalFiles::default());
-        Self { context: context.clone(), stage: stage.clone(), cpu, originals, seen: Vec::new() }
+        Self { context: context.clone(), stage: stage.clone(), cpu, originals, geometries: Vec::new() }
     }
 
     /// Fills all fields of a place except images, from the sample's `record`. Chooses the decoder of each image, and
-    /// decodes the image if that is the CPU.
+    /// decodes the image if the decoder is the CPU's.
     ///
     /// # Errors
     /// Any error of the sample.
@@ -110,7 +110,7 @@ impl Preparer {
         if context.config.fields.is_image_alone() && !context.index.is_stream() {
             let parts = record.in_parts().1;
             let read = ReadImage { bytes: self.stage.slots.pin(AllBytes(record))?, parts };
-            self.seen.clear();
+            self.geometries.clear();
             return self.prepare_image(0, read, of).map(PerImage::one);
         }
         let replace = |record: Filled, bytes: Vec<u8>| record.replaced(&bytes);
@@ -120,13 +120,13 @@ impl Preparer {
         };
         let ((found, stamp), record) =
             read_consistently(&context.index, draw.sample, record, replace, locate)?;
-        // An image with a read of its own may be larger than the record.
+        // An image that was read separately may be larger than the record.
         let has_room = |bytes: &Vec<u8>| bytes.len() <= record.room();
-        let only =
-            found.len() == 1 && !matches!(found.get(0), Some(ImageBytes::Apart(bytes)) if !has_room(bytes));
+        let only = found.len() == 1
+            && !matches!(found.get(0), Some(ImageBytes::ReadSeparately(bytes)) if !has_room(bytes));
         let record = match found.get(0) {
-            Some(ImageBytes::Apart(bytes)) if only => record.replaced(bytes),
-            Some(ImageBytes::Within(range)) if only => record.narrowed(range.clone()),
+            Some(ImageBytes::ReadSeparately(bytes)) if only => record.replaced(bytes),
+            Some(ImageBytes::InRecord(range)) if only => record.narrowed(range.clone()),
             _ => record,
         };
         let record = self.stage.slots.pin(record)?;
@@ -134,8 +134,8 @@ impl Preparer {
             let bytes = match found {
                 None => return Ok(PreparedImage::Absent),
                 Some(_) if only => record.clone(),
-                Some(ImageBytes::Within(range)) => record.part(range)?,
-                Some(ImageBytes::Apart(bytes)) => match pinned(&self.stage, &bytes)? {
+                Some(ImageBytes::InRecord(range)) => record.part(range)?,
+                Some(ImageBytes::ReadSeparately(bytes)) => match pinned(&self.stage, &bytes)? {
                     Some(bytes) => bytes,
                     None => return Ok(PreparedImage::Unread { stamp, drawn: self.drawn_of(image) }),
                 },
@@ -146,7 +146,7 @@ impl Preparer {
     }
 
     /// Fills all fields of a place except images, and returns where the bytes of each image are; `None` for an image
-    /// that the sample does not have. Views that other fields follow are drawn from an image's header.
+    /// that the sample does not have. If other fields follow an image, its views are drawn from its header.
     fn locate_images(
         &mut self,
         of: &Drawn<'_>,
@@ -155,19 +155,19 @@ impl Preparer {
     ) -> Result<PerImage<Option<ImageBytes>>> {
         let (run, context, sample) = (of.run, &*of.run.context, of.draw.sample);
         let images = context.config.images.list();
-        self.seen.clear();
+        self.geometries.clear();
         let found = PerImage::try_new(images.len(), |image| {
             let field = &context.config.fields.list[images[image].field];
             let Some(bytes) = field_bytes(run, field, sample, record)? else {
-                self.seen.push(None);
+                self.geometries.push(None);
                 return Ok(None);
             };
-            let seen = boxes_of_image(context, Some(run), image, sample, record)
+            let geometry = boxes_of_image(context, Some(run), image, sample, record)
                 .and_then(|boxes| self.measure_image(image, &bytes, &boxes, of));
-            self.seen.push(Some(seen.map_err(|error| context.of_image(image, error))?));
+            self.geometries.push(Some(geometry.map_err(|error| context.of_image(image, error))?));
             Ok(Some(match (member_range(context, field, sample, record), bytes) {
-                (Some(range), _) => ImageBytes::Within(range),
-                (None, Cow::Owned(bytes)) => ImageBytes::Apart(bytes),
+                (Some(range), _) => ImageBytes::InRecord(range),
+                (None, Cow::Owned(bytes)) => ImageBytes::ReadSeparately(bytes),
                 (None, Cow::Borrowed(_)) => {
                     return Err(Error::Internal(
                         "a member was read, but its place in the record is unknown".into(),
@@ -175,7 +175,7 @@ impl Preparer {
                 }
             }))
         })?;
-        fill_fields(run, sample, record, &self.seen, &mut self.originals, ticket)?;
+        fill_fields(run, sample, record, &self.geometries, &mut self.originals, ticket)?;
         Ok(found)
     }
 
@@ -194,7 +194,7 @@ impl Preparer {
             return Ok(ImageGeometry { size: (0, 0), drawn: None });
         }
         let size = image_size(bytes)?;
-        check_size(&run.context, image, size, &self.seen)?;
+        check_size(&run.context, image, size, &self.geometries)?;
         let drawn =
             follows.then(|| run.context.draw_views(&run.keys, image, draw, size, boxes)).transpose()?;
         Ok(ImageGeometry { size, drawn })
@@ -202,10 +202,10 @@ impl Preparer {
 
     /// Takes out the views of an image that were drawn from its header, if there are any.
     fn drawn_of(&mut self, image: usize) -> Option<DrawnViews> {
-        self.seen.get_mut(image)?.as_mut()?.drawn.take()
+        self.geometries.get_mut(image)?.as_mut()?.drawn.take()
     }
 
-    /// Chooses the decoder of an image, and decodes the image if that is the CPU.
+    /// Chooses the decoder of an image, and decodes the image if the decoder is the CPU's.
     fn prepare_image(&mut self, image: usize, read: ReadImage, of: &mut Drawn<'_>) -> Result<PreparedImage> {
         let (run, draw) = (of.run, of.draw);
         let (context, config) = (&run.context, &run.context.config);
@@ -213,17 +213,17 @@ impl Preparer {
         let arrived = parts.map_or(bytes.len(), |parts| parts.bytes() as usize);
         let id = ImageId { sample: draw.sample, image: image as u32 };
         if parts.is_none() {
-            notify::turned(context, image, draw.sample, &bytes);
+            notify::rotated_image(context, image, draw.sample, &bytes);
         }
         let draw_views = |size| context.draw_views(&run.keys, image, draw, size, &[]);
         let mut drawn = match self.drawn_of(image) {
-            None if config.images.recipe(image).may_resize_padding() => {
+            None if config.images.recipe(image).may_pad_before_resize() => {
                 Some(draw_views(image_size(&bytes)?)?)
             }
             drawn => drawn,
         };
-        // The CPU makes images on a canvas: kernels resize what is in planes, and no backend writes padding into
-        // planes.
+        // Only the CPU makes images on a canvas: kernels resize the contents of planes, and no backend writes padding
+        // into planes.
         let on_canvas = drawn.as_ref().is_some_and(|drawn| drawn.canvas().is_some());
         if !on_canvas
             && self.stage.decodes_form(storage_format_of(&bytes))
@@ -239,11 +239,11 @@ impl Preparer {
             drawn = Some(views);
         }
         if parts.is_some() {
-            // It is packed: only packed images are read in parts.
+            // The image is packed: only packed images are read in parts.
             return self.decode_here(image, drawn, ReadImage { bytes, parts }, of);
         }
         let bytes = match storage_format_of(&bytes) {
-            StorageFormat::Packed if !self.stage.cpu_may && !on_canvas => self.rebuilt(run, &bytes)?,
+            StorageFormat::Packed if !self.stage.cpu_may_decode && !on_canvas => self.rebuilt(run, &bytes)?,
             _ => bytes,
         };
         // nvJPEG decodes only files; the CPU's decoders read all storage formats.
@@ -278,8 +278,9 @@ impl Preparer {
         let drawn = self.cpu.decode(run, of, stopwatch)?;
         let layout = PlanesLayout::staged(&self.cpu.planes);
         let Some(mut slot) = self.stage.slots.slots().try_take(layout.bytes as usize) else {
-            // The lane decodes it later. The same views need the same rows, so it uses no bytes that were not read.
-            return Ok(PreparedImage::Waiting { bytes, drawn });
+            // The lane decodes the image later. The same views need the same rows, so the lane uses only bytes that
+            // were read.
+            return Ok(PreparedImage::Undecoded { bytes, drawn });
         };
         copy(&self.cpu.planes, &layout, slot.bytes_mut());
         stopwatch.lap_as(&run.counters.decode, trace::Stage::Decode, 0);
@@ -290,15 +291,15 @@ impl Preparer {
     }
 
     /// Rebuilds the file that a packed image was made from, for nvJPEG. Such images come from a cache that another job
-    /// filled. A job in which the CPU decodes nothing packs no images, and is refused at its start for a dataset with
-    /// packed images.
+    /// filled. A job in which the CPU decodes nothing does not pack images, and fails at its start if the dataset is
+    /// packed.
     fn rebuilt(&mut self, run: &EpochRun, bytes: &[u8]) -> Result<PinnedSlice> {
         let file = self.originals.restore(run, StorageFormat::Packed, bytes)?;
         pinned(&self.stage, file)?
             .ok_or_else(|| Error::Internal("no page-locked memory for a rebuilt file".into()))
     }
 
-    /// Returns the size of an image, unless it is too large.
+    /// Returns the size of an image, or an error if the image is too large.
     fn checked_size(&self, (width, height): (u32, u32)) -> Result<(u32, u32), DecodeError> {
         let limit = self.context.config.max_pixels;
         match u64::from(width) * u64::from(height) > limit {
@@ -307,14 +308,14 @@ impl Preparer {
         }
     }
 
-    /// Returns the header of a file that nvJPEG is to decode. `None` for a file that the CPU takes off the GPU, and for
-    /// a file that nvJPEG cannot decode, or not for certain. The CPU decodes that, or reports what is wrong with it.
+    /// Returns the header of a file that nvJPEG must decode. Returns `None` if the CPU takes the file over, or if
+    /// nvJPEG may be unable to decode the file. Then the CPU decodes the file, or reports what is wrong with it.
     fn for_gpu(&self, bytes: &[u8], id: ImageId, batch: usize) -> Option<JpegHeader> {
         let stage = &self.stage;
         // A GPU's decoder may invent the missing end of a truncated file; the CPU reports the damage.
         let header = parse_header(bytes).ok().filter(|_| is_ended(bytes));
         let first = header.and_then(|header| stage.backends(&header, id).next());
-        if !stage.cpu_serves {
+        if !stage.cpu_replaces_host_decoding {
             return header.filter(|_| first.is_some());
         }
         let gray = header.is_some_and(|header| header.color() == Some(ColorModel::Gray));
@@ -346,20 +347,21 @@ impl Preparer {
     }
 }
 
-/// Why the GPU does not decode an image that is padded before it is resized.
+/// The reason why the GPU does not decode an image that is padded before it is resized.
 const RESIZED_PADDING: &str = "the transforms pad this image before they resize it, and only the CPU can do that: set \
                                cpu_decode=\"fallback\"";
 
-/// Why the GPU decodes only packed and indexed images.
+/// The reason why the GPU decodes only packed and indexed images.
 const NOT_PACKED: &str = "the image is neither packed nor indexed, and decoder=\"own\" decodes no others on the GPU: \
                           set cpu_decode=\"fallback\" to decode it on the CPU";
 
 /// Copies bytes that are stored apart from their sample to page-locked memory. `None` if no slot is free and the CPU
-/// may decode them. Then a lane reads them at their turn, so that they wait for no slot and take no memory.
+/// may decode. Then a lane reads the bytes when it is the sample's turn, so that they wait for no slot and take no
+/// memory.
 fn pinned(stage: &GpuStage, bytes: &[u8]) -> Result<Option<PinnedSlice>> {
     if let Some(slot) = stage.slots.slots().try_take(bytes.len()) {
         return stage.slots.pin(Filled::new(slot, 0..0).replaced(bytes)).map(Some);
-    } else if stage.cpu_may {
+    } else if stage.cpu_may_decode {
         return Ok(None);
     }
     let mut buffer = PinnedBuffer::new(&stage.device, bytes.len())?;
@@ -371,7 +373,7 @@ fn is_ended(bytes: &[u8]) -> bool {
     bytes.ends_with(&[0xFF, 0xD9])
 }
 
-/// Returns the error of an image that the GPU's decoders do not take, where the CPU may not decode.
+/// Returns the error of an image that the GPU's decoders refuse, if the CPU may not decode.
 pub(crate) fn undecodable(stage: &GpuStage, bytes: &[u8], id: ImageId) -> Error {
     if let Err(error) = Format::of(bytes) {
         return error.into();
@@ -379,7 +381,7 @@ pub(crate) fn undecodable(stage: &GpuStage, bytes: &[u8], id: ImageId) -> Error 
     if !stage.may_use_nvjpeg() {
         return DecodeError::Unsupported(NOT_PACKED.into()).into();
     }
-    // A file of another format than JPEG has no such header, and need not be damaged.
+    // A file of another format than JPEG has no JPEG header, and need not be damaged.
     if let Err(error) = parse_header(bytes)
         && !matches!(error, DecodeError::NotAnImage(_))
     {

@@ -1,18 +1,20 @@
 //! Measures how long the GPU's decoders take for an image, from the times of their calls.
 
-/// The number of calls that the rate is computed from: some of each lane's, whose batches are decoded in parallel.
+/// The number of calls from which the rate is computed. It includes several calls of each lane, because lanes decode in
+/// parallel.
 const REMEMBERED: usize = 12;
 
-/// How long decoders take for an image while they have work. Time in which calls overlap counts once.
+/// The time that decoders take per image while they have work. Time in which calls overlap counts once.
 #[derive(Debug)]
 pub(crate) struct DecodeRate {
     /// The latest calls, in the order in which they were done.
     calls: Vec<TimedCall>,
-    /// When the call before `calls` was done.
-    former: f64,
+    /// When the call before the first of `calls` was done, in seconds.
+    previous_done: f64,
 }
 
-/// Images of a batch that were given to a decoder at one time and done at another, in seconds of one clock.
+/// A call of a decoder: its number of images of a batch, and when it was `given` to the decoder and `done`, in seconds
+/// of one clock.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TimedCall {
     pub images: usize,
@@ -22,31 +24,31 @@ pub(crate) struct TimedCall {
 
 impl Default for DecodeRate {
     fn default() -> Self {
-        Self { calls: Vec::new(), former: f64::MIN }
+        Self { calls: Vec::new(), previous_done: f64::MIN }
     }
 }
 
 impl DecodeRate {
     /// Adds a call. Lanes report calls when all of a batch is done, so calls come in any order.
-    pub(crate) fn saw(&mut self, call: TimedCall) {
+    pub(crate) fn record(&mut self, call: TimedCall) {
         if call.images == 0 || !(call.done - call.given).is_finite() || call.done <= call.given {
             return;
         }
         let place = self.calls.partition_point(|known| known.done <= call.done);
         self.calls.insert(place, call);
         while self.calls.len() > REMEMBERED {
-            self.former = self.calls.remove(0).done;
+            self.previous_done = self.calls.remove(0).done;
         }
     }
 
-    /// Returns the seconds that an image takes; `None` before the first call.
-    pub(crate) fn of_one(&self) -> Option<f64> {
-        let (mut former, mut seconds, mut images) = (self.former, 0.0, 0.0);
+    /// Returns the seconds per image; `None` before the first call.
+    pub(crate) fn seconds_per_image(&self) -> Option<f64> {
+        let (mut previous_done, mut seconds, mut images) = (self.previous_done, 0.0, 0.0);
         for call in &self.calls {
             // Until the former call was done, the time belongs to that call.
-            seconds += call.done - call.given.max(former);
+            seconds += call.done - call.given.max(previous_done);
             images += call.images as f64;
-            former = call.done;
+            previous_done = call.done;
         }
         (seconds > 0.0).then(|| seconds / images)
     }
@@ -63,8 +65,8 @@ mod tests {
     /// Returns the rate after calls that are reported three at a time, the latest first.
     fn rate(calls: &[TimedCall]) -> f64 {
         let mut rate = DecodeRate::default();
-        calls.chunks(3).flat_map(|three| three.iter().rev()).for_each(|call| rate.saw(*call));
-        rate.of_one().unwrap()
+        calls.chunks(3).flat_map(|three| three.iter().rev()).for_each(|call| rate.record(*call));
+        rate.seconds_per_image().unwrap()
     }
 
     #[test]

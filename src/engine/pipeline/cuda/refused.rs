@@ -11,10 +11,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// call may have failed.
 const MAX_REFUSALS: u8 = 2;
 
-/// The most images that are remembered. If more fail, the images are not the cause.
+/// The largest number of images that are remembered. If more images fail, the images are not the cause.
 const MAX_IMAGES: usize = 1 << 16;
 
-/// An image of the dataset: its sample, and which of the sample's images it is.
+/// An image of the dataset: its sample's id, and its index in the sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct ImageId {
     pub sample: u64,
@@ -29,11 +29,11 @@ pub(crate) struct RefusedImages {
     by_image: Mutex<HashMap<ImageId, RefusalRecord>>,
 }
 
-/// What is remembered of a refused image.
+/// The refusals of one image.
 #[derive(Clone)]
 struct RefusalRecord {
     counts: [u8; NvJpegBackend::ALL.len()],
-    /// The error of the last backend that refused it.
+    /// The error of the last backend that refused the image.
     why: DecodeError,
 }
 
@@ -54,9 +54,9 @@ impl RefusedImages {
         *count == MAX_REFUSALS
     }
 
-    /// Returns which backends are given up for an image.
+    /// Returns which backends must not get an image any more.
     pub(crate) fn of(&self, id: ImageId) -> impl Fn(NvJpegBackend) -> bool + use<> {
-        // Nearly always no image was refused, and the lock is not needed.
+        // Usually no image was refused, and then the lock is not needed.
         let any = self.any.load(Ordering::Relaxed);
         let known = any.then(|| self.lock().get(&id).map(|known| known.counts)).flatten();
         move |backend| known.is_some_and(|counts| counts[backend as usize] >= MAX_REFUSALS)

@@ -1,10 +1,11 @@
-//! What a process keeps of a GPU for all its loaders and epochs. Probing nvJPEG, making its decoders and loading
-//! kernels takes seconds, and a second loader or the next epoch must not pay for that again.
+//! The resources of a GPU that a process keeps for all its loaders and epochs. Probing nvJPEG, making its decoders and
+//! loading kernels takes seconds, and a second loader or the next epoch must not pay for that again.
 //!
-//! A lane borrows a decoder for one sub-batch at a time. A GPU has as many decoders as a loader has lanes, however many
-//! loaders run: more decoders would only queue work that the GPU could not do sooner. All of them are made before the
-//! loader's first batch, with every backend that the loader may need. Later, other code may be capturing a CUDA graph,
-//! and what nvJPEG does then is unknown. Idle decoders are kept until [`release_gpus`]. (→ tests/gpu/starts.rs)
+//! A lane borrows a decoder for one sub-batch at a time. A GPU has as many decoders as a loader has lanes, even if
+//! several loaders run: more decoders would only queue work that the GPU could not do sooner. All decoders are made
+//! before the loader's first batch, with every backend that the loader may need. Later, other code may be capturing a
+//! CUDA graph, and what nvJPEG does then is unknown. Idle decoders are kept until [`release_gpus`]. (→
+//! tests/gpu/starts.rs)
 
 use crate::config::LANES;
 use base::error::{Error, Result};
@@ -39,14 +40,14 @@ struct DecoderPool {
     complete: [bool; NvJpegBackend::ALL.len()],
 }
 
-/// A borrowed decoder. If it is dropped without being given back, it is destroyed, and another one may be made.
+/// A borrowed decoder. A decoder that is dropped and not given back is destroyed, and another one can be made.
 pub(crate) struct BorrowedDecoder {
     decoder: Option<NvJpegDecoder>,
     gpu: Arc<SharedGpu>,
 }
 
-/// Frees what this process keeps on GPUs for the next loader: nvJPEG's decoders with their memory, and kernels. What
-/// running loaders use is freed when they end.
+/// Frees what this process keeps on GPUs for its next loader: nvJPEG's decoders with their memory, and kernels. Memory
+/// that running loaders use is freed when these loaders end.
 pub fn release_gpus() {
     // A forked child has nothing to free, and a thread of its parent may have held the lock.
     if pixels::gpu::is_usable() {
@@ -58,15 +59,15 @@ pub fn release_gpus() {
 }
 
 impl SharedGpu {
-    /// Opens the GPU `ordinal`, or returns it if it is open. `with_nvjpeg` also probes nvJPEG, unless its abilities are
-    /// known.
+    /// Returns the GPU `ordinal`, and opens it if it is not open yet. With `with_nvjpeg`, also probes nvJPEG if its
+    /// abilities are not known yet.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] or [`Error::Gpu`] if it cannot be used.
+    /// [`Error::Unavailable`] or [`Error::Gpu`] if the GPU cannot be used.
     pub(crate) fn open(ordinal: u32, with_nvjpeg: bool) -> Result<Arc<Self>> {
-        // Before the lock, because it is an error in a forked child.
+        // Open the device before taking the lock: in a forked child, opening it is an error.
         let device = GpuDevice::open(ordinal)?;
-        // Held while the GPU is probed, because other threads that come then need the result.
+        // Hold the lock while the GPU is probed, because other threads then wait for the result.
         let mut all = lock(&SHARED_GPUS);
         let serves =
             |known: &Arc<Self>| known.device.ordinal() == ordinal && (known.nvjpeg.is_some() || !with_nvjpeg);
@@ -74,7 +75,7 @@ impl SharedGpu {
             if all[at].abilities.failed().is_none() || !with_nvjpeg {
                 return Ok(all[at].clone());
             }
-            // The failure may have been temporary: this loader tries again, and others keep what they have.
+            // The failure may have been temporary: this loader probes again, and other loaders keep their GPU as it is.
             let known = all.swap_remove(at);
             lock(&known.decoders).idle.clear();
         }
@@ -93,13 +94,13 @@ impl SharedGpu {
         Ok(gpu)
     }
 
-    /// Makes all decoders of the GPU, for batches of about `batch` images, and the backends that any of them lacks.
+    /// Makes all decoders of the GPU, for batches of about `batch` images, and the backends that a decoder still lacks.
     ///
     /// # Errors
-    /// The error of the first one that could not be made. That one is made when it is needed.
+    /// The error of the first decoder that could not be made. It is made later, when a lane needs it.
     pub(crate) fn prepare(self: &Arc<Self>, backends: &[NvJpegBackend], batch: usize) -> Result<()> {
-        // Two threads that each hold some decoders would wait for each other. Lanes hold at most one and then wait for
-        // none.
+        // If two threads each held some decoders, they would wait for each other. A lane holds at most one decoder and
+        // then waits for no other.
         let _alone = lock(&self.gathering);
         let is_complete =
             |decoders: &DecoderPool| backends.iter().all(|&backend| decoders.complete[backend as usize]);
@@ -122,8 +123,9 @@ impl SharedGpu {
         outcome
     }
 
-    /// Borrows a decoder, for batches of about `batch` images. If other lanes have all of them, this waits while they
-    /// process a sub-batch. That includes the GPU's work, and the wait for the former readers of the batch's memory.
+    /// Borrows a decoder, for batches of about `batch` images. If other lanes hold all decoders, waits until one has
+    /// processed its sub-batch. That includes the GPU's work, and the wait for the former readers of the batch's
+    /// memory.
     ///
     /// # Errors
     /// The errors of [`NvJpegDecoder::new`].
@@ -135,7 +137,7 @@ impl SharedGpu {
         decoders.borrowed += 1;
         let idle = decoders.idle.pop();
         drop(decoders);
-        // Its drop corrects the count, even if no decoder could be made.
+        // The drop of `borrowed` corrects the count, even if no decoder could be made.
         let mut borrowed = BorrowedDecoder { decoder: idle, gpu: self.clone() };
         if borrowed.decoder.is_none() {
             let library = self.nvjpeg.as_ref();
@@ -151,14 +153,14 @@ impl BorrowedDecoder {
     /// Returns the decoder itself.
     ///
     /// # Errors
-    /// [`Error::Internal`] if it was given back.
+    /// [`Error::Internal`] if the decoder was given back.
     pub(crate) fn get(&mut self) -> Result<&mut NvJpegDecoder> {
         self.decoder
             .as_mut()
             .ok_or_else(|| Error::Internal("a decoder was used after it was given back".into()))
     }
 
-    /// Gives the decoder back. Its work must be done.
+    /// Gives the decoder back. Its queued work must be done.
     ///
     /// # Errors
     /// [`Error::Gpu`] if the GPU has failed; then the decoder is destroyed.

@@ -1,4 +1,4 @@
-//! The staging buffers of a lane: its own page-locked memory for tables, and for planes that find no free slot.
+//! The staging buffers of a lane: its own page-locked memory for tables, and for planes if no slot is free.
 
 use super::GpuStage;
 use super::check::WriteCheck;
@@ -9,7 +9,8 @@ use pixels::augment::cuda::LaneMemory;
 use pixels::decode::cuda::LaunchTables;
 use pixels::gpu::{GpuDevice, InFlight, PinnedBuffer, PinnedSlice, Registration};
 
-/// The least number of bytes for planes that find no free slot: a dozen usual images, so that few chunks are cut short.
+/// The smallest buffer for planes, in bytes. It has space for a dozen images of usual size, so that few chunks are cut
+/// short.
 const MIN_PLANES: usize = 4 << 20;
 
 /// The staging buffers of one lane.
@@ -17,7 +18,7 @@ pub(crate) struct LaneStaging {
     device: GpuDevice,
     /// Staging buffers for tables. They belong to this lane alone, so that no other lane can use them up.
     tables: Registration,
-    /// Staging buffers for planes that find no free slot; made when slots run out for the first time.
+    /// Staging buffers for planes if no slot is free; made when slots run out for the first time.
     planes: Option<Registration>,
 }
 
@@ -30,7 +31,7 @@ impl LaneStaging {
         let views = LaneMemory::new(context.config.images.views(), context.config.batch_size as usize).table;
         let own = if stage.decodes_forms() { LaunchTables::usual_bytes(stage.batch) } else { 0 };
         let table = views + own;
-        // Make room for two of the largest tables: one is written while the other is copied.
+        // Reserve space for two of the largest tables: one is written while the other is copied.
         let counts = WriteCheck::bytes(stage.batch);
         let room = 2 * (table + 4 * PAGE) + counts + 2 * PAGE;
         let tables = Registration::new(&stage.device, &SlotPool::new(room)?)?;
@@ -44,7 +45,7 @@ impl LaneStaging {
             .ok_or_else(|| Error::Internal("no page-locked memory for counts".into()))
     }
 
-    /// Takes a staging buffer for a table. Work that this lane has queued holds some of them until it is done.
+    /// Takes a staging buffer for a table. Queued work of this lane holds its buffers until it is done.
     pub(crate) fn table(&mut self, bytes: usize, flight: &mut InFlight) -> Result<Slot> {
         if let Some(slot) = self.tables.slots().try_take(bytes) {
             return Ok(slot);
@@ -54,26 +55,26 @@ impl LaneStaging {
         if let Some(slot) = self.tables.slots().try_take(bytes) {
             return Ok(slot);
         }
-        // Programs may be longer than usual. The old memory is freed when the last user of it is done.
+        // Programs may be longer than usual. The old memory is freed when its last user is done.
         let room = 2 * (bytes.next_power_of_two() + 2 * PAGE);
         self.tables = Registration::new(&self.device, &SlotPool::new(room)?)?;
         let slot = self.tables.slots().try_take(bytes);
         slot.ok_or_else(|| Error::Internal(format!("no {bytes} bytes of page-locked memory for a table")))
     }
 
-    /// Makes the staging buffer of a table memory that the device can copy from.
+    /// Turns the staging buffer of a table into memory that the device can copy from.
     pub(crate) fn pin(&self, table: Slot) -> Result<PinnedSlice> {
         self.tables.pin(table)
     }
 
-    /// Returns the staging buffers for planes that find no free slot, if they exist.
+    /// Returns the staging buffers for planes, if they exist.
     pub(crate) fn planes(&self) -> Option<&Registration> {
         self.planes.as_ref()
     }
 
-    /// Makes sure that the lane's own page-locked memory has room for the planes of a sample of `images` images,
-    /// `bytes` in all. Do not wait for slots instead: other batches may hold them, and waiting for those can be a
-    /// deadlock.
+    /// Makes sure that the lane's own page-locked memory has space for the planes of a sample of `images` images, with
+    /// `bytes` bytes in total. Do not wait for slots instead: other batches may hold the slots, and waiting for these
+    /// batches can be a deadlock.
     ///
     /// # Errors
     /// [`Error::Gpu`] or [`Error::Config`] when there is no page-locked memory.

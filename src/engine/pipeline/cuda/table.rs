@@ -1,13 +1,13 @@
-//! The table that kernels read for a chunk: an entry for each view of each image, followed by the programs of the views
-//! that have some. A program is what is done to an image's pixels, as words. The table is written in page-locked memory
-//! and copied as one.
+//! The table that kernels read for a chunk: an entry for each view of each image, followed by the programs of those
+//! views that have programs. A program encodes the operations on an image's pixels as words. The table is written in
+//! page-locked memory and copied in one piece.
 
 use super::GpuStage;
 use super::image_view::ImageView;
 use super::placed::PlacedSample;
 use super::staging::LaneStaging;
 use base::error::Result;
-use pixels::augment::cuda::{ImageParams, Programs, ProgramsAt, RingParams};
+use pixels::augment::cuda::{ImageParams, MixGroupParams, Programs, ProgramsAt};
 use pixels::gpu::{DeviceBuffer, InFlight};
 
 /// The table of a lane in device memory.
@@ -36,7 +36,7 @@ impl LaneTable {
     ) -> Result<()> {
         self.programs.clear();
         for view @ ImageView { launcher, .. } in views {
-            self.programs.begin_view(launcher.most_sets());
+            self.programs.begin_view(launcher.max_sets());
             for sample in placed {
                 self.programs.add(view.drawn(sample))?;
             }
@@ -59,24 +59,24 @@ impl LaneTable {
         self.programs.write(programs);
         let from = staging.pin(slot)?.part(0..bytes)?;
         if self.device.bytes() < bytes {
-            // Free the old one in the stream's order. Long programs are rare, so a little extra space is enough.
+            // Free the old table in the stream's order. Long programs are rare, so a little extra space is enough.
             self.device = stage.memory.allocate(flight.stream(), bytes + bytes / 4)?;
         }
         flight.copy_to_device(self.device.range(0, bytes)?, &from)
     }
 
-    /// Queues the copy of a table of mixing groups. It overwrites the table of the images, which queued work has read
-    /// by then. Returns its address.
-    pub(super) fn write_rings(
+    /// Queues the copy of a table of mixing groups. It overwrites the table of the images, which all earlier work on
+    /// the stream has read by then. Returns its address.
+    pub(super) fn write_mix_groups(
         &mut self,
         staging: &mut LaneStaging,
         flight: &mut InFlight,
-        rings: &[RingParams],
+        mix_groups: &[MixGroupParams],
     ) -> Result<u64> {
-        let bytes = rings.len() * RingParams::BYTES;
+        let bytes = mix_groups.len() * MixGroupParams::BYTES;
         let mut slot = staging.table(bytes, flight)?;
-        for (entry, ring) in slot.bytes_mut().chunks_exact_mut(RingParams::BYTES).zip(rings) {
-            entry.copy_from_slice(ring.as_bytes());
+        for (entry, group) in slot.bytes_mut().chunks_exact_mut(MixGroupParams::BYTES).zip(mix_groups) {
+            entry.copy_from_slice(group.as_bytes());
         }
         let from = staging.pin(slot)?.part(0..bytes)?;
         flight.copy_to_device(self.device.range(0, bytes)?, &from)?;
@@ -88,7 +88,8 @@ impl LaneTable {
         self.device.ptr() + (view * self.view_bytes) as u64
     }
 
-    /// Returns the programs of view number `view`, of `views` in all; `None` if its images have none.
+    /// Returns the programs of view number `view`; `None` if its images have no programs. `views` is the number of all
+    /// views.
     pub(super) fn programs(&self, view: usize, views: usize) -> Option<ProgramsAt> {
         self.programs.of_view(view, self.entries(views))
     }

@@ -21,7 +21,7 @@ pub(crate) struct TimeOrigin {
 }
 
 impl TimeOrigin {
-    /// Makes the present time on `stream` an origin: the first one, or one that is measured from `other`.
+    /// Makes an origin of the current time on `stream`. Its time is measured from `other`; without `other` it is 0.
     ///
     /// # Errors
     /// [`Error::Gpu`].
@@ -33,7 +33,7 @@ impl TimeOrigin {
         Ok(Self { event, at })
     }
 
-    /// Returns the time at which `mark` was passed.
+    /// Returns the time at which the event `mark` completed.
     fn moment(&self, mark: &Event) -> Result<Duration> {
         Ok(self.at + mark.since(&self.event)?)
     }
@@ -52,18 +52,18 @@ pub(crate) struct Timing {
 /// The events around the steps of the work for one chunk of a sub-batch.
 pub(crate) struct ChunkEvents {
     begin: Event,
-    /// Passed when the planes and tables are on the device.
+    /// Completes when the planes and tables are on the device.
     copied: Event,
-    /// Events around the decoding engine's work on its own stream, from the end of its preparation on the host, with
-    /// the pauses between its calls.
+    /// Events around the decoding engine's work on its own stream. The time between them begins when the host has
+    /// prepared the work, and includes the pauses between the engine's calls.
     pub engine: [Event; 2],
     /// Events around the work of the kernels that decode large batches.
     pub batched: [Event; 2],
-    /// Passed when the kernels have decoded all their planes.
+    /// Completes when the kernels have decoded all their planes.
     decoded: Event,
     done: Event,
-    /// The numbers of images that the engine and these kernels decoded; 0 if something failed, because then the time is
-    /// not that of decoding images.
+    /// The numbers of images that the engine and the batched kernels decoded; 0 if something failed, because then the
+    /// time is not a time of decoding images.
     pub on_engine: usize,
     pub on_batched: usize,
 }
@@ -95,7 +95,7 @@ impl ChunkEvents {
         self.copied.record(stream)
     }
 
-    /// Records that the engine's work is queued. Call it at once: later, the engine's time would include the time in
+    /// Records that the engine's work is queued. Call this at once: later, the engine's time would include the time in
     /// which the host queues the kernels' work, and an idle engine would look busy.
     pub(crate) fn engine_queued(&self, engine: &Stream) -> Result<()> {
         self.engine[1].record(engine)
@@ -136,10 +136,10 @@ impl Timing {
         &mut self.events[self.used - 1]
     }
 
-    /// Adds the times of the work that is done now to the counters; `stream` is idle.
+    /// Adds the times of the completed work to the counters. `stream` must be idle.
     pub(crate) fn collect(&mut self, run: &EpochRun, balancer: &LoadBalancer, stream: &Stream) -> Result<()> {
-        let landed = Instant::now();
-        let mut flown = Vec::new();
+        let finished_at = Instant::now();
+        let mut chunk_times = Vec::new();
         for events in &self.events[..std::mem::take(&mut self.used)] {
             let seconds = |mark: &Event| Ok::<f64, Error>(self.origin.moment(mark)?.as_secs_f64());
             let call = |images, [given, done]: &[Event; 2]| {
@@ -148,7 +148,7 @@ impl Timing {
             if events.on_engine > 0 {
                 balancer.record_gpu_call(call(events.on_engine, &events.engine)?);
             }
-            if NvJpegBackend::CudaBatched.takes_call_of(events.on_batched) {
+            if NvJpegBackend::CudaBatched.accepts_call_of(events.on_batched) {
                 balancer.record_gpu_call(call(events.on_batched, &events.batched)?);
             }
             let copied = events.copied.since(&events.begin)?;
@@ -163,31 +163,32 @@ impl Timing {
                 done: begin + done,
             };
             run.counters.add_gpu(&times);
-            flown.push(times);
+            chunk_times.push(times);
         }
-        if flown.last().is_some_and(|last| last.done > self.origin.at + NEAR) {
+        if chunk_times.last().is_some_and(|last| last.done > self.origin.at + NEAR) {
             self.origin = Arc::new(TimeOrigin::new(&self.device, stream, Some(&self.origin))?);
         }
         if self.log.is_on() {
-            self.log(run.epoch, &flown, landed);
+            self.log(run.epoch, &chunk_times, finished_at);
         }
         Ok(())
     }
 
-    /// Logs the work of a sub-batch, which ended at `landed`, just now. The device's clock is not the host's, but the
-    /// last of these steps has just ended.
-    fn log(&mut self, epoch: u64, flown: &[GpuTimes], landed: Instant) {
-        let end = flown.last().map_or(Duration::ZERO, |times| times.done);
+    /// Logs the steps of a sub-batch. Its last step has ended just now, at `finished_at` on the host's clock. This
+    /// relates the times of the device to the host's clock.
+    fn log(&mut self, epoch: u64, chunk_times: &[GpuTimes], finished_at: Instant) {
+        let end = chunk_times.last().map_or(Duration::ZERO, |times| times.done);
         let work = StageWork { epoch: Some(epoch), ..StageWork::default() };
-        for times in flown {
+        for times in chunk_times {
             let mut at = times.begin;
             for (stage, took) in [
                 (Stage::Copy, times.copy),
                 (Stage::GpuDecode, times.decode),
                 (Stage::GpuAugment, times.augment),
             ] {
-                let host =
-                    |moment: Duration| landed.checked_sub(end.saturating_sub(moment)).unwrap_or(landed);
+                let host = |moment: Duration| {
+                    finished_at.checked_sub(end.saturating_sub(moment)).unwrap_or(finished_at)
+                };
                 self.log.record(stage, host(at), host(at + took), work);
                 at += took;
             }

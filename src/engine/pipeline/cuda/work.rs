@@ -49,7 +49,7 @@ impl<'a> LaneReceiver<'a> {
     /// Receives a sample that a worker has prepared, and handles its failure if it failed.
     pub(crate) fn receive(&self, item: PreparedSample) -> LaneSample {
         let PreparedSample { place, ticket, pixels } = item;
-        let images = PerImage::one(LaneImage::Nothing);
+        let images = PerImage::one(LaneImage::Done);
         let mut work =
             LaneSample { ticket, position: place.position, draw: place.draw, valid: place.valid, images };
         let sample = place.draw.sample;
@@ -59,8 +59,8 @@ impl<'a> LaneReceiver<'a> {
                     Ok(LaneImage::Planes { bytes, layout, drawn })
                 }
                 PreparedImage::Own { bytes, plan, drawn } => Ok(LaneImage::Own { bytes, plan, drawn }),
-                PreparedImage::Waiting { bytes, drawn } => {
-                    Ok(LaneImage::ForCpu { bytes, drawn, is_doubted: false })
+                PreparedImage::Undecoded { bytes, drawn } => {
+                    Ok(LaneImage::ForCpu { bytes, drawn, is_reported_damaged: false })
                 }
                 PreparedImage::Unread { stamp, drawn } => Ok(LaneImage::Unread { stamp, drawn }),
                 PreparedImage::Absent => Ok(LaneImage::Blank),
@@ -70,10 +70,10 @@ impl<'a> LaneReceiver<'a> {
                         Some(backend) => {
                             Ok(LaneImage::Encoded { bytes, header, drawn, backend, tried_again: false })
                         }
-                        None if self.stage.cpu_may => {
-                            Ok(LaneImage::ForCpu { bytes, drawn, is_doubted: false })
+                        None if self.stage.cpu_may_decode => {
+                            Ok(LaneImage::ForCpu { bytes, drawn, is_reported_damaged: false })
                         }
-                        // A lane's decoder has refused it since the worker prepared it.
+                        // A lane's decoder has refused the image after the worker prepared it.
                         None => Err(self.context.of_image(image, undecodable(self.stage, &bytes, id))),
                     }
                 }
@@ -84,15 +84,15 @@ impl<'a> LaneReceiver<'a> {
             Err(error) => {
                 // The sample keeps its number of images, but nothing is left to do for them.
                 let count = self.context.config.images.list().len();
-                work.images = PerImage::new(count, |_| LaneImage::Nothing);
+                work.images = PerImage::new(count, |_| LaneImage::Done);
                 self.fail_sample(&mut work, error);
             }
         }
         work
     }
 
-    /// Leaves images to the batched kernels only if they are enough for a call. Otherwise each goes to its next
-    /// decoder.
+    /// Leaves images to the batched kernels only if there are enough images for a call. Otherwise each image goes to
+    /// its next decoder.
     pub(crate) fn fill_calls(&self, todo: &mut VecDeque<LaneSample>) {
         let stage = self.stage;
         for color in [ColorModel::YCbCr, ColorModel::Gray] {
@@ -103,7 +103,7 @@ impl<'a> LaneReceiver<'a> {
                 _ => false,
             };
             let images = todo.iter().flat_map(|work| work.images.iter());
-            if NvJpegBackend::CudaBatched.takes_call_of(images.filter(|image| is_of_call(image)).count()) {
+            if NvJpegBackend::CudaBatched.accepts_call_of(images.filter(|image| is_of_call(image)).count()) {
                 continue;
             }
             for LaneSample { images, draw, .. } in todo.iter_mut() {
@@ -112,8 +112,8 @@ impl<'a> LaneReceiver<'a> {
                     let id = ImageId { sample: draw.sample, image: number as u32 };
                     match stage.backend_after(NvJpegBackend::CudaBatched, header, id) {
                         Some(next) => *backend = next,
-                        None if stage.cpu_may => image.pass_to_cpu(),
-                        // No other decoder may decode it.
+                        None if stage.cpu_may_decode => image.pass_to_cpu(),
+                        // No other decoder may decode the image.
                         None => {}
                     }
                 }
@@ -121,19 +121,19 @@ impl<'a> LaneReceiver<'a> {
         }
     }
 
-    /// Decodes on the CPU the images that only the CPU can decode, and the substitute for a failed sample. Call it only
-    /// when it is the sample's turn: the planes do not count against a memory limit, so only one sample at a time may
-    /// hold some.
+    /// Decodes on the CPU the images that only the CPU can decode, and the substitute for a failed sample. Call this
+    /// only when it is the sample's turn: the planes do not count against a memory limit, so only one sample at a time
+    /// may hold planes.
     pub(crate) fn decode_on_cpu(&mut self, run: &EpochRun, work: &mut LaneSample) {
         for image in 0..work.images.len() {
             let draw = work.draw;
             let decoded = match work.images.get(image) {
-                LaneImage::ForCpu { bytes, drawn, is_doubted } => {
+                LaneImage::ForCpu { bytes, drawn, is_reported_damaged } => {
                     let views = ViewsFrom::Header(drawn.clone());
                     let decoded = self.decode(run, SampleImage { image, draw, bytes, parts: None, views });
                     // The CPU's decoder has read the same rows by the same rules, and found no damage.
                     let of_rows = matches!(self.cpu.decoded_by, Some(Backend::Packed | Backend::Indexed));
-                    if *is_doubted && decoded.is_ok() && of_rows {
+                    if *is_reported_damaged && decoded.is_ok() && of_rows {
                         notify::damage_unconfirmed(self.context, draw.sample);
                     }
                     decoded
@@ -154,7 +154,7 @@ impl<'a> LaneReceiver<'a> {
                 }
                 Err(error) => {
                     work.ticket.fail(work.draw.sample, error, true);
-                    work.images.set_all(|| LaneImage::Nothing);
+                    work.images.set_all(|| LaneImage::Done);
                 }
             }
         }
@@ -171,7 +171,7 @@ impl<'a> LaneReceiver<'a> {
         drawn: Option<DrawnViews>,
     ) -> Result<DrawnViews> {
         let field = &self.context.config.fields.list[self.context.config.images.list()[image].field];
-        // The bytes that were read of the sample contain nothing of this image.
+        // The bytes that were read for the sample contain nothing of this image.
         let bytes = field_bytes(run, field, draw.sample, &[])?;
         let bytes = bytes.ok_or_else(|| {
             Error::Internal(format!("the member {:?} existed and is missing now", field.name))
@@ -236,8 +236,8 @@ impl<'a> LaneReceiver<'a> {
         }
     }
 
-    /// Returns whether all images of a sample that the GPU's decoders decoded were really written, by the `finding` of
-    /// each.
+    /// Returns whether all images of a sample that the GPU's decoders decoded were really written, according to the
+    /// `finding` of each image.
     pub(crate) fn accept(
         &self,
         run: &EpochRun,
@@ -255,18 +255,18 @@ impl<'a> LaneReceiver<'a> {
                     LaneImage::Own { plan, .. } => run.counters.count_own(plan.form()),
                     _ => {}
                 }
-                *image = LaneImage::Nothing;
+                *image = LaneImage::Done;
             }
         }
         is_there
     }
 
-    /// Returns whether an image was really written by its decoder. If not, the next decoder gets it. If the finding is
-    /// doubtful, or there is no other decoder, the same decoder gets it again.
+    /// Returns whether an image was really written by its decoder. If not, the next decoder gets the image. If the
+    /// finding is unverified, or there is no other decoder, the same decoder gets the image again.
     fn accept_image(&self, run: &EpochRun, work: &mut LaneSample, number: usize, finding: Finding) -> bool {
         let id = work.id(number);
         let LaneImage::Encoded { header, backend, tried_again, .. } = work.images.get_mut(number) else {
-            // If another image has failed the sample, nothing is left to do.
+            // If another image made the sample fail, nothing is left to do.
             let is_own = matches!(work.images.get_mut(number), LaneImage::Own { .. });
             return finding != Finding::Damaged || is_own && self.leave_damaged(run, work, number);
         };
@@ -275,13 +275,13 @@ impl<'a> LaneReceiver<'a> {
             return true;
         }
         run.counters.count_decoded_again();
-        // No image looks like both poisons, so a second doubtful finding means that it was not written.
-        let doubtful = finding == Finding::Doubtful && !*tried_again;
-        if !doubtful {
-            notify::skipped(self.context, backend, id.sample);
+        // No image looks like both poisons, so a second unverified finding means that the image was not written.
+        let unverified = finding == Finding::Unverified && !*tried_again;
+        if !unverified {
+            notify::unwritten_image(self.context, backend, id.sample);
         }
         let is_last = self.stage.backend_after(backend, header, id).is_none();
-        if doubtful || is_last && self.context.config.cpu_decode == CpuDecode::Never && !*tried_again {
+        if unverified || is_last && self.context.config.cpu_decode == CpuDecode::Never && !*tried_again {
             *tried_again = true;
             return false;
         }
@@ -291,12 +291,12 @@ impl<'a> LaneReceiver<'a> {
         false
     }
 
-    /// Passes an image with damaged rows to the CPU, which reports what is wrong with it. Returns false: the image is
-    /// not there.
+    /// Passes an image with damaged rows to the CPU, which reports what is wrong with it. Returns false, because there
+    /// is no usable image yet.
     fn leave_damaged(&self, run: &EpochRun, work: &mut LaneSample, number: usize) -> bool {
         run.counters.count_decoded_again();
-        match self.stage.cpu_may {
-            true => work.images.get_mut(number).doubt(),
+        match self.stage.cpu_may_decode {
+            true => work.images.get_mut(number).mark_damaged(),
             false => {
                 let error = DecodeError::Corrupt(DAMAGED_ROWS.into()).into();
                 self.fail_sample(work, self.context.of_image(number, error));
@@ -309,16 +309,16 @@ impl<'a> LaneReceiver<'a> {
     /// that are needed.
     ///
     /// # Errors
-    /// [`Error::Sample`] with the `device_memory` that is needed, if even that does not fit or the CPU may not decode.
-    /// The setting is at fault and not the sample, so the sample is neither replaced nor left out.
+    /// [`Error::Sample`] with the `device_memory` that is needed, if even these parts do not fit or the CPU may not
+    /// decode. The setting is at fault and not the sample, so the sample is neither replaced nor skipped.
     pub(crate) fn too_large(&self, work: &mut LaneSample, needed: u64) -> Result<()> {
         let is_for_gpu = work.is_for_gpu();
         for image in work.images.iter_mut() {
-            if self.stage.cpu_may {
+            if self.stage.cpu_may_decode {
                 image.pass_to_cpu();
             }
         }
-        if is_for_gpu && self.stage.cpu_may {
+        if is_for_gpu && self.stage.cpu_may_decode {
             return Ok(());
         }
         Err(self.context.sample_error(work.draw.sample, no_room(&self.stage.pools, needed)))
@@ -327,7 +327,7 @@ impl<'a> LaneReceiver<'a> {
     /// Handles a failed sample as [`OnError`] says.
     fn fail_sample(&self, work: &mut LaneSample, error: Error) {
         match note_failure(self.context, work.draw.sample, error, &mut work.ticket) {
-            OnError::Raise => work.images.set_all(|| LaneImage::Nothing),
+            OnError::Raise => work.images.set_all(|| LaneImage::Done),
             OnError::Zero => {
                 work.valid = false;
                 work.images.set_all(|| LaneImage::Blank);
@@ -346,11 +346,11 @@ impl<'a> LaneReceiver<'a> {
         let context = self.context;
         let images = context.config.images.list();
         let mut make = |sample, record: &Vec<u8>| {
-            let mut seen = Vec::with_capacity(images.len());
+            let mut geometries = Vec::with_capacity(images.len());
             let made = PerImage::try_new(images.len(), |image| {
                 let field = &context.config.fields.list[images[image].field];
                 let Some(bytes) = field_bytes(run, field, sample, record)? else {
-                    seen.push(None);
+                    geometries.push(None);
                     return Ok(LaneImage::Blank);
                 };
                 let boxes = boxes_of_image(context, Some(run), image, sample, record)?;
@@ -358,11 +358,12 @@ impl<'a> LaneReceiver<'a> {
                 let drawn =
                     self.decode(run, SampleImage { image, draw, bytes: &bytes, parts: None, views })?;
                 let size = drawn.image_size();
-                check_size(context, image, size, &seen).map_err(|error| context.of_image(image, error))?;
-                seen.push(Some(ImageGeometry { size, drawn: Some(drawn.clone()) }));
+                check_size(context, image, size, &geometries)
+                    .map_err(|error| context.of_image(image, error))?;
+                geometries.push(Some(ImageGeometry { size, drawn: Some(drawn.clone()) }));
                 Ok(self.decoded(drawn))
             })?;
-            fill_fields(run, sample, record, &seen, &mut self.originals, ticket)?;
+            fill_fields(run, sample, record, &geometries, &mut self.originals, ticket)?;
             Ok(made)
         };
         substitute(run, position, |sample, record| {
@@ -389,7 +390,7 @@ impl<'a> LaneReceiver<'a> {
     }
 }
 
-/// The error of an image in which a kernel finds damaged rows, where the CPU may not decode it.
+/// The error of an image in which a kernel finds damaged rows, if the CPU may not decode it.
 const DAMAGED_ROWS: &str = "a row of MCUs is damaged: set cpu_decode=\"fallback\" to see which one";
 
 fn no_room(pools: &DevicePools, needed: u64) -> Error {

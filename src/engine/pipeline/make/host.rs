@@ -11,10 +11,10 @@ use std::sync::Arc;
 pub(super) fn begin(run: &EpochRun, step: u64, len: u32) -> Result<Option<Vec<HostPlace>>> {
     let sink: Arc<dyn Sink> = run.inbox.clone();
     let Some((closer, tickets)) = run.batches.begin(step, len, &sink)? else { return Ok(None) };
-    // The batch needs nothing but its places to be filled.
+    // The batch is complete when all its places are filled.
     closer.close();
-    let rings = run.mix_keys.is_some().then(|| Arc::new(MixGroups::new(len)));
-    Ok(Some(tickets.into_iter().map(|ticket| HostPlace { ticket, rings: rings.clone() }).collect()))
+    let mix_groups = run.mix_keys.is_some().then(|| Arc::new(MixGroups::new(len)));
+    Ok(Some(tickets.into_iter().map(|ticket| HostPlace { ticket, mix_groups: mix_groups.clone() }).collect()))
 }
 
 /// Opens batches in host memory.

@@ -14,12 +14,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::io::Filled;
 
-/// A place of a batch that is to be filled from its sample's bytes.
+/// A place of a batch that must be filled from its sample's bytes.
 pub(crate) struct OpenPlace<P> {
     pub entry: BatchEntry,
-    /// The step of its batch.
+    /// The step of the place's batch.
     pub step: u64,
-    /// What the filler needs of the place.
+    /// The place in the form that the filler needs.
     pub place: P,
 }
 
@@ -32,26 +32,26 @@ pub(crate) struct PlaceJob<P> {
 
 /// Opens batches, on the reading thread.
 pub(crate) trait BatchOpener: Send + 'static {
-    /// What the filler needs of a place.
+    /// A place in the form that the filler needs.
     type Place: Send + 'static;
 
-    /// How long the reading thread waits for a slot before it calls [`BatchOpener::hurry`]; `None` if slots come free
-    /// without that.
-    const PATIENCE: Option<Duration> = None;
+    /// How long the reading thread waits for a slot before it calls [`BatchOpener::release_slots`]; `None` if slots
+    /// become free without this call.
+    const SLOT_WAIT: Option<Duration> = None;
 
     /// Prepares the reading thread.
     fn attach_thread(&self) {}
 
-    /// Opens the batch of `step` and its `len` places, in order. Returns `None` while no buffer is free for it.
+    /// Opens the batch of `step` and its `len` places, in order. Returns `None` while no buffer is free for the batch.
     ///
     /// # Errors
     /// The errors of allocating a buffer.
     fn begin(&mut self, run: &Arc<EpochRun>, step: u64, len: u32) -> Result<Option<Vec<Self::Place>>>;
 
-    /// Gives up the slots that incomplete batches hold, because none came free for a while.
-    fn hurry(&mut self) {}
+    /// Gives up the slots that incomplete batches hold, because no slot became free for a while.
+    fn release_slots(&mut self) {}
 
-    /// Drops what was begun, because the run has ended.
+    /// Drops the incomplete batches, because the run has ended.
     fn end_run(&mut self) {}
 }
 

@@ -1,4 +1,4 @@
-//! Makes what a batch holds of a sample from the sample's bytes, with one recipe. With `decoded=False` only a file's
+//! Makes a sample's values in a batch from the sample's bytes, with one recipe. With `decoded=False` only a file's
 //! first bytes are checked, and the slot that holds the file becomes part of the batch.
 
 use crate::batch::{Array, Encoded, Ticket, Value};
@@ -23,13 +23,14 @@ use store::tier::form_of_record;
 /// A place of a batch in host memory.
 pub(crate) struct HostPlace {
     pub ticket: Ticket,
-    /// The mixing groups of the batch; `None` where nothing is mixed.
-    pub rings: Option<Arc<MixGroups>>,
+    /// The mixing groups of the batch; `None` if nothing is mixed.
+    pub mix_groups: Option<Arc<MixGroups>>,
 }
 
 /// Decodes the images of samples.
 pub(crate) trait DecodeImage {
-    /// Decodes an image, at least as far as its views need. `record` holds the bytes that were read of its sample.
+    /// Decodes at least the parts of an image that its views need. `record` holds the bytes that were read for its
+    /// sample.
     ///
     /// # Errors
     /// The errors of decoding, and of drawing views.
@@ -55,7 +56,7 @@ impl DecodeImage for CpuDecoder {
     }
 }
 
-/// A place of a batch, and what is needed to fill it.
+/// A place of a batch, with everything that is needed to fill it.
 struct PlaceTools<'a> {
     run: &'a EpochRun,
     ticket: &'a mut Ticket,
@@ -69,21 +70,21 @@ pub(crate) struct SampleMaker {
     /// The renderers, one for each image recipe.
     renderers: Vec<Renderer>,
     originals: OriginalFiles,
-    /// The views that were drawn of the images of the current sample.
-    seen: Vec<Option<ImageGeometry>>,
+    /// The sizes and the drawn views of the current sample's images.
+    geometries: Vec<Option<ImageGeometry>>,
 }
 
 impl SampleMaker {
     pub(crate) fn new(context: &Arc<SampleContext>) -> Self {
         let recipes = context.config.images.recipes();
-        // Mixing reads two images as soon as both are there, so they should still be in the caches.
+        // Mixing reads two images as soon as both are made, so they should still be in the processor's caches.
         let mixed = context.config.mix.is_some();
         let renderer = |recipe| Renderer::new(recipe, Level::detect()).kept_in_caches(mixed);
         Self {
             context: context.clone(),
             renderers: recipes.iter().map(renderer).collect(),
             originals: OriginalFiles::default(),
-            seen: Vec::new(),
+            geometries: Vec::new(),
         }
     }
 
@@ -97,7 +98,7 @@ impl SampleMaker {
         &mut self,
         run: &EpochRun,
         BatchEntry { position, draw, valid }: BatchEntry,
-        HostPlace { mut ticket, rings }: HostPlace,
+        HostPlace { mut ticket, mix_groups }: HostPlace,
         bytes: Result<Encoded>,
         decoder: &mut dyn DecodeImage,
         stopwatch: &mut Stopwatch,
@@ -113,16 +114,16 @@ impl SampleMaker {
         };
         let Draw { sample, occurrence } = draw;
         let place = FilledPlace { ticket, position, sample, occurrence, valid };
-        match (&rings, &run.context.config.mix) {
-            (Some(rings), Some(plan)) => {
-                rings.finish(run, plan, place);
+        match (&mix_groups, &run.context.config.mix) {
+            (Some(mix_groups), Some(plan)) => {
+                mix_groups.finish(run, plan, place);
                 stopwatch.lap(&run.counters.augment);
             }
             _ => place.finish(&run.context.index),
         }
     }
 
-    /// Fills the place of a failed sample. Returns the draw that is there now, and whether it counts.
+    /// Fills the place of a failed sample. Returns the draw that the place holds now, and whether its sample is valid.
     fn fill_failed(
         &mut self,
         instead: OnError,
@@ -163,8 +164,8 @@ impl SampleMaker {
         let length = bytes.len();
         let form = form_of_record(index, draw.sample, &bytes);
         let bytes = match self.originals.find(run, form, &bytes)? {
-            RestoredFile::Within(range) => bytes.narrowed(range),
-            RestoredFile::Apart(file) => {
+            RestoredFile::InPlace(range) => bytes.narrowed(range),
+            RestoredFile::Rebuilt(file) => {
                 let bytes = bytes.replaced(file);
                 to.stopwatch.lap_as(&run.counters.decode, Stage::Decode, length);
                 bytes
@@ -182,15 +183,15 @@ impl SampleMaker {
     /// Makes all fields of a sample.
     fn make(&mut self, draw: Draw, record: &Encoded, to: &mut PlaceTools<'_>) -> Result<()> {
         let context = &to.run.context;
-        self.seen.clear();
+        self.geometries.clear();
         for image in 0..context.config.images.list().len() {
             let made = self.make_image(image, draw, record, to);
-            self.seen.push(made.map_err(|error| context.of_image(image, error))?);
+            self.geometries.push(made.map_err(|error| context.of_image(image, error))?);
         }
-        fill_fields(to.run, draw.sample, record, &self.seen, &mut self.originals, to.ticket)
+        fill_fields(to.run, draw.sample, record, &self.geometries, &mut self.originals, to.ticket)
     }
 
-    /// Makes image number `image` and returns its size and views; `None` if the sample does not have it.
+    /// Makes image number `image` and returns its size and views; `None` if the sample does not have this image.
     fn make_image(
         &mut self,
         image: usize,
@@ -199,7 +200,7 @@ impl SampleMaker {
         PlaceTools { run, ticket, decoder, stopwatch }: &mut PlaceTools<'_>,
     ) -> Result<Option<ImageGeometry>> {
         let (context, config) = (&run.context, &run.context.config);
-        let ImageField { field, leader, .. } = config.images.list()[image];
+        let ImageField { field, primary, .. } = config.images.list()[image];
         let field = &config.fields.list[field];
         let FieldContent::Images { at, .. } = field.content else {
             return Err(Error::Internal(format!("{:?} is not an image", field.name)));
@@ -209,16 +210,16 @@ impl SampleMaker {
             at.clear(ticket, Ticket::image);
             return Ok(None);
         };
-        // A member with a read of its own was read whole.
+        // A member that was read separately was read completely.
         let parts = parts.filter(|_| matches!(bytes, Cow::Borrowed(_)));
         let boxes = boxes_of_image(context, Some(run), image, draw.sample, record)?;
         let of = SampleImage { image, draw, bytes: &bytes, parts, views: ViewsFrom::Boxes(&boxes) };
         if parts.is_none() {
-            notify::turned(context, image, draw.sample, &bytes);
+            notify::rotated_image(context, image, draw.sample, &bytes);
         }
         let (drawn, planes) = decoder.decode_image(run, of, record, stopwatch)?;
-        let (renderer, size) = (&mut self.renderers[leader], drawn.image_size());
-        check_size(context, image, size, &self.seen)?;
+        let (renderer, size) = (&mut self.renderers[primary], drawn.image_size());
+        check_size(context, image, size, &self.geometries)?;
         for (number, view) in drawn.views().iter().enumerate() {
             match at.kind {
                 ViewKind::Tensors => renderer.render(number, planes, view, ticket.image(at.first + number)),

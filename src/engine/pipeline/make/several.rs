@@ -152,7 +152,7 @@ impl SharedImage {
             return Ok(None);
         }
         run.counters.count(decoded);
-        if decoded.narrowed {
+        if decoded.reduced_to_8_bits {
             notify::narrowed(&run.context, of.image, of.draw.sample);
         }
         Ok(Some(drawn))

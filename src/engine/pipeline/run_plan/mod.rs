@@ -1,5 +1,5 @@
 //! Run plans: which samples are in which batch. The threads read, decode and deliver by a [`RunPlan`]. The plan of an
-//! epoch is known in advance, that of a stream is made step by step.
+//! epoch is known in advance; the plan of a stream is made step by step.
 
 mod epoch;
 mod stream;
@@ -24,7 +24,7 @@ pub(crate) trait RunPlan: Send + Sync {
         Some(self.steps())
     }
 
-    /// Returns the places of `step`. Steps are asked for in order, and the latest one may be asked for again.
+    /// Returns the places of `step`. Callers ask for steps in order, and may ask again for the latest step.
     ///
     /// # Errors
     /// The errors that end a stream.
@@ -33,23 +33,23 @@ pub(crate) trait RunPlan: Send + Sync {
     /// Returns the number of samples of a step.
     fn batch_len(&self, step: u64) -> u32;
 
-    /// Returns the number of places in a step of all ranks.
+    /// Returns the number of places in one step on all ranks together.
     fn global_batch(&self) -> u64;
 
     /// Returns this rank and the number of ranks.
     fn place(&self) -> RankPlace;
 
-    /// Returns the spread of repeated samples, which brings places that show the same sample together, so that it is
-    /// read once. `None` where no sample repeats.
+    /// Returns the spread of repeated samples. It brings the places of the same sample together, so that the sample is
+    /// read once. `None` if no sample repeats.
     fn repeats(&self) -> Option<RepeatSpread> {
         None
     }
 
-    /// Draws a sample from `stream` that replaces a failed one at `position`: any sample of the epoch, or one of the
-    /// same batch of a stream.
+    /// Draws a sample from `stream` that replaces a failed sample at `position`: any sample of the epoch or, in a
+    /// stream of samples, a sample of the same batch.
     ///
     /// # Errors
-    /// [`base::error::Error::Dataset`] if there is none.
+    /// [`base::error::Error::Dataset`] if there is no such sample.
     fn substitute(&self, index: &DatasetIndex, position: u64, stream: &mut RandomStream) -> Result<u64>;
 
     /// Records that these samples failed, and that their batch is not delivered because of that.
@@ -68,7 +68,7 @@ pub(crate) trait RunPlan: Send + Sync {
         Ok(())
     }
 
-    /// Returns the state after `steps` steps of this `epoch`, in which `errors` samples failed. `None` if states are
-    /// kept elsewhere.
+    /// Returns the state after `steps` steps of this `epoch`, in which `errors` samples failed. `None` for a stream,
+    /// whose states are kept elsewhere.
     fn state(&self, identity: &OrderIdentity, epoch: u64, steps: u64, errors: u64) -> Option<State>;
 }

@@ -12,7 +12,7 @@ use store::tier::RankPlace;
 /// One iteration over a stream.
 pub(crate) struct StreamRunPlan {
     pub stream: Arc<SampleStream>,
-    /// The iteration's number.
+    /// The index of the iteration.
     pub iteration: u64,
     pub global_batch: u64,
     pub place: RankPlace,

@@ -6,7 +6,7 @@ const fn capability(major: u32, minor: u32) -> Capability {
     Capability { major, minor }
 }
 
-/// The kernels as machine code for today's devices, and as PTX of an old version for later ones.
+/// The kernels: machine code for today's devices, and PTX of an old version for later devices.
 pub(crate) const KERNELS: [KernelImage; 7] = [
     KernelImage::Cubin(capability(8, 0), include_bytes!("../../../../cuda/kernels/sm_80.cubin")),
     KernelImage::Cubin(capability(8, 6), include_bytes!("../../../../cuda/kernels/sm_86.cubin")),
@@ -50,8 +50,8 @@ mod tests {
             match image {
                 KernelImage::Cubin(capability, code) => {
                     assert_eq!((&code[..4], word(code, 16) >> 16), (&b"\x7fELF"[..], 190), "ELF for CUDA");
-                    // The flags of the ELF header begin with the virtual architecture, or since version 8 with the real
-                    // one.
+                    // The flags of the ELF header begin with the virtual architecture. Since version 8 of the ABI, they
+                    // begin with the real architecture.
                     let flags = word(code, 48);
                     let own = if code[8] >= 8 { flags >> 8 & 0xff } else { flags & 0xff };
                     assert_eq!(own, 10 * capability.major + capability.minor);
@@ -64,7 +64,7 @@ mod tests {
                 }
                 KernelImage::Ptx(capability, text) => {
                     let target = format!(".target sm_{}{}", capability.major, capability.minor);
-                    // Version 8.0 is that of CUDA 12.0, which every later driver takes.
+                    // PTX version 8.0 belongs to CUDA 12.0, and every later driver accepts it.
                     assert!(text.contains("\n.version 8.0\n") && text.contains(&target));
                     assert!(!text.contains('\0'));
                     for name in names() {

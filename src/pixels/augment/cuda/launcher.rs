@@ -6,17 +6,16 @@ use super::params::OutputParams;
 use crate::gpu::{Arg, Function, GpuDevice, Module, Stream};
 use base::error::Result;
 
-/// The most threads of a block, and columns of a tile.
+/// The largest number of threads of a block, and of columns of a tile.
 pub(super) const MAX_THREADS: u32 = 256;
-/// The most rows of a tile, and of a step.
+/// The largest number of rows of a tile, and of rows of a step (`MAX_STEP_ROWS`).
 const MAX_ROWS: u32 = 64;
-const MOST_STEP: u32 = 16;
-/// The bytes of a block's dynamic shared memory: less than any device grants by default, and more than the 28 KB that
-/// the largest tile needs.
+const MAX_STEP_ROWS: u32 = 16;
+/// The bytes of a block's dynamic shared memory. Every device grants more by default, and the largest tile needs 28 KB.
 const SHARED_BYTES: u32 = 40 << 10;
 /// The approximate number of blocks that a multiprocessor runs at a time.
 const RESIDENT: u32 = 3;
-/// The most blocks along the grid's y axis, and so the most images of one launch.
+/// The most blocks along the grid's y axis, and therefore the most images of one launch.
 const MAX_IMAGES: u32 = 65_535;
 
 /// The shape of a launch.
@@ -38,12 +37,12 @@ impl Launch {
         let tile_columns = width.div_ceil(tiles_across).next_multiple_of(4);
         let threads_across = tile_columns.next_multiple_of(32);
         let threads = threads_across * (MAX_THREADS / threads_across);
-        let step_rows = (threads / (tile_columns / 4)).min(MOST_STEP).min(height);
-        // Small tiles keep all multiprocessors busy, and large ones share the work on the columns' weights. So there
-        // are as many tiles as the multiprocessors can hold blocks.
-        let wanted = RESIDENT * multiprocessors / (n.max(1) * tiles_across);
+        let step_rows = (threads / (tile_columns / 4)).min(MAX_STEP_ROWS).min(height);
+        // Small tiles keep all multiprocessors busy; large tiles share the work on the columns' weights. So there are
+        // as many tiles as blocks fit on the multiprocessors at a time.
+        let desired_tiles = RESIDENT * multiprocessors / (n.max(1) * tiles_across);
         let most = MAX_ROWS / step_rows * step_rows;
-        let tiles_down = wanted.clamp(height.div_ceil(most), height.div_ceil(step_rows));
+        let tiles_down = desired_tiles.clamp(height.div_ceil(most), height.div_ceil(step_rows));
         let tile_rows = height.div_ceil(tiles_down).next_multiple_of(step_rows);
         let params = OutputParams {
             tile_columns,
@@ -66,13 +65,13 @@ impl Launch {
     }
 }
 
-/// Returns the launches that make `n` images: the first image and the number of images of each.
+/// Returns the launches that make `n` images, as (index of the first image, number of images).
 pub(super) fn parts(n: usize) -> impl Iterator<Item = (usize, u32)> {
     let most = MAX_IMAGES as usize;
     (0..n).step_by(most).map(move |first| (first, (n - first).min(most) as u32))
 }
 
-/// The kernels, loaded on one device. Clones share them.
+/// The kernels, loaded on one device. Clones share the loaded kernels.
 #[derive(Clone)]
 pub struct Kernels {
     /// The module that contains the kernels.
@@ -81,7 +80,8 @@ pub struct Kernels {
 }
 
 impl Kernels {
-    /// Loads the kernels. The error is [`Error::Unavailable`](base::error::Error::Unavailable) if none fits the device.
+    /// Loads the kernels. The error is [`Error::Unavailable`](base::error::Error::Unavailable) if no kernel fits the
+    /// device.
     pub fn load(device: &GpuDevice) -> Result<Self> {
         let module = Module::load(device, &KERNELS)?;
         Ok(Self { module, multiprocessors: device.info().multiprocessors })
@@ -114,10 +114,10 @@ impl Launcher {
         &self.function
     }
 
-    /// Queues launches on `stream` that make `n` images. Their [`ImageParams`](super::ImageParams) are at the device
-    /// address `table`. Each image is written at its [place](super::ImageParams::at) in the memory that begins at
-    /// `images`, where each image has [`Output::bytes`]. Every byte of them is written. Both addresses must be
-    /// multiples of 16.
+    /// Queues launches on `stream` that make `n` images. The table of their [`ImageParams`](super::ImageParams) is at
+    /// the device address `table`. Each image is written at its [place](super::ImageParams::at) in the memory that
+    /// begins at `images`, where each image has [`Output::bytes`]. Every byte of the images is written. Both addresses
+    /// must be multiples of 16.
     ///
     /// # Safety
     ///

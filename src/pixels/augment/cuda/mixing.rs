@@ -1,37 +1,37 @@
 //! Launches the kernel that mixes the images of each mixing group (ring) of a batch; see `cuda/mix.cuh`.
 
-use super::super::{DrawnMix, MixRegion, MixWeights, Output, RING};
+use super::super::{DrawnMix, MIX_GROUP_SIZE, MixRegion, MixWeights, Output};
 use super::launcher::{Kernels, MAX_THREADS, parts};
 use super::params::OutputParams;
 use crate::gpu::{Arg, Function, Stream};
 use base::error::Result;
 
-/// The name of the kernel, and the approximate number of elements that one of its threads mixes.
+/// The name of the kernel, and the approximate number of elements that each thread mixes.
 pub(super) const MIX: &str = "foreload_mix";
 const ELEMENTS: u32 = 8;
 
-/// The entry of one mixing group in the table that a launch reads from device memory: `RingParams` of the kernel.
+/// The entry of one mixing group in the table that a launch reads from device memory: `RingParams` in `cuda/mix.cuh`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-pub struct RingParams {
+pub struct MixGroupParams {
     count: u32,
-    places: [u32; RING as usize],
+    places: [u32; MIX_GROUP_SIZE as usize],
     own: f32,
     other: f32,
     pastes: u32,
     rectangle: [u32; 4],
 }
 
-impl RingParams {
+impl MixGroupParams {
     /// The bytes of an entry.
     pub const BYTES: usize = size_of::<Self>();
 
-    /// Makes the entry of the group of the images that have these places in their batch.
+    /// Makes the entry of a group. `images` has the places of the group's images in their batch.
     ///
     /// # Panics
-    /// Panics for more than [`RING`] places.
+    /// Panics for more than [`MIX_GROUP_SIZE`] places.
     pub fn new(images: impl Iterator<Item = u32>, drawn: &DrawnMix) -> Self {
-        let (mut places, mut count) = ([0; RING as usize], 0);
+        let (mut places, mut count) = ([0; MIX_GROUP_SIZE as usize], 0);
         for place in images {
             places[count as usize] = place;
             count += 1;
@@ -65,8 +65,8 @@ impl MixLauncher {
         Ok(Self { function, params: OutputParams::new(output) })
     }
 
-    /// Queues launches on `stream` that mix `n` groups in place. Their [`RingParams`] are at the device address
-    /// `table`, and the images begin at `images`.
+    /// Queues launches on `stream` that mix `n` groups in place. The table of their [`MixGroupParams`] is at the device
+    /// address `table`, and the images begin at `images`.
     ///
     /// # Safety
     ///
@@ -75,11 +75,11 @@ impl MixLauncher {
     pub unsafe fn launch(&self, stream: &Stream, table: u64, n: usize, images: u64) -> Result<()> {
         let elements = 3 * self.params.width * self.params.height;
         let tiles = elements.div_ceil(ELEMENTS * MAX_THREADS);
-        for (first, rings) in parts(n) {
-            let table = table + (first * RingParams::BYTES) as u64;
+        for (first, groups) in parts(n) {
+            let table = table + (first * MixGroupParams::BYTES) as u64;
             let arguments = [Arg::Pointer(table), Arg::Pointer(images), Arg::Bytes(self.params.as_bytes())];
             // SAFETY: the arguments match the kernel's; the caller guarantees the memory that they point to.
-            unsafe { self.function.launch(stream, [tiles, rings, 1], [MAX_THREADS, 1, 1], 0, &arguments) }?;
+            unsafe { self.function.launch(stream, [tiles, groups, 1], [MAX_THREADS, 1, 1], 0, &arguments) }?;
         }
         Ok(())
     }

@@ -1,10 +1,10 @@
 //! The pass on a GPU, with the same bits as [`Augmenter`](super::Augmenter). The kernels are in the repository's
 //! `cuda/` folder; this module has their parameters and launches them.
 //!
-//! Each view takes one launch, or two if pixels change: the first makes grey levels or finished images, and the second
-//! runs the images' programs on them. Mixing takes one more launch for each view when the batch is complete. Before the
-//! pass, decoded planes are checked ([`Untouched`]). Tests run the kernels as compiled for the CPU, too, and compare
-//! the bytes.
+//! Each view takes one launch, or two if pixels change: the first launch makes grey levels or finished images, and the
+//! second runs the images' programs on them. Mixing takes one more launch for each view when the batch is complete.
+//! Before the pass, decoded planes are checked ([`PoisonCheck`]). Tests also compile the kernels for the CPU, run them
+//! there, and compare the bytes.
 
 mod kernels;
 mod launcher;
@@ -17,9 +17,9 @@ mod untouched;
 mod views;
 
 pub use launcher::{Kernels, Launch, Launcher};
-pub use mixing::{MixLauncher, RingParams};
+pub use mixing::{MixGroupParams, MixLauncher};
 pub use params::{ImageParams, OutputParams};
 pub use program::Programs;
 pub(super) use program::{LevelSetRef, ProgramWriter};
-pub use untouched::{POISON, Untouched};
+pub use untouched::{POISON, PoisonCheck};
 pub use views::{LaneMemory, LevelsAt, ProgramsAt, ViewLauncher};

@@ -7,7 +7,7 @@ use super::super::{DType, Filter, MemoryFormat, Output, Padding, View};
 use crate::decode::{ColorModel, PlaneLayout, PlanesLayout, Region, Upsampling};
 use std::mem::offset_of;
 
-/// The samples of one component in device memory. Arrays of two are for x and y.
+/// The samples of one component in device memory. Arrays of two have a value for x and a value for y.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 struct PlaneParams {
@@ -69,7 +69,7 @@ pub struct OutputParams {
     pub gain: [f32; 3],
     /// The offset of each channel; see `gain`.
     pub offset: [f32; 3],
-    /// The output value of each channel where the output is filled.
+    /// The output value of each channel for pixels that show no image.
     pub fill: [f32; 3],
     /// The columns of a block's tile: a multiple of 4, at most `threads_across`.
     pub tile_columns: u32,
@@ -79,7 +79,7 @@ pub struct OutputParams {
     pub tiles_across: u32,
     /// The number of threads side by side: a divisor of the threads of a block.
     pub threads_across: u32,
-    /// The rows that a block finishes at a time, with a thread for each four columns of each row.
+    /// The number of rows that a block finishes at a time. Each thread makes four columns of one row.
     pub step_rows: u32,
     /// The bytes of dynamic shared memory.
     pub shared_bytes: u32,
@@ -87,7 +87,7 @@ pub struct OutputParams {
     pub unused: u32,
 }
 
-// The sizes and offsets are those in `cuda/params.cuh`; no byte is padding.
+// The sizes and offsets must equal those of the structures in `cuda/params.cuh`; no byte is padding.
 const _: () = assert!(size_of::<PlaneParams>() == 8 + 12 * 4);
 const _: () = assert!(offset_of!(PlaneParams, full) == 28);
 const _: () = assert!(offset_of!(PlaneParams, like) == 52);
@@ -132,7 +132,7 @@ impl PlaneParams {
         self.full == other.full && self.step == other.step
     }
 
-    /// Panics unless the plane stores the samples that `region` of the image is made of. A kernel cannot check it.
+    /// Panics unless the plane stores the samples that `region` of the image is made of. A kernel cannot check this.
     fn assert_holds(&self, region: &Region) {
         let inside = |axis: usize, start: u32, length: u32, first: u32, stored: u32| {
             let step = self.step[axis];
@@ -185,9 +185,9 @@ impl ImageParams {
     /// The bytes of an entry.
     pub const BYTES: usize = size_of::<Self>();
 
-    /// Makes the entry of an image whose planes are at the device address `base`, as `layout` says; `view` of it
-    /// becomes `output`. The kernel reads samples in aligned words. So it reads up to three bytes before the first and
-    /// after the last sample, which are inside of any allocation.
+    /// Makes the entry of an image whose planes are at the device address `base`, arranged as in `layout`. The image's
+    /// `view` becomes `output`. The kernel reads samples in aligned words. So it reads up to three bytes before the
+    /// first sample and after the last sample, which are inside of any allocation.
     ///
     /// # Panics
     /// If the planes do not hold [`View::region`] and the samples that chroma upsampling reads around it.
@@ -217,7 +217,7 @@ impl ImageParams {
         Self { blank: 1, ..Self::default() }
     }
 
-    /// Returns the entry for the image that is number `place` of its batch; without this the place is 0.
+    /// Returns the entry for the image at index `place` of its batch. Without this call, the index is 0.
     pub fn at(self, place: u32) -> Self {
         Self { place, ..self }
     }

@@ -2,8 +2,9 @@
 //!
 //! An image's drawn operations become instructions. Values that need sines, exponentials or tables are computed here,
 //! by the functions that the CPU's kernels use, so that the CPU and the GPU make the same bits. Grey levels are in
-//! *level sets*: three planes of the output's size. This module decides which set an instruction reads and which it
-//! writes, as a compiler assigns registers. So the kernels need no order of operations, no nesting and no probability.
+//! *level sets*: three planes of the output's size. This module decides which level set an instruction reads and which
+//! it writes, as a compiler assigns registers. So the kernels need not handle the order of operations, nesting or
+//! probabilities.
 //!
 //! A block of threads makes an image (`cuda/ops/walk.cuh`). Instructions that handle each pixel independently run one
 //! after another on a thread's own pixels. Barriers separate instructions that read other pixels or need statistics of
@@ -17,17 +18,18 @@ use super::views::ProgramsAt;
 use base::error::{Error, Result};
 use std::mem::size_of;
 
-/// The bytes of an image's span, which locates its program: the first of its words, their end, and the number of level
-/// sets.
+/// The bytes of an image's span, which locates its program. A span has the index of the first word, the index after the
+/// last word, and the number of level sets.
 pub(super) const SPAN_BYTES: usize = size_of::<[u32; 3]>();
 
-/// The most level sets that an operation works with; it leaves one of them. A blur has two between its passes.
+/// The most level sets that an operation uses. One of these remains in use afterwards. A blur has two between its
+/// passes.
 const SETS_OF_OPS: usize = 3;
 
 /// Returns the most level sets that images of `view` use.
-pub(super) fn most_sets(view: &RecipeView) -> usize {
-    // The results of the chains of AugMix are kept until they are mixed, and the image with them.
-    SETS_OF_OPS + view.most_chains()
+pub(super) fn max_sets(view: &RecipeView) -> usize {
+    // The image and the results of the chains of AugMix are kept until they are mixed.
+    SETS_OF_OPS + view.max_chains()
 }
 
 /// The programs of the images of a batch.
@@ -47,7 +49,7 @@ struct ViewPrograms {
     has_levels: bool,
     /// Whether any image has a program.
     is_needed: bool,
-    most_sets: usize,
+    max_sets: usize,
     first_span: usize,
 }
 
@@ -59,12 +61,12 @@ impl Programs {
         self.views.clear();
     }
 
-    /// Begins another view for the next images. They use at most `most_sets` level sets; 0 if only finished images are
-    /// changed.
-    pub fn begin_view(&mut self, most_sets: usize) {
-        let has_levels = most_sets > 0;
+    /// Begins another view: the next images belong to it. They use at most `max_sets` level sets; 0 if only finished
+    /// images are changed.
+    pub fn begin_view(&mut self, max_sets: usize) {
+        let has_levels = max_sets > 0;
         let first_span = self.spans.len();
-        self.views.push(ViewPrograms { has_levels, is_needed: has_levels, most_sets, first_span });
+        self.views.push(ViewPrograms { has_levels, is_needed: has_levels, max_sets, first_span });
     }
 
     /// Adds the next image of the current view; `None` is a blank image.
@@ -85,10 +87,10 @@ impl Programs {
             erasures.iter().for_each(|erasure| writer.erasure(erasure));
         }
         let sets = self.sets.used;
-        if sets > view.most_sets {
+        if sets > view.max_sets {
             return Err(Error::Internal(format!(
                 "an image's program uses {sets} level sets, at most {} expected",
-                view.most_sets
+                view.max_sets
             )));
         }
         self.spans.push([first, self.words.len() as u32, sets as u32]);
@@ -112,7 +114,8 @@ impl Programs {
         }
     }
 
-    /// Returns the programs of this view, if all programs were written to `address`; `None` if its images have none.
+    /// Returns the addresses of the programs of this view, if all programs were written to `address`; `None` if the
+    /// view's images have no programs.
     pub fn of_view(&self, view: usize, address: u64) -> Option<ProgramsAt> {
         let ViewPrograms { is_needed, first_span, .. } = self.views[view];
         let at = |spans: usize| address + (spans * SPAN_BYTES) as u64;
@@ -120,32 +123,32 @@ impl Programs {
     }
 }
 
-/// Which sets hold levels that are still needed.
+/// The level sets that hold levels that are still needed.
 #[derive(Debug, Default)]
 struct SetAllocator {
-    are_taken: Vec<bool>,
-    /// One more than the largest number of a set that was taken.
+    in_use: Vec<bool>,
+    /// The largest index of a set that was taken, plus 1.
     used: usize,
 }
 
 impl SetAllocator {
     /// Begins an image: the pass writes its levels to set 0.
     fn begin(&mut self) -> u32 {
-        self.are_taken.clear();
+        self.in_use.clear();
         self.take()
     }
 
     fn take(&mut self) -> u32 {
-        let free = self.are_taken.iter().position(|is_taken| !is_taken);
-        let set = free.unwrap_or(self.are_taken.len());
-        self.are_taken.resize(self.are_taken.len().max(set + 1), false);
-        self.are_taken[set] = true;
+        let free = self.in_use.iter().position(|is_taken| !is_taken);
+        let set = free.unwrap_or(self.in_use.len());
+        self.in_use.resize(self.in_use.len().max(set + 1), false);
+        self.in_use[set] = true;
         self.used = self.used.max(set + 1);
         set as u32
     }
 
     fn release(&mut self, set: u32) {
-        self.are_taken[set as usize] = false;
+        self.in_use[set as usize] = false;
     }
 }
 
@@ -153,27 +156,27 @@ impl SetAllocator {
 #[derive(Debug, Clone, Copy)]
 pub(in crate::augment) struct LevelSetRef {
     set: u32,
-    /// Whether they are needed again, so that nothing may overwrite them.
-    are_kept: bool,
+    /// Whether the levels are needed again, so that nothing may overwrite them.
+    is_needed_later: bool,
 }
 
 /// Writes the program of one image.
 pub(in crate::augment) struct ProgramWriter<'a> {
     words: &'a mut Vec<u32>,
     sets: &'a mut SetAllocator,
-    /// The numbers of columns and rows.
+    /// The number of columns and the number of rows.
     pub(in crate::augment) size: (u32, u32),
 }
 
 impl ProgramWriter<'_> {
-    /// Writes the program from the levels of the pass to the finished image.
+    /// Writes the program that turns the levels of the pass into the finished image.
     fn image(&mut self, ops: &[PixelOp]) {
         let set = self.sets.begin();
-        let levels = self.operations(ops, LevelSetRef { set, are_kept: false });
+        let levels = self.operations(ops, LevelSetRef { set, is_needed_later: false });
         self.write(OpCode::Store, levels.set, levels.set, []);
     }
 
-    /// Writes operations on `levels`, and returns where their result is.
+    /// Writes operations on `levels`, and returns the level set of the result.
     fn operations(&mut self, ops: &[PixelOp], mut levels: LevelSetRef) -> LevelSetRef {
         let mut ops = ops.iter().peekable();
         while let Some(op) = ops.next() {
@@ -213,15 +216,16 @@ impl ProgramWriter<'_> {
             return levels;
         }
         let between = [self.sets.take(), self.sets.take()];
-        let to = if levels.are_kept { self.sets.take() } else { levels.set };
+        let to = if levels.is_needed_later { self.sets.take() } else { levels.set };
         let head = [between[0] | between[1] << 16, across.len() as u32, down.len() as u32];
         let weights = across.iter().chain(down).map(|weight| u32::from(*weight));
         self.write(OpCode::Blur, levels.set, to, head.into_iter().chain(weights));
         between.into_iter().for_each(|set| self.sets.release(set));
-        LevelSetRef { set: to, are_kept: false }
+        LevelSetRef { set: to, is_needed_later: false }
     }
 
-    /// Moves pixels by whole numbers: the pixel at (x, y) shows the place given by these factors of x, y and 1.
+    /// Moves pixels by integers: pixel (x, y) of the result shows the pixel whose coordinates are given by these
+    /// factors of x, y and 1.
     pub(in crate::augment) fn moved(&mut self, levels: LevelSetRef, from: [[i32; 3]; 2]) -> LevelSetRef {
         self.instruction(OpCode::Move, levels, from.as_flattened().iter().map(|&number| number as u32))
     }
@@ -253,14 +257,14 @@ impl ProgramWriter<'_> {
         chains: &[Vec<PixelOp>],
     ) -> LevelSetRef {
         let (of_image, weights) = mix_shares(weights);
-        let image = LevelSetRef { are_kept: true, ..levels };
+        let image = LevelSetRef { is_needed_later: true, ..levels };
         let made: Vec<_> = chains.iter().map(|ops| self.operations(ops, image).set).collect();
-        let to = if levels.are_kept { self.sets.take() } else { levels.set };
+        let to = if levels.is_needed_later { self.sets.take() } else { levels.set };
         let shares = [(levels.set, of_image)].into_iter().chain(made.iter().copied().zip(weights));
         let words = shares.flat_map(|(set, weight)| [set, weight.to_bits()]);
         self.write(OpCode::Mix, levels.set, to, [1 + made.len() as u32].into_iter().chain(words));
         made.into_iter().filter(|&set| set != levels.set).for_each(|set| self.sets.release(set));
-        LevelSetRef { set: to, are_kept: false }
+        LevelSetRef { set: to, is_needed_later: false }
     }
 
     /// Writes an instruction that changes the finished image.
@@ -277,27 +281,28 @@ impl ProgramWriter<'_> {
         }
     }
 
-    /// Returns the first row and column of a rectangle and the numbers of rows and columns, clipped to the image.
+    /// Clips a rectangle to the image. Returns its first row, its first column, the number of rows and the number of
+    /// columns.
     pub(in crate::augment) fn rectangle(&self, &Rectangle { i, j, h, w }: &Rectangle) -> [u32; 4] {
         let (width, height) = self.size;
         let (i, j) = (i.min(height), j.min(width));
         [i, j, h.min(height - i), w.min(width - j)]
     }
 
-    /// Writes an instruction, and returns where its result is.
+    /// Writes an instruction, and returns the level set of the result.
     pub(in crate::augment) fn instruction(
         &mut self,
         code: OpCode,
         levels: LevelSetRef,
         words: impl IntoIterator<Item = u32>,
     ) -> LevelSetRef {
-        let writes_over = code.is_in_place() && !levels.are_kept;
+        let writes_over = code.is_in_place() && !levels.is_needed_later;
         let to = if writes_over { levels.set } else { self.sets.take() };
         self.write(code, levels.set, to, words);
-        if !writes_over && !levels.are_kept {
+        if !writes_over && !levels.is_needed_later {
             self.sets.release(levels.set);
         }
-        LevelSetRef { set: to, are_kept: false }
+        LevelSetRef { set: to, is_needed_later: false }
     }
 
     fn write(&mut self, code: OpCode, from: u32, to: u32, words: impl IntoIterator<Item = u32>) {

@@ -1,5 +1,5 @@
 //! Programs make the same bytes as the CPU's kernels, for random operations and in any order of a block's threads. The
-//! tests run the GPU's kernels as they are compiled for the CPU.
+//! tests run the GPU's kernels, compiled for the CPU.
 
 use super::super::ops::{Affine, Erasure, ErasureValues, PixelOp, PixelPass, Rectangle, WarpSampling, erase};
 use super::super::{
@@ -11,7 +11,7 @@ use super::{ImageParams, OutputParams};
 use base::rng::{RandomKey, RandomStream, Use};
 use base::simd::Level;
 
-/// The number of random cases. `FORELOAD_RECIPES` sets another one.
+/// The number of random cases. `FORELOAD_RECIPES` sets another number.
 fn recipes() -> u64 {
     std::env::var("FORELOAD_RECIPES").map_or(2000, |number| number.parse().expect("a number of recipes"))
 }
@@ -29,7 +29,7 @@ fn between(random: &mut RandomStream, low: i32, high: i32) -> i32 {
     low + random.below((high - low + 1) as u64) as i32
 }
 
-/// Draws how far an image moves: by whole pixels, or by any number of them.
+/// Draws the distances in pixels by which an image moves along x and y: integers, or any numbers.
 fn moved(random: &mut RandomStream) -> [f64; 2] {
     [0; 2].map(|_| {
         let (whole, any) = (between(random, -20, 20).into(), random.uniform(-20.0, 20.0));
@@ -37,7 +37,7 @@ fn moved(random: &mut RandomStream) -> [f64; 2] {
     })
 }
 
-/// Draws a factor from 0 on, often one that changes nothing or little.
+/// Draws a factor: 0, or 1, which changes nothing, or any number up to 2.5.
 fn factor(random: &mut RandomStream) -> f64 {
     let usual = random.uniform(0.0, 2.5);
     one(random, &[0.0, 1.0, usual, usual, usual])
@@ -90,7 +90,7 @@ fn op(random: &mut RandomStream, size: (u32, u32), may_nest: bool) -> PixelOp {
             sampling: sampling(random),
         }),
         15 if random.below(2) == 0 => PixelOp::Affine(Affine {
-            // Each row moves along itself, or all of them move together.
+            // Either each row moves by its own distance, or all rows move together.
             angle: 0.0,
             translate: moved(random),
             scale: 1.0,
@@ -151,7 +151,7 @@ fn drawn(random: &mut RandomStream, (width, height): (u32, u32)) -> DrawnView {
     }
 }
 
-/// Draws levels like a photograph's, or few different ones, or a single one.
+/// Draws levels like a photograph's, or a few different levels, or a single level.
 fn levels(random: &mut RandomStream, pixels: usize) -> Vec<u8> {
     let (low, range) = (between(random, 0, 255), one(random, &[1, 3, 40, 255, 255]));
     let slope = between(random, 0, 3) as usize;
@@ -179,7 +179,7 @@ fn output(random: &mut RandomStream) -> Output {
     }
 }
 
-/// Makes an image of its levels on the CPU.
+/// Makes an image from `levels` on the CPU.
 fn by_cpu(level: Level, output: &Output, drawn: &DrawnView, levels: &[u8]) -> Vec<u8> {
     let mut pass = PixelPass::new(level);
     pass.levels(levels.len() / 3).copy_from_slice(levels);
@@ -199,9 +199,9 @@ struct Launched {
 
 impl Launched {
     /// Makes the arguments for images in reverse order; `None` is a blank image.
-    fn new(output: &Output, images: &[Option<&DrawnView>], most_sets: usize) -> Self {
+    fn new(output: &Output, images: &[Option<&DrawnView>], max_sets: usize) -> Self {
         let mut programs = Programs::default();
-        programs.begin_view(most_sets);
+        programs.begin_view(max_sets);
         images.iter().rev().for_each(|drawn| programs.add(*drawn).unwrap());
         let entries = images.iter().enumerate().rev().flat_map(|(place, drawn)| {
             let entry = drawn.map_or(ImageParams::blank(), |_| ImageParams::default());
@@ -219,7 +219,7 @@ impl Launched {
         }
     }
 
-    /// Makes images of the levels in `sets`. The threads of a block run in the order of `turn`.
+    /// Makes images from the levels in `sets`. The threads of a block run in the order of `turn`.
     fn run(&self, n: usize, threads: u32, turn: u32, sets: &mut [u8], set_bytes: u64, images: &mut [u8]) {
         let (table, spans, words) = (self.entries.as_ptr(), self.spans.as_ptr(), self.words.as_ptr());
         let (sets, images, params) = (sets.as_mut_ptr(), images.as_mut_ptr(), self.params.as_bytes());
@@ -249,17 +249,17 @@ impl Launched {
             params.as_ptr().cast(),
         ];
         let (grid, block) = ([n as u32, 1, 1], [threads, 1, 1]);
-        // SAFETY: as above.
+        // SAFETY: the arguments match the kernel's, and they point to as much memory as it uses.
         unsafe { kernels_stand_in::launch_erase(grid, block, SHARED_BYTES, turn, arguments) }.unwrap();
     }
 }
 
-/// Returns shapes of a launch that must give the same bytes, each with an order of the block's threads.
+/// Returns two launch shapes that must give the same bytes: a number of threads, and an order of the block's threads.
 fn shapes(random: &mut RandomStream, output: &Output) -> [(u32, u32); 2] {
     let usual = threads(output.width * output.height);
     let other = 32 * between(random, 1, 16) as u32;
     [(usual, usual - 1), (other, one(random, &[1, 3, 7, 5]))].map(|(threads, turn)| {
-        // The number of an order must have no common divisor with the number of threads.
+        // The order's number must have no common divisor with the number of threads.
         if threads % turn == 0 { (threads, 1) } else { (threads, turn) }
     })
 }
@@ -284,8 +284,9 @@ fn programs_make_the_bytes_of_the_cpu() {
                 false => vec![0; output.bytes()],
             })
             .collect();
-        let asked: Vec<_> = images.iter().map(|(drawn, _, dice)| is_shown(dice).then_some(drawn)).collect();
-        let launched = Launched::new(&output, &asked, SETS);
+        let requested: Vec<_> =
+            images.iter().map(|(drawn, _, dice)| is_shown(dice).then_some(drawn)).collect();
+        let launched = Launched::new(&output, &requested, SETS);
         for (threads, turn) in shapes(random, &output) {
             // Each set has space for more images.
             let set_bytes = 3 * pixels * (n + 1);
@@ -299,7 +300,7 @@ fn programs_make_the_bytes_of_the_cpu() {
             assert!(
                 wrong.is_none(),
                 "case {case}, {level:?}, {threads} threads in turns of {turn}, byte {wrong:?} of {} an image, \
-                 {output:?}: {asked:#?}",
+                 {output:?}: {requested:#?}",
                 output.bytes()
             );
         }
@@ -331,7 +332,7 @@ fn finished_images_are_erased_as_on_the_cpu() {
     }
 }
 
-/// Images so large that each thread has many pixels, also for operations that read pixels of other threads.
+/// Images so large that each thread has many pixels, even for operations that read pixels of other threads.
 #[test]
 fn usual_sizes_make_the_same_bytes() {
     for case in 0..20 {

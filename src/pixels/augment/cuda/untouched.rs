@@ -1,17 +1,17 @@
 //! Checks that a decoder has written all planes; see `cuda/untouched.cuh`.
 //!
-//! A decoder's report of success is not trusted. The memory that it decodes into is filled with a poison first.
-//! Afterwards a kernel counts the lines of the planes that still hold the poison. An image with such lines is decoded
-//! again, even if it only looks like the poison by chance.
+//! A decoder's report of success is not trusted. The memory that a decoder writes to is first filled with a poison
+//! pattern. After decoding, a kernel counts the lines of the planes that still hold the poison. An image with such
+//! lines is decoded again, even if its pixels only look like the poison by chance.
 
 use super::launcher::Kernels;
 use crate::decode::PlanesLayout;
 use crate::gpu::{Arg, Function, Stream};
 use base::error::Result;
 
-/// The words with which memory is filled before images are decoded into it, in alternate rounds. An image that happens
-/// to contain one of them does not contain the other. No byte is a level that images have much of, such as black,
-/// white, or no colour.
+/// The words with which memory is filled before images are decoded into it. Rounds alternate between the two words,
+/// because an image that happens to contain one word does not contain the other. No byte is a level that is common in
+/// images, such as black, white, or chroma without colour.
 pub const POISON: [u32; 2] = [0x5b_d3_25_e7, 0xc9_2f_b5_4d];
 
 /// The number of lines of a plane that are checked, and the number of points on each line, as in the kernel.
@@ -24,31 +24,31 @@ const SHARED_BYTES: u32 = 4 * LINES * 3;
 
 /// Counts the lines of each image's planes that no decoder has written. Clones share the loaded kernel.
 #[derive(Clone)]
-pub struct Untouched {
+pub struct PoisonCheck {
     function: Function,
 }
 
-impl Untouched {
+impl PoisonCheck {
     /// Finds the kernel. The error is [`Error::Gpu`](base::error::Error::Gpu) if the driver fails.
     pub fn new(kernels: &Kernels) -> Result<Self> {
         Ok(Self { function: kernels.module.function("foreload_untouched", &[8, 8, 4])? })
     }
 
-    /// Returns the largest number of lines of an image that may look untouched because of what the image shows.
+    /// Returns the largest number of lines of an image that may look untouched because of the image's own pixels.
     ///
     /// The last column of a plane whose border has one level may look untouched: rows begin at multiples of four, so
     /// all points of the column are compared with the same byte of the poison. The points of a row are compared with
-    /// different bytes, which no image has in a row. But if the plane is a single sample wide, or its points are a
-    /// multiple of four samples apart, one level may match all of them, in every row. Two and three samples are too few
-    /// to be sure.
+    /// different bytes, and no image has these bytes next to each other. But if the plane is a single sample wide, or
+    /// its points are a multiple of four samples apart, one level may match all points of a line, in every row. Planes
+    /// of two or three samples are too narrow to be sure.
     pub fn max_false_lines(layout: &PlanesLayout) -> u32 {
         let blind = |width: u32| width < 4 || (width - 1).is_multiple_of(4 * (POINTS - 1));
         layout.used().iter().map(|plane| if blind(plane.width) { LINES } else { 1 }).sum()
     }
 
-    /// Queues the check of `n` images on `stream`. Their [`ImageParams`](super::ImageParams) are at the device address
-    /// `table`. For each image, the number of lines that are all `poison` is written to the 32-bit number of its place
-    /// in the memory that begins at `counts`.
+    /// Queues the check of `n` images on `stream`. The table of their [`ImageParams`](super::ImageParams) is at the
+    /// device address `table`. For each image, the number of lines that are all `poison` is written to an array of
+    /// 32-bit numbers at `counts`, at the index of the image's place in the batch.
     ///
     /// # Safety
     ///

@@ -1,20 +1,18 @@
-//! Launches the kernels that make the images of one view: the pass, and the kernel that runs the images' programs after
-//! it.
+//! Launches the kernels that make the images of one view: the pass, and then the kernel that runs the images' programs.
 
 use super::super::{Output, RecipeView};
 use super::launcher::{Kernels, Launcher, parts};
 use super::params::{ImageParams, OutputParams};
-use super::program::{SPAN_BYTES, most_sets};
+use super::program::{SPAN_BYTES, max_sets};
 use crate::gpu::{Arg, Function, Stream};
 use base::error::Result;
 
-/// The name of the kernel that makes images of grey levels by their programs, and of the one that changes finished
-/// images.
+/// The names of two kernels: one turns grey levels into images by their programs, the other changes finished images.
 pub(super) const OPS: &str = "foreload_ops";
 pub(super) const ERASE: &str = "foreload_erase";
 
-/// The most threads of a block of both kernels, the pixels that each thread makes at a time, and the bytes of shared
-/// memory.
+/// The most threads of a block of either kernel, the number of pixels that a thread makes at a time, and the bytes of
+/// shared memory.
 const MAX_THREADS: u32 = 512;
 const PIXELS: u32 = 4;
 pub(super) const SHARED_BYTES: u32 = 3 * (256 + 4 * 256) + 2 * 3 * 4 + 8;
@@ -29,7 +27,7 @@ pub struct ViewLauncher {
     /// The kernel that runs programs on grey levels, or only on finished images.
     programs: Function,
     /// The number of level sets that images use; 0 if programs change only finished images.
-    most_sets: usize,
+    max_sets: usize,
     params: OutputParams,
 }
 
@@ -60,10 +58,10 @@ impl ViewLauncher {
             true => kernels.module.function(OPS, &[8, 8, 8, 8, 8, 8, output]),
             false => kernels.module.function(ERASE, &[8, 8, 8, 8, output]),
         }?;
-        let most_sets = levels.as_ref().map_or(0, |_| most_sets(view));
+        let max_sets = levels.as_ref().map_or(0, |_| max_sets(view));
         let params = OutputParams::new(view.fixed_output());
         let pass = Launcher::new(kernels, levels.unwrap_or_else(|| view.fixed_output().clone()))?;
-        Ok(Self { pass, programs, most_sets, params })
+        Ok(Self { pass, programs, max_sets, params })
     }
 
     /// Returns the output of the pass, for which an image's [`ImageParams`] are made.
@@ -72,12 +70,12 @@ impl ViewLauncher {
     }
 
     /// Returns the most level sets that an image uses; 0 if programs change only finished images.
-    pub fn most_sets(&self) -> usize {
-        self.most_sets
+    pub fn max_sets(&self) -> usize {
+        self.max_sets
     }
 
-    /// Queues the launches that make `n` images, like [`Launcher::launch`]. `programs` is `None` if no image has one.
-    /// The levels are not needed afterwards.
+    /// Queues the launches that make `n` images, like [`Launcher::launch`]. `programs` is `None` if no image has a
+    /// program. The levels are not needed after the launches.
     ///
     /// # Safety
     ///
@@ -92,7 +90,7 @@ impl ViewLauncher {
         levels: LevelsAt,
         images: u64,
     ) -> Result<()> {
-        let has_levels = self.most_sets > 0;
+        let has_levels = self.max_sets > 0;
         let written = if has_levels { levels.address } else { images };
         // SAFETY: the caller guarantees the memory of the images or the levels.
         unsafe { self.pass.launch(stream, table, n, written) }?;
@@ -131,15 +129,15 @@ pub struct LaneMemory {
 }
 
 impl LaneMemory {
-    /// Computes the memory for batches of `capacity` samples, each of which has an image for each of `views`. Saturates
-    /// instead of overflowing, so that the result can be compared with the available memory.
+    /// Computes the memory for batches of `capacity` samples, each with one image for each of `views`. The sums
+    /// saturate instead of overflowing, so that the result can be compared with the available memory.
     pub fn new<'a>(views: impl Iterator<Item = &'a RecipeView>, capacity: usize) -> Self {
         let (mut entry, mut levels) = (0, 0);
         for view in views {
             entry += ImageParams::BYTES;
             if let Some(output) = view.levels() {
                 entry += SPAN_BYTES + USUAL_PROGRAM;
-                levels = levels.max(output.bytes().saturating_mul(most_sets(view)));
+                levels = levels.max(output.bytes().saturating_mul(max_sets(view)));
             }
         }
         Self { table: capacity.saturating_mul(entry), levels: capacity.saturating_mul(levels) }

@@ -5,7 +5,7 @@ use std::arch::x86_64::*;
 use super::simd::Simd;
 use crate::augment::taps::Taps;
 
-/// Proof that AVX2 and F16C may be used: a value is made only in functions compiled for them.
+/// Proof that AVX2 and F16C may be used: a value of this type is made only in functions that are compiled for them.
 #[derive(Clone, Copy)]
 pub(super) struct Avx2;
 
@@ -41,7 +41,7 @@ pub(super) fn aligned<V>(slice: &mut [u8]) -> *mut V {
 
 impl Simd for Avx2 {
     const LANES: usize = 8;
-    // A shuffle picks bytes within 128 bits only: four columns from sixteen samples.
+    // A shuffle picks bytes within 128 bits only, so one window has 16 samples and serves four columns.
     const WINDOWS: usize = 2;
     const WINDOW: usize = 16;
     const WIDE: usize = 32;
@@ -113,8 +113,8 @@ impl Simd for Avx2 {
     #[inline(always)]
     fn pick_wide(self, [first, second]: Self::Wide, index: &[u8]) -> Self::I {
         let index = op!(_mm256_loadu_si256(from(index, 32).cast()));
-        // A shuffle gives 0 for indices from 128 on. For the first half, adding 0x70 moves 16 to 31 there; for the
-        // second, subtracting 0x10 makes 0 to 15 wrap around.
+        // A shuffle gives 0 for indices from 128 on. For the first half, adding 0x70 moves indices 16 to 31 to that
+        // range. For the second half, subtracting 0x10 makes indices 0 to 15 wrap around to that range.
         let in_first = op!(_mm256_adds_epu8(index, _mm256_set1_epi8(0x70)));
         let in_second = op!(_mm256_sub_epi8(index, _mm256_set1_epi8(0x10)));
         op!(_mm256_or_si256(_mm256_shuffle_epi8(first, in_first), _mm256_shuffle_epi8(second, in_second)))
@@ -205,7 +205,7 @@ impl Simd for Avx2 {
     }
     #[inline(always)]
     fn interleave(self, [r, g, b]: [Self::F; 3]) -> [Self::F; 3] {
-        // Each lane of a channel is used in one output only, so that one permutation puts all of them in place.
+        // Each lane of a channel is used in one output only, so one permutation puts all lanes of a channel in place.
         let (r, g, b) = op!((
             _mm256_permutevar8x32_ps(r, _mm256_setr_epi32(0, 3, 6, 1, 4, 7, 2, 5)),
             _mm256_permutevar8x32_ps(g, _mm256_setr_epi32(5, 0, 3, 6, 1, 4, 7, 2)),
@@ -274,11 +274,11 @@ fn f16_of(v: __m256) -> __m128i {
     op!(_mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v))
 }
 
-/// Returns the nearest bfloat16 of eight floats. None of them may be NaN.
+/// Returns the nearest bfloat16 of eight floats. No float may be NaN.
 #[inline(always)]
 fn bf16_of(s: Avx2, v: __m256) -> __m128i {
     let bits = op!(_mm256_castps_si256(v));
-    // Adds half a unit, or slightly less where a tie would round up to odd.
+    // Adds half of the lowest kept bit, or slightly less if a tie would otherwise round up to an odd value.
     let even = op!(_mm256_and_si256(_mm256_srli_epi32::<16>(bits), s.splat(1)));
     let rounded = op!(_mm256_srli_epi32::<16>(s.add(bits, s.add(even, s.splat(0x7fff)))));
     op!(_mm256_castsi256_si128(_mm256_permute4x64_epi64::<0b1000>(_mm256_packus_epi32(rounded, rounded))))

@@ -5,12 +5,13 @@ use std::arch::x86_64::*;
 use super::avx2::{self, aligned, from, op, to};
 use super::simd::Simd;
 
-/// Proof that these instructions may be used: a value is made only in functions compiled for them.
+/// Proof that these AVX-512 instructions may be used: a value of this type is made only in functions that are compiled
+/// for them.
 #[derive(Clone, Copy)]
 pub(super) struct Avx512;
 
-/// For each channel and each lane of the interleaved vectors, the channel's lane that goes there. Each lane is used
-/// once.
+/// For each channel, and for each lane of the interleaved vectors: the lane of the channel that is moved to that lane.
+/// Each lane of a channel is used once.
 const INTERLEAVE: [[i32; 16]; 3] = {
     let mut order = [[0; 16]; 3];
     let mut at = 0;
@@ -257,11 +258,11 @@ fn f16_of(v: __m512) -> __m256i {
     op!(_mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v))
 }
 
-/// Returns the nearest bfloat16 of sixteen floats. None of them may be NaN.
+/// Returns the nearest bfloat16 of sixteen floats. No float may be NaN.
 #[inline(always)]
 fn bf16_of(s: Avx512, v: __m512) -> __m256i {
     let bits = op!(_mm512_castps_si512(v));
-    // Adds half a unit, or slightly less where a tie would round up to odd.
+    // Adds half of the lowest kept bit, or slightly less if a tie would otherwise round up to an odd value.
     let even = op!(_mm512_and_si512(_mm512_srli_epi32::<16>(bits), s.splat(1)));
     let rounded = s.shift_right(s.add(bits, s.add(even, s.splat(0x7fff))), 16);
     op!(_mm512_cvtepi32_epi16(rounded))

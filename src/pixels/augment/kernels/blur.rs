@@ -1,6 +1,6 @@
-//! Weighted sums of neighbours for a blur: along two rows, then down columns. A word holds two 16-bit values, so that
-//! one instruction weighs both. Of the columns of a vector, even ones are stored before odd ones, the order in which
-//! the instruction gives them.
+//! Weighted sums of neighbours for a blur: along two rows, then down columns. A word holds two 16-bit values, so one
+//! instruction multiplies both values by their weights. A vector's even columns are stored before its odd columns,
+//! because the instruction produces them in this order.
 
 use super::columns::pack_pair;
 use super::simd::Simd;
@@ -8,10 +8,11 @@ use super::simd::Simd;
 /// The bits after the binary point of sums along rows: 255 · 2^7 fits 16 signed bits.
 const FRACTION: u32 = 7;
 
-/// The weights of a symmetric filter in pairs. They sum to 2^`bits`, by which sums are shifted down.
+/// The weights of a symmetric filter in pairs. The weights sum to 2^`bits`, so sums are divided by 2^`bits`.
 #[derive(Debug, Default)]
 pub(in crate::augment) struct PairedWeights {
-    /// The weights for windows that begin with the first row or column of a pair, and with the second.
+    /// Two lists of weights: for windows that begin with the first row or column of a pair, and for windows that begin
+    /// with the second.
     pairs: [Vec<i32>; 2],
     /// The largest distance of a neighbour.
     pub(in crate::augment) reach: usize,
@@ -28,7 +29,7 @@ impl PairedWeights {
             Some(distance) if distance <= reach => (weights[distance] >> halved) as i16,
             _ => 0,
         };
-        // Place 0 is before the window, 1 the first in it.
+        // Place 0 is the place before the window, place 1 the first place in the window.
         let pairs = [1, 0].map(|first| {
             (first..2 * reach + 2).step_by(2).map(|place| pack_pair(at(place), at(place + 1))).collect()
         });

@@ -8,8 +8,8 @@ use crate::augment::view::ViewAxis;
 use crate::decode::Upsampling;
 use base::simd::Level;
 
-/// The byte index that gives 0.
-const NOTHING: u8 = 0xff;
+/// The byte index for which [`Simd::pick`] gives 0.
+const ZERO_INDEX: u8 = 0xff;
 
 /// The taps of the output's columns, laid out for the vectors of one level.
 #[derive(Debug, Default)]
@@ -17,9 +17,9 @@ pub(in crate::augment) struct ColumnTaps {
     pub(in crate::augment) taps: Taps,
     /// Whether results can leave the range of the samples, so that they must be clamped.
     pub(super) clamped: bool,
-    /// The number of pairs of taps that a column has; 0 if a filter is too long for the windows.
+    /// The number of pairs of taps of each column; 0 if a filter is too long for the windows.
     pairs: usize,
-    /// Whether the windows are wide ones.
+    /// Whether the windows are wide windows.
     is_wide: bool,
     /// The first sample of each window.
     bases: Vec<u32>,
@@ -29,18 +29,18 @@ pub(in crate::augment) struct ColumnTaps {
     weights: Vec<i32>,
 }
 
-/// The load layout at a SIMD level. A vector of `lanes` columns takes its samples from `windows` windows of `window`
-/// samples each, or of `wide` samples where filters are too long for those.
+/// The load layout at a SIMD level. A vector of `lanes` columns takes its samples from `windows` windows. A window has
+/// `window` samples, or `wide` samples if a filter is too long for `window` samples.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::augment) struct Shape {
+pub(in crate::augment) struct LoadLayout {
     pub lanes: usize,
     pub windows: usize,
     pub window: usize,
     pub wide: usize,
 }
 
-pub(super) fn shape<S: Simd>(_: S) -> Shape {
-    Shape { lanes: S::LANES, windows: S::WINDOWS, window: S::WINDOW, wide: S::WIDE }
+pub(super) fn load_layout<S: Simd>(_: S) -> LoadLayout {
+    LoadLayout { lanes: S::LANES, windows: S::WINDOWS, window: S::WINDOW, wide: S::WIDE }
 }
 
 impl ColumnTaps {
@@ -63,13 +63,13 @@ impl ColumnTaps {
         let padded = (line.pixels as usize).next_multiple_of(VECTOR);
         // From here on, samples are counted from the first one that is read.
         for start in &mut self.taps.start {
-            *start -= self.taps.reach.start;
+            *start -= self.taps.sample_range.start;
         }
         let last = self.taps.start.last().copied().unwrap_or(0);
         self.taps.start.resize(padded, last);
         self.taps.count.resize(padded, 0);
         self.taps.weights.resize(padded * self.taps.stride, 0);
-        self.lay_out(super::shape(level), padded);
+        self.lay_out(super::load_layout(level), padded);
     }
 
     /// The largest result: a sample of 255 after the shift.
@@ -78,35 +78,35 @@ impl ColumnTaps {
         255 << (self.taps.bits - shift)
     }
 
-    fn lay_out(&mut self, shape: Shape, padded: usize) {
+    fn lay_out(&mut self, load_layout: LoadLayout, padded: usize) {
         self.pairs = 0;
-        if shape.windows == 0 {
+        if load_layout.windows == 0 {
             return;
         }
-        let columns = shape.lanes / shape.windows;
-        self.is_wide = !self.fit(columns, shape.window);
-        let window = if self.is_wide { shape.wide } else { shape.window };
+        let columns = load_layout.lanes / load_layout.windows;
+        self.is_wide = !self.fit(columns, load_layout.window);
+        let window = if self.is_wide { load_layout.wide } else { load_layout.window };
         if self.is_wide && !self.fit(columns, window) {
             return;
         }
         let pairs = (self.taps.longest).div_ceil(2);
         self.pairs = pairs;
         self.index.clear();
-        self.index.resize(4 * padded * pairs, NOTHING);
+        self.index.resize(4 * padded * pairs, ZERO_INDEX);
         self.weights.clear();
         self.weights.resize(padded * pairs, 0);
         let limit = (window - 1) as u32;
         let vectors = self
             .index
-            .chunks_exact_mut(4 * shape.lanes * pairs)
-            .zip(self.weights.chunks_exact_mut(shape.lanes * pairs));
+            .chunks_exact_mut(4 * load_layout.lanes * pairs)
+            .zip(self.weights.chunks_exact_mut(load_layout.lanes * pairs));
         for (v, (index, weights)) in vectors.enumerate() {
-            for lane in 0..shape.lanes {
-                let o = v * shape.lanes + lane;
-                let offset = self.taps.start[o] - self.bases[v * shape.windows + lane / columns];
+            for lane in 0..load_layout.lanes {
+                let o = v * load_layout.lanes + lane;
+                let offset = self.taps.start[o] - self.bases[v * load_layout.windows + lane / columns];
                 let taps = &self.taps.weights[o * self.taps.stride..][..2 * pairs];
                 for (p, pair) in taps.chunks_exact(2).enumerate() {
-                    let at = p * shape.lanes + lane;
+                    let at = p * load_layout.lanes + lane;
                     // An unused tap may be outside of the window; its weight is 0.
                     index[4 * at] = (offset + 2 * p as u32).min(limit) as u8;
                     index[4 * at + 2] = (offset + 2 * p as u32 + 1).min(limit) as u8;
@@ -119,8 +119,9 @@ impl ColumnTaps {
     /// Sets `bases`: the start of a window of `window` samples for each `columns` columns. Returns false if a window is
     /// too short for the filters of its columns.
     fn fit(&mut self, columns: usize, window: usize) -> bool {
-        let (reach, longest) = (self.taps.reach.len() as u32, self.taps.longest as u32);
-        // No window ends after the bytes that may be read. Near them it begins before its filters do.
+        let (reach, longest) = (self.taps.sample_range.len() as u32, self.taps.longest as u32);
+        // No window may end after the bytes that may be read. Near the end of a row, a window therefore begins before
+        // the first sample of its filters.
         let most = (reach + PADDING as u32).saturating_sub(window as u32);
         self.bases.clear();
         for starts in self.taps.start.chunks_exact(columns) {

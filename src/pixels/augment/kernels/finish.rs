@@ -14,14 +14,14 @@ pub(in crate::augment) const FRACTION: u32 = 7;
 pub(in crate::augment) enum Colour {
     /// Y, Cb, Cr with [`FRACTION`] bits after the binary point, to be converted.
     YCbCr,
-    /// R, G, B with this many bits after the binary point. With 0, sums over rows are rounded to whole levels, too. All
-    /// three are the same for a gray image.
+    /// R, G, B with this many bits after the binary point. With 0 bits, sums over rows are rounded to integer levels,
+    /// too. All three components are the same for a gray image.
     Rgb(u32),
 }
 
 /// The smallest image, in bytes, that is written past the caches. A batch of smaller images may stay in the caches
-/// until it is read. A batch of larger ones would leave them anyway, after each cache line was read from memory only to
-/// be overwritten.
+/// until it is read. A batch of larger images does not fit the caches, and each cache line would be read from memory
+/// only to be overwritten.
 const STREAMED: usize = 1 << 18;
 
 /// The bytes of a cache line.
@@ -40,7 +40,7 @@ pub(in crate::augment) struct Finish {
     /// The gain of each channel: output value = grey level · gain + offset.
     gain: [f32; 3],
     offset: [f32; 3],
-    /// Output values where there is no image.
+    /// The output values of pixels that show no image.
     fill: [f32; 3],
 }
 
@@ -88,8 +88,8 @@ impl Finish {
             }
     }
 
-    /// Returns whether the output is written past the caches. This needs rows that are whole cache lines and begin at
-    /// one, so that all vectors are aligned.
+    /// Returns whether the output is written past the caches. The rows must be whole cache lines and begin at a cache
+    /// line, so that all vectors are aligned.
     #[inline(always)]
     pub(in crate::augment) fn streams(&self, out: &[u8]) -> bool {
         self.streamed
@@ -98,7 +98,8 @@ impl Finish {
             && out.as_ptr().addr().is_multiple_of(LINE)
     }
 
-    /// Returns the bytes of each channel. For NHWC the first slice has all channels, and the others are empty.
+    /// Returns the bytes of each channel. For NHWC, the first slice has all channels, and the other two slices are
+    /// empty.
     #[inline(always)]
     fn whole<'a>(&self, out: &'a mut [u8]) -> [&'a mut [u8]; 3] {
         match self.format {
@@ -145,7 +146,7 @@ pub(super) fn row<S: Simd>(
         values.resize(3 * F32::SIZE * finish.width.next_multiple_of(VECTOR), 0);
         thirds(values)
     };
-    // Most bilinear filters cover two or three pairs of rows, most cubic ones up to five.
+    // Most bilinear filters cover two or three pairs of rows; most cubic filters cover up to five pairs.
     let pairs = sources.iter().map(ResizedRows::pairs).max().unwrap_or(0);
     match (is_final && streams, pairs) {
         (true, 0..=2) => normalised::<S, Streamed<F32>, 2>(s, sources, finish, to),
@@ -182,7 +183,7 @@ fn normalised<S: Simd, E: ElementType, const PAIRS: usize>(
         Colour::YCbCr => {
             let (y, cb, cr) =
                 (FixedPointScale::new(&first), FixedPointScale::new(&second), FixedPointScale::new(&third));
-            let levels = Converted::<S, PAIRS> {
+            let levels = YcbcrSums::<S, PAIRS> {
                 // Chroma is centred while it is an integer, because the difference is exact then.
                 y: RowSums::new(s, first, 0),
                 cb: RowSums::new(s, second, -(128 << cb.bits)),
@@ -192,10 +193,10 @@ fn normalised<S: Simd, E: ElementType, const PAIRS: usize>(
             store::<S, E>(s, MemoryFormat::Nchw, &Normalised { finish, levels }, to);
         }
         Colour::Rgb(fraction) => {
-            let levels = Separate([
-                Planar::<S, PAIRS>::new(s, first, fraction),
-                Planar::new(s, second, fraction),
-                Planar::new(s, third, fraction),
+            let levels = RgbSums([
+                ComponentSums::<S, PAIRS>::new(s, first, fraction),
+                ComponentSums::new(s, second, fraction),
+                ComponentSums::new(s, third, fraction),
             ]);
             store::<S, E>(s, MemoryFormat::Nchw, &Normalised { finish, levels }, to);
         }
@@ -204,10 +205,10 @@ fn normalised<S: Simd, E: ElementType, const PAIRS: usize>(
 
 /// Computes R, G and B of the vector of columns that begins at column `x` of a block of [`VECTOR`].
 ///
-/// This is a trait instead of a closure. If a function is inlined into one with vector instructions, its closures do
-/// not get these instructions. Unless the compiler happens to inline the closure, too, every operation becomes a call
-/// that passes vectors through memory.
-trait Colours<S: Simd> {
+/// This is a trait instead of a closure. If a function is inlined into a function with vector instructions, its
+/// closures do not get these instructions. Then every operation can become a call that passes vectors through memory,
+/// if the compiler does not inline the closure.
+trait RgbSource<S: Simd> {
     fn at(&self, s: S, block: usize, x: usize) -> [S::F; 3];
 }
 
@@ -217,7 +218,7 @@ struct Normalised<'a, L> {
     levels: L,
 }
 
-impl<S: Simd, L: Colours<S>> Colours<S> for Normalised<'_, L> {
+impl<S: Simd, L: RgbSource<S>> RgbSource<S> for Normalised<'_, L> {
     #[inline(always)]
     fn at(&self, s: S, block: usize, x: usize) -> [S::F; 3] {
         let Finish { gain, offset, .. } = self.finish;
@@ -231,14 +232,14 @@ impl<S: Simd, L: Colours<S>> Colours<S> for Normalised<'_, L> {
 }
 
 /// Converts sums of Y, Cb and Cr to levels of R, G and B. `unit` has the value of one unit of each sum.
-struct Converted<'a, S: Simd, const PAIRS: usize> {
+struct YcbcrSums<'a, S: Simd, const PAIRS: usize> {
     y: RowSums<'a, S, PAIRS>,
     cb: RowSums<'a, S, PAIRS>,
     cr: RowSums<'a, S, PAIRS>,
     unit: [f32; 3],
 }
 
-impl<S: Simd, const PAIRS: usize> Colours<S> for Converted<'_, S, PAIRS> {
+impl<S: Simd, const PAIRS: usize> RgbSource<S> for YcbcrSums<'_, S, PAIRS> {
     #[inline(always)]
     fn at(&self, s: S, block: usize, x: usize) -> [S::F; 3] {
         let y = s.mul_f(s.float(self.y.at(s, block, x)), s.splat_f(self.unit[0]));
@@ -267,9 +268,9 @@ impl FixedPointScale {
 }
 
 /// Levels of R, G and B that need no colour conversion.
-struct Separate<'a, S: Simd, const PAIRS: usize>([Planar<'a, S, PAIRS>; 3]);
+struct RgbSums<'a, S: Simd, const PAIRS: usize>([ComponentSums<'a, S, PAIRS>; 3]);
 
-impl<S: Simd, const PAIRS: usize> Colours<S> for Separate<'_, S, PAIRS> {
+impl<S: Simd, const PAIRS: usize> RgbSource<S> for RgbSums<'_, S, PAIRS> {
     #[inline(always)]
     fn at(&self, s: S, block: usize, x: usize) -> [S::F; 3] {
         [self.0[0].at(s, block, x), self.0[1].at(s, block, x), self.0[2].at(s, block, x)]
@@ -277,14 +278,14 @@ impl<S: Simd, const PAIRS: usize> Colours<S> for Separate<'_, S, PAIRS> {
 }
 
 /// The sums of a component that needs no conversion, and the scale that turns them into grey levels.
-struct Planar<'a, S: Simd, const PAIRS: usize> {
+struct ComponentSums<'a, S: Simd, const PAIRS: usize> {
     sums: RowSums<'a, S, PAIRS>,
     shift: u32,
     unit: f32,
 }
 
-impl<'a, S: Simd, const PAIRS: usize> Planar<'a, S, PAIRS> {
-    /// With `fraction` 0, sums are rounded to whole grey levels, as PIL does between and after its passes.
+impl<'a, S: Simd, const PAIRS: usize> ComponentSums<'a, S, PAIRS> {
+    /// With `fraction` 0, sums are rounded to integer grey levels, as PIL does between and after its passes.
     #[inline(always)]
     fn new(s: S, source: ResizedRows<'a>, fraction: u32) -> Self {
         let bits = source.rows.taps.bits;
@@ -304,9 +305,9 @@ impl<'a, S: Simd, const PAIRS: usize> Planar<'a, S, PAIRS> {
 }
 
 /// Levels from planes of bytes.
-struct Whole<'a>([&'a [[u8; VECTOR]]; 3]);
+struct BytePlanes<'a>([&'a [[u8; VECTOR]]; 3]);
 
-impl<S: Simd> Colours<S> for Whole<'_> {
+impl<S: Simd> RgbSource<S> for BytePlanes<'_> {
     #[inline(always)]
     fn at(&self, s: S, block: usize, x: usize) -> [S::F; 3] {
         let [r, g, b] = [&self.0[0][block], &self.0[1][block], &self.0[2][block]];
@@ -315,12 +316,12 @@ impl<S: Simd> Colours<S> for Whole<'_> {
 }
 
 /// Values from rows of floats.
-struct Floats<'a>([&'a [[u8; FLOATS]]; 3]);
+struct FloatRows<'a>([&'a [[u8; FLOATS]]; 3]);
 
 /// The bytes of a block of floats.
 const FLOATS: usize = F32::SIZE * VECTOR;
 
-impl<S: Simd> Colours<S> for Floats<'_> {
+impl<S: Simd> RgbSource<S> for FloatRows<'_> {
     #[inline(always)]
     fn at(&self, s: S, block: usize, x: usize) -> [S::F; 3] {
         let [r, g, b] = [&self.0[0][block], &self.0[1][block], &self.0[2][block]];
@@ -334,10 +335,10 @@ impl<S: Simd> Colours<S> for Floats<'_> {
 fn cast<S: Simd, E: ElementType>(s: S, finish: &Finish, values: &[u8], row: usize, out: &mut [u8]) {
     let length = values.len() / 3;
     let values = [0, 1, 2].map(|c| values[c * length..][..length].as_chunks().0);
-    store::<S, E>(s, finish.format, &Floats(values), finish.rows(row, out));
+    store::<S, E>(s, finish.format, &FloatRows(values), finish.rows(row, out));
     if !finish.width.is_multiple_of(VECTOR) {
         let last = values.map(|blocks| &blocks[blocks.len() - 1..]);
-        store_rest::<S, E>(s, finish.format, &Floats(last), finish.rows(row, out));
+        store_rest::<S, E>(s, finish.format, &FloatRows(last), finish.rows(row, out));
     }
 }
 
@@ -365,7 +366,7 @@ fn scale<S: Simd, E: ElementType>(s: S, finish: &Finish, levels: [&[u8]; 3], out
 #[inline(always)]
 fn scale_to<S: Simd, E: ElementType>(s: S, finish: &Finish, levels: [&[u8]; 3], out: &mut [u8]) {
     let planes = levels.map(<[u8]>::as_chunks);
-    let levels = Whole(planes.map(|(blocks, _)| blocks));
+    let levels = BytePlanes(planes.map(|(blocks, _)| blocks));
     match finish.format {
         // Writing one plane after the other is the fastest order for memory.
         MemoryFormat::Nchw => {
@@ -389,14 +390,19 @@ fn scale_to<S: Simd, E: ElementType>(s: S, finish: &Finish, levels: [&[u8]; 3], 
         for (block, rest) in blocks.iter_mut().zip(rest) {
             block[0][..rest.len()].copy_from_slice(rest);
         }
-        let levels = Whole(blocks.each_ref().map(|block| &block[..]));
+        let levels = BytePlanes(blocks.each_ref().map(|block| &block[..]));
         store_rest::<S, E>(s, finish.format, &Normalised { finish, levels }, finish.whole(out));
     }
 }
 
 /// Stores all whole blocks of columns that fit.
 #[inline(always)]
-fn store<S: Simd, E: ElementType>(s: S, format: MemoryFormat, values: &impl Colours<S>, to: [&mut [u8]; 3]) {
+fn store<S: Simd, E: ElementType>(
+    s: S,
+    format: MemoryFormat,
+    values: &impl RgbSource<S>,
+    to: [&mut [u8]; 3],
+) {
     let [first, second, third] = to;
     let bytes = E::SIZE * VECTOR;
     match format {
@@ -431,7 +437,7 @@ fn store<S: Simd, E: ElementType>(s: S, format: MemoryFormat, values: &impl Colo
 fn store_rest<S: Simd, E: ElementType>(
     s: S,
     format: MemoryFormat,
-    values: &impl Colours<S>,
+    values: &impl RgbSource<S>,
     to: [&mut [u8]; 3],
 ) {
     let mut block = [0; 3 * FLOATS];

@@ -15,7 +15,7 @@ mod rows;
 mod simd;
 
 pub(super) use blur::{PairedWeights, words};
-pub(super) use columns::{ColumnTaps, Shape};
+pub(super) use columns::{ColumnTaps, LoadLayout};
 pub(super) use finish::{Colour, FRACTION, Finish, fill, filling, scaling};
 pub(super) use pixels::Blend;
 pub(super) use rows::{ResizedRows, RowTaps};
@@ -33,7 +33,7 @@ macro_rules! dispatch {
             // processor supports.
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 => unsafe { avx512::$kernel($($argument),*) },
-            // SAFETY: as above.
+            // SAFETY: the level was lowered, as for `Avx512`.
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 => unsafe { avx2::$kernel($($argument),*) },
             _ => portable::$kernel($($argument),*),
@@ -41,16 +41,16 @@ macro_rules! dispatch {
     };
 }
 
-/// Compiles every kernel for one level: `$simd` is its type of vectors, `$features` are the instructions that it may
-/// use.
+/// Compiles every kernel for one level. `$simd` is the level's type of vectors, and `$features` are the instructions
+/// that the kernels may use.
 macro_rules! kernels {
     ($simd:expr $(, #[$features:meta])?) => {
         use super::{
-            Blend, ColumnTaps, Finish, PairedWeights, ResizedRows, Shape, blur, columns, finish, pixels, simd,
+            Blend, ColumnTaps, Finish, PairedWeights, ResizedRows, LoadLayout, blur, columns, finish, pixels, simd,
         };
 
-        pub(super) fn shape() -> Shape {
-            columns::shape($simd)
+        pub(super) fn load_layout() -> LoadLayout {
+            columns::load_layout($simd)
         }
 
         $(#[$features])?
@@ -113,17 +113,17 @@ macro_rules! kernels {
 use kernels;
 
 /// Returns the load layout at this SIMD level.
-pub(super) fn shape(level: Level) -> Shape {
+pub(super) fn load_layout(level: Level) -> LoadLayout {
     match level {
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512 => avx512::shape(),
+        Level::Avx512 => avx512::load_layout(),
         #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => avx2::shape(),
-        _ => portable::shape(),
+        Level::Avx2 => avx2::load_layout(),
+        _ => portable::load_layout(),
     }
 }
 
-/// Resizes two rows to the output's columns: `out[x]` holds both results, the first row's in the low half.
+/// Resizes two rows to the output's columns. `out[x]` holds both results: the first row's result in the low half.
 #[inline(always)]
 pub(super) fn resize_columns(
     level: Level,
@@ -179,8 +179,8 @@ pub(super) fn convert(level: Level, from: [&[u8]; 3], to: [&mut [u8]; 3]) {
 }
 
 /// Blurs two rows of levels along x, to a pair of rows of [`words`] in `to`. Each input row has `weights.reach` levels
-/// of margin, the levels of its columns, and as much margin again. With the bytes that vectors may read, it is as long
-/// as `to` plus twice the reach plus two.
+/// of margin, then the levels of its columns, then `weights.reach` levels of margin again. With the levels that vectors
+/// may read after the margin, an input row has `to.len() + 2 * weights.reach + 2` levels.
 pub(super) fn blur_along(level: Level, rows: [&[i16]; 2], weights: &PairedWeights, to: &mut [i32]) {
     dispatch!(level, blur_along(rows, weights, to));
 }

@@ -62,15 +62,16 @@ fn blend_by<S: Simd, const SHIFT: i32>(s: S, sums: &[i16], bias: [i16; 2], out: 
         let this = three(s, this);
         let even = s.add16(s.add16(this, s.load16(sums)), even_bias);
         let odd = s.add16(s.add16(this, s.load16(&sums[2..])), odd_bias);
-        // Both fit a byte, so a 16-bit lane holds two neighbouring pixels in order.
+        // `even` and `odd` fit a byte, so a 16-bit lane holds two neighbouring pixels in order.
         let odd = s.shift_left16::<8>(s.shift_right16::<SHIFT>(odd));
         s.store8(out, s.or(s.shift_right16::<SHIFT>(even), odd));
     }
 }
 
 /// The kernel of [`super::convert`]. libjpeg rounds 1.402·cr, 1.772·cb and -0.34414·cb - 0.71414·cr in fixed point,
-/// with 16 bits after the binary point. Here whole multiples are split off from the first two factors, so that the rest
-/// fits 16 signed bits. With 15 bits after the point, it rounds as libjpeg does for all values of a byte.
+/// with 16 bits after the binary point. Here the first two factors are split into an integer (1 and 2) and a remainder
+/// that fits 16 signed bits. With 15 bits after the binary point, the results are rounded as in libjpeg for all values
+/// of a byte.
 #[inline(always)]
 pub(super) fn convert<S: Simd>(s: S, [y, cb, cr]: [&[u8]; 3], [r, g, b]: [&mut [u8]; 3]) {
     let conversion = ColourConversion::new(s);
@@ -104,7 +105,7 @@ pub(super) fn convert<S: Simd>(s: S, [y, cb, cr]: [&[u8]; 3], [r, g, b]: [&mut [
 struct ColourConversion<S: Simd> {
     /// The top bit of each byte.
     sign: S::I,
-    /// The factor of Cr in R, and of Cb in B, without their whole multiples, in units of 2^-15.
+    /// The factors of Cr in R and of Cb in B, without their integer parts (1 and 2), in units of 2^-15.
     cr_r: S::I,
     cb_b: S::I,
     /// The factors of Cb and Cr that are subtracted from G, in units of 2^-15: the high and the low bytes of both.
@@ -138,7 +139,8 @@ impl<S: Simd> ColourConversion<S> {
         let (cb, cr) = (s.shift_right16::<8>(cb), s.shift_right16::<8>(cr));
         let r = s.add16(s.add16(y, cr), s.mul_round16(cr, self.cr_r));
         let b = s.add16(s.add16(y, s.add16(cb, cb)), s.mul_round16(cb, self.cb_b));
-        // The subtracted value is 256 · high + low, which exceeds 16 bits. Rounding down twice gives the same as once.
+        // The subtracted value is 256 · high + low, which exceeds 16 bits. Rounding down in two steps gives the same
+        // result as in one step.
         let low = s.shift_right16::<8>(s.sub16(self.half, s.dot8(self.low, pairs)));
         let g = s.shift_right16::<7>(s.sub16(low, s.dot8(self.high, pairs)));
         [r, s.add16(y, g), b]
@@ -150,7 +152,7 @@ mod tests {
     use crate::augment::kernels;
     use base::simd::Level;
 
-    /// libjpeg's `ycc_rgb_convert` (jdcolor.c), which looks these up in tables.
+    /// libjpeg's `ycc_rgb_convert` (jdcolor.c), which looks the products up in tables.
     fn expected(y: u8, cb: u8, cr: u8) -> [u8; 3] {
         let fixed = |factor: f64| (factor * 65_536.0 + 0.5) as i32;
         let (cb, cr, half) = (i32::from(cb) - 128, i32::from(cr) - 128, 1 << 15);

@@ -10,13 +10,13 @@ pub(super) struct Portable;
 
 const N: usize = 8;
 
-/// The 16-bit lanes of a vector.
+/// Returns the 16-bit lanes of a vector.
 #[inline(always)]
 fn halves(v: [i32; N]) -> [i16; 2 * N] {
     from_fn(|i| (v[i / 2] >> (16 * (i % 2))) as i16)
 }
 
-/// The bytes of a vector.
+/// Returns the bytes of a vector.
 #[inline(always)]
 fn bytes(v: [i32; N]) -> [u8; 4 * N] {
     from_fn(|i| (v[i / 4] >> (8 * (i % 4))) as u8)

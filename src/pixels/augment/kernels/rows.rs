@@ -26,7 +26,8 @@ struct RowSpan {
 }
 
 impl RowTaps {
-    /// Lays out `taps`, which were just built. Pairs are counted from row `taps.reach.start`.
+    /// Computes the pairs of rows from `taps`, which must already be built. Pairs are counted from row
+    /// `taps.sample_range.start`.
     pub(in crate::augment) fn lay_out(&mut self) {
         self.spans.clear();
         self.weights.clear();
@@ -34,10 +35,10 @@ impl RowTaps {
         for o in 0..self.taps.start.len() {
             let begin = self.weights.len();
             let taps = self.taps.of(o);
-            // A padding row has no taps and takes the start of the row above. With its own start, the first source row,
-            // padding below the image would keep all source rows.
+            // A padding row has no taps and takes the start of the row above. If it took the first source row as its
+            // start, padding below the image would keep all source rows.
             if !taps.is_empty() {
-                from = (self.taps.start[o] - self.taps.reach.start) as usize;
+                from = (self.taps.start[o] - self.taps.sample_range.start) as usize;
             }
             // If the first row is odd, it is the second of its pair.
             let odd = from % 2;
@@ -91,7 +92,8 @@ impl<'a> ResizedRows<'a> {
         end - begin
     }
 
-    /// Returns the blocks of pair `p` and its two weights. After the last pair, blocks are arbitrary and weights 0.
+    /// Returns the values of pair `p` in blocks of columns, and the pair's two weights. After the last pair, the values
+    /// are arbitrary and the weights 0.
     #[inline(always)]
     fn pair(&self, p: usize) -> (&'a [[i32; VECTOR]], i32) {
         let RowSpan { first, weights: (begin, end), .. } = self.rows.spans[self.row];
@@ -101,8 +103,8 @@ impl<'a> ResizedRows<'a> {
     }
 }
 
-/// The weighted sums of the source rows under a row of the view, plus `start`. `PAIRS` is at least the number of pairs
-/// of rows, or 0 for any number.
+/// The weighted sums of the source rows under a row of the view, plus `start`. `PAIRS` is 0, for any number of pairs of
+/// rows, or at least the number of pairs.
 pub(super) struct RowSums<'a, S: Simd, const PAIRS: usize> {
     source: ResizedRows<'a>,
     start: S::I,

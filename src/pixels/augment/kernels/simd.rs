@@ -27,7 +27,7 @@ pub(super) trait Simd: Copy {
     fn load16(self, from: &[i16]) -> Self::I;
     fn store(self, to: &mut [i32], v: Self::I);
     fn store16(self, to: &mut [i16], v: Self::I);
-    /// Loads 4 · LANES bytes as they are.
+    /// Loads 4 · LANES bytes without widening them.
     fn load8(self, from: &[u8]) -> Self::I;
     /// Loads 2 · LANES bytes, zero-extended to 16 bits.
     fn widen(self, from: &[u8]) -> Self::I;
@@ -44,7 +44,7 @@ pub(super) trait Simd: Copy {
     fn pick(self, windows: Self::I, index: &[u8]) -> Self::I;
     /// Loads the wide windows that begin at `bases` in `row`.
     fn wide_windows(self, row: &[u8], bases: &[u32]) -> Self::Wide;
-    /// Picks from wide windows as [`Simd::pick`] does from narrow ones.
+    /// Picks samples from wide windows as [`Simd::pick`] does from narrow windows.
     fn pick_wide(self, windows: Self::Wide, index: &[u8]) -> Self::I;
 
     fn add(self, a: Self::I, b: Self::I) -> Self::I;
@@ -67,12 +67,12 @@ pub(super) trait Simd: Copy {
     fn shift_right16<const BY: i32>(self, v: Self::I) -> Self::I;
     fn shift_left16<const BY: i32>(self, v: Self::I) -> Self::I;
 
-    /// Puts half of the bytes of `a` into the low halves of 16-bit lanes, and those of `b` into the high halves. Which
-    /// half, and in which order, depends on the level; [`Simd::join8`] restores the order.
+    /// Puts half of the bytes of `a` into the low halves of 16-bit lanes, and half of the bytes of `b` into the high
+    /// halves. The choice of the half and its order depend on the level; [`Simd::join8`] restores the order.
     fn split8_first(self, a: Self::I, b: Self::I) -> Self::I;
-    /// The other half of [`Simd::split8_first`].
+    /// Does the same as [`Simd::split8_first`] with the other half of the bytes.
     fn split8_second(self, a: Self::I, b: Self::I) -> Self::I;
-    /// Joins both halves, 16-bit lanes that are clamped to 0..=255, to bytes in their original order.
+    /// Joins the 16-bit lanes of both halves, clamped to 0..=255, to bytes in their original order.
     fn join8(self, first: Self::I, second: Self::I) -> Self::I;
     /// Multiplies unsigned bytes of `weights` by signed bytes of `v`, and adds the products in pairs to 16-bit lanes.
     /// All sums must fit.
@@ -88,11 +88,12 @@ pub(super) trait Simd: Copy {
 
     fn load_f32(self, from: &[u8]) -> Self::F;
     fn store_f32(self, to: &mut [u8], v: Self::F);
-    /// Rounded to nearest even.
+    /// Stores the lanes as float16, rounded to nearest even.
     fn store_f16(self, to: &mut [u8], v: Self::F);
-    /// Rounded to nearest even.
+    /// Stores the lanes as bfloat16, rounded to nearest even.
     fn store_bf16(self, to: &mut [u8], v: Self::F);
-    /// Stores as `store_f32` does, but past the caches: to a multiple of the vector's bytes, before a [`Simd::fence`].
+    /// Stores as `store_f32` does, but past the caches. `to` must begin at a multiple of the vector's bytes, and a
+    /// [`Simd::fence`] must follow.
     fn stream_f32(self, to: &mut [u8], v: Self::F);
     fn stream_f16(self, to: &mut [u8], v: Self::F);
     fn stream_bf16(self, to: &mut [u8], v: Self::F);

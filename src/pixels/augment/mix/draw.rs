@@ -7,7 +7,7 @@ use base::rng::{RandomKey, RandomStream, Use};
 /// How each image of a batch is mixed with its partner.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DrawnMix {
-    /// The weight λ of the image itself in each result; the rest is the partner's.
+    /// The weight λ of the image itself in each result. The partner has the weight 1 − λ.
     pub share: f64,
     /// Where the partner is shown.
     pub region: MixRegion,
@@ -24,7 +24,7 @@ pub enum MixRegion {
     Rectangle { left: u32, top: u32, right: u32, bottom: u32 },
 }
 
-/// The keys of an epoch's random numbers: one for the choice, and one for each transform to choose from.
+/// The keys of an epoch's random numbers: one key for the choice, and one key for each transform to choose from.
 #[derive(Debug, Clone)]
 pub struct MixKeys {
     choice: RandomKey,
@@ -53,8 +53,8 @@ impl Mixing {
     /// Draws how the images of global batch number `batch` are mixed in the epoch of `keys`. The images have the given
     /// size. There is one draw for a batch, as in torchvision and timm.
     ///
-    /// A rectangle is drawn and rounded as in torchvision's `CutMix`: its sides are √(1 − λ) of the image's, and its
-    /// centre is any pixel. Where the border cuts it off, λ grows by the missing area.
+    /// A rectangle is drawn and rounded as in torchvision's `CutMix`: its sides are √(1 − λ) times the image's sides,
+    /// and its centre is any pixel. If the border cuts off a part of the rectangle, λ grows by the area of this part.
     pub fn draw(&self, keys: &MixKeys, batch: u64, ImageSize { width, height }: ImageSize) -> DrawnMix {
         let number = match &self.choices[..] {
             [_] => 0,
@@ -87,7 +87,7 @@ impl Mixing {
 /// If T has Student's t-distribution with 2α degrees of freedom, ½ + ½·T / √(2α + T²) has the distribution Beta(α, α)
 /// (Devroye, "Non-Uniform Random Variate Generation", 1986, chapter IX.3). T is drawn by Bailey's method: with a point
 /// (u, v) of the unit circle and w = u² + v², T² = 2α·(w^(−1/α) − 1)·u²/w ("Polar Generation of Random Variates with
-/// the t-Distribution", Mathematics of Computation 62, 1994). With q = w^(1/α) both become one formula, in which
+/// the t-Distribution", Mathematics of Computation 62, 1994). With q = w^(1/α), the two formulas become one, in which
 /// nothing overflows.
 fn symmetric_beta(stream: &mut RandomStream, alpha: f64) -> f64 {
     loop {
@@ -96,7 +96,7 @@ fn symmetric_beta(stream: &mut RandomStream, alpha: f64) -> f64 {
         if w > 1.0 || u == 0.0 {
             continue;
         }
-        // libm's function instead of the system's gives all machines the same last digit.
+        // The function of libm, unlike the system's function, gives the same last digit on all machines.
         let q = libm::pow(w, 1.0 / alpha);
         let rest = (1.0 - q) * (u * u / w);
         return 0.5 + 0.5 * (rest / (q + rest)).sqrt().copysign(u);
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn shares_have_the_beta_distribution() {
-        // For smaller values, much of the distribution is nearer to 1 than f64 can represent.
+        // For smaller alpha, much of the distribution is nearer to 1 than f64 can represent.
         for alpha in [0.2, 0.5, 0.8, 1.0, 2.5, 30.0] {
             let seed = 77;
             let list = format!(r#"[{{"MixUp": {{"alpha": {alpha}}}}}]"#);
@@ -169,14 +169,14 @@ mod tests {
             assert!(shares.iter().all(|share| (0.0..=1.0).contains(share)));
             shares.sort_by(f64::total_cmp);
             let n = shares.len() as f64;
-            // Every 50th value is enough to see a distance.
+            // Comparing every 50th value is enough to detect a distance.
             let distance = shares
                 .iter()
                 .enumerate()
                 .step_by(50)
                 .map(|(i, share)| (cumulative(alpha, *share) - (i as f64 + 0.5) / n).abs());
             let distance = distance.fold(0.0, f64::max);
-            // The Kolmogorov-Smirnov distance exceeds this with a probability of 1e-4.
+            // The Kolmogorov-Smirnov distance exceeds this bound with a probability of 1e-4.
             assert!(distance < 2.23 / n.sqrt(), "seed {seed}, alpha {alpha}: {distance}");
         }
     }

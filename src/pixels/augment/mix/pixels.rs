@@ -23,19 +23,19 @@ impl MixWeights {
         Self { own: share as f32, other: (1.0 - share) as f32 }
     }
 
-    /// Returns the mixture of two numbers; `own` is the image's own.
+    /// Returns the mixture of `own`, a number of the image, and `other`, a number of its partner.
     #[inline(always)]
     pub fn of(self, own: f32, other: f32) -> f32 {
         own * self.own + other * self.other
     }
 }
 
-/// The number of bytes of each image that are mixed at a time: whole elements, and few enough that those of a whole
+/// The number of bytes of each image that are mixed at a time: whole elements, and few enough that the bytes of a whole
 /// group fit the L1 cache.
 const RUN: usize = 2048;
 
-/// Mixes the images of a group, which have the format of `output`. Each becomes its mixture with the one before it, the
-/// first with the last. A single image stays as it is.
+/// Mixes the images of a group, which have the format of `output`. Each image becomes its mixture with the image before
+/// it, and the first image with the last. A single image is not changed.
 ///
 /// # Panics
 /// Panics for grey levels, which are not mixed.
@@ -71,13 +71,13 @@ pub fn mix_images(drawn: &DrawnMix, output: &Output, images: &mut [&mut [u8]]) {
     }
 }
 
-/// Calls `mix` with these bytes of each image and the unmixed bytes of the image before it, one run at a time.
+/// Calls `mix` with the `bytes` of each image and the unmixed bytes of the image before it, one run at a time.
 #[inline(always)]
 fn for_each_pair(images: &mut [&mut [u8]], bytes: Range<usize>, mix: impl Fn(&mut [u8], &[u8])) {
     let mut saved = [0; RUN];
     for start in bytes.clone().step_by(RUN) {
         let run = start..bytes.end.min(start + RUN);
-        // Goes from the last image to the first, so that only the last one must be saved before it is overwritten.
+        // Goes from the last image to the first, so that only the last image must be saved before it is overwritten.
         let last = images.len() - 1;
         let saved = &mut saved[..run.len()];
         saved.copy_from_slice(&images[last][run.clone()]);
@@ -101,7 +101,7 @@ fn blend_bf16(weights: MixWeights, own: &mut [u8], other: &[u8]) {
     }
 }
 
-/// Blends float16 values in float32. `half` converts slices with the processor's instructions, where it has some.
+/// Blends float16 values in float32. `half` converts slices with the processor's own instructions if it has any.
 fn blend_f16(weights: MixWeights, own: &mut [u8], other: &[u8]) {
     const HALVES: usize = RUN / 2;
     let (own, other) = (own.as_chunks_mut().0, other.as_chunks().0);
@@ -124,7 +124,8 @@ fn bf16_to_f32(bytes: [u8; 2]) -> f32 {
     f32::from_bits(u32::from(u16::from_ne_bytes(bytes)) << 16)
 }
 
-/// The nearest bfloat16, ties to even; `half`'s function for single values keeps compilers from vectorising.
+/// Returns the nearest bfloat16, ties to even. `half`'s function for single values would keep compilers from
+/// vectorising.
 #[inline(always)]
 fn f32_to_bf16(value: f32) -> [u8; 2] {
     let bits = value.to_bits();

@@ -55,7 +55,7 @@ enum MixTransform {
     RandomChoice {
         /// The transforms to choose from.
         transforms: Vec<MixTransform>,
-        /// How often each is chosen, relative to the others; `None`: all equally often.
+        /// The weight of each transform in the choice; `None`: all are equally likely.
         #[serde(default)]
         p: Option<Vec<f64>>,
     },
@@ -76,9 +76,10 @@ pub(super) struct MixChoice {
     pub kind: MixKind,
     /// Both parameters of the Beta distribution.
     pub alpha: f64,
-    /// Its number among the choices of its kind in the list. It is part of the key of its random numbers.
+    /// The index of this choice among the choices of the same kind in the list. It is part of the key of the random
+    /// numbers.
     pub nth: u32,
-    /// The probability that this choice or one before it is taken; 1 for the last.
+    /// The probability that this choice or an earlier choice is taken; 1 for the last choice.
     pub up_to: f64,
 }
 
@@ -178,7 +179,7 @@ impl Mixing {
         &self.text
     }
 
-    /// Returns the length of the soft labels, if they are asked for.
+    /// Returns the length of the soft labels, or `None` if class numbers are not mixed.
     pub fn num_classes(&self) -> Option<u32> {
         self.num_classes
     }

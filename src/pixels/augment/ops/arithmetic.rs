@@ -1,6 +1,7 @@
 //! The conversion of float32 values to grey levels: the few rules that all operations share, on the CPU and on a GPU.
 //!
-//! Multiplications, additions and divisions are rounded one by one; only [`fma`] fuses two of them.
+//! Multiplications, additions and divisions are rounded one by one; only [`fma`] fuses a multiplication and an
+//! addition.
 
 /// Returns `a` · `b` + `c`, rounded once: what torch's `add(…, alpha=…)` computes.
 #[inline(always)]
@@ -19,11 +20,11 @@ pub(super) fn truncate(value: f32) -> u8 {
     level as u8
 }
 
-/// 1.5 · 2^23. Floats of this size have a unit of 1, so that adding it rounds a value to a whole number, halves to
-/// even.
+/// 1.5 · 2^23. Floats of this size have a spacing of 1. So adding this constant to a value rounds the value to an
+/// integer, halves to even.
 const WHOLE: f32 = 12_582_912.0;
 
-/// Returns the whole number nearest to a value within ±2^22, halves to even.
+/// Returns the integer nearest to a value within ±2^22, halves to even.
 #[inline(always)]
 pub(super) fn nearest(value: f32) -> i32 {
     (value + WHOLE).to_bits() as i32 - WHOLE.to_bits() as i32
@@ -35,14 +36,14 @@ pub(super) fn rounded(value: f32) -> u8 {
     (value + WHOLE).to_bits() as u8
 }
 
-/// Clamps a value to these bounds; NaN becomes the lower one.
+/// Clamps a value to `least..=most`; NaN becomes `least`.
 #[inline(always)]
-pub(super) fn within(value: f32, least: f32, most: f32) -> f32 {
+pub(super) fn clamp_to(value: f32, least: f32, most: f32) -> f32 {
     let value = if value > least { value } else { least };
     if value < most { value } else { most }
 }
 
-/// Returns the largest whole number that is not above a value within ±2^22.
+/// Returns the largest integer that is not above a value within ±2^22.
 #[inline(always)]
 pub(super) fn floor(value: f32) -> i32 {
     let nearest = nearest(value);

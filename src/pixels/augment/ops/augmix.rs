@@ -3,14 +3,14 @@
 use super::arithmetic::truncate;
 use crate::augment::level::vectorised;
 
-/// Returns the weights in float32, as in torch: that of the image itself, and those of the chains.
+/// Returns the weight of the image itself and the weights of the chains, in float32 as in torch.
 pub(in crate::augment) fn shares(weights: &[f64]) -> (f32, Vec<f32>) {
     let of_image = 1.0 - weights.iter().sum::<f64>();
     (of_image as f32, weights.iter().map(|&weight| weight as f32).collect())
 }
 
-/// Replaces `levels` by their weighted sum with those of the `chains`. Each product is rounded, then each sum in the
-/// order of chains; the result is truncated.
+/// Replaces `levels` by the weighted sum of `levels` and the levels of the `chains`. Each product is rounded, then each
+/// sum in the order of the chains. The result is truncated.
 pub(super) fn mix(level: base::simd::Level, levels: &mut [u8], chains: &[Vec<u8>], weights: &[f64]) {
     const BLOCK: usize = 256;
     let (of_image, weights) = shares(weights);

@@ -3,17 +3,17 @@
 use crate::augment::kernels::{self, PairedWeights};
 use base::simd::Level;
 
-/// The bits of a weight: the weights of a kernel sum to 2^15.
+/// The bits after the binary point of a weight: the weights of a kernel sum to 2^15.
 const WEIGHT_BITS: u32 = 15;
-/// Returns the weights of torchvision's Gaussian kernel of `size` pixels, in units of 2^-15: that of the pixel itself,
-/// then those of the neighbours at distances 1, 2, … on either side. Outer weights that are 0 are left out. A kernel of
-/// one weight changes nothing.
+/// Returns the weights of torchvision's Gaussian kernel of `size` pixels, in units of 2^-15: first the weight of the
+/// pixel itself, then the weights of the neighbours at distances 1, 2, … on either side. Outer weights that are 0 are
+/// left out. A kernel of one weight changes nothing.
 pub(in crate::augment) fn weights(size: u32, sigma: f64) -> Vec<u16> {
     let weight =
         |distance: u32| libm::exp(-0.5 * (f64::from(distance) / sigma) * (f64::from(distance) / sigma));
     let reach = size / 2;
     let total: f64 = 1.0 + 2.0 * (1..=reach).map(weight).sum::<f64>();
-    // Rounds sums from the outermost weight on, instead of the weights, so that the weights' errors do not add up.
+    // Rounds running sums from the outermost weight on instead of the weights, so that rounding errors do not add up.
     let whole = f64::from(1 << WEIGHT_BITS);
     let (mut outside, mut rounded) = (0.0, 0);
     let mut weights = Vec::with_capacity(reach as usize + 1);
@@ -30,8 +30,8 @@ pub(in crate::augment) fn weights(size: u32, sigma: f64) -> Vec<u16> {
     weights
 }
 
-/// Returns the pixel that `place` shows. Outside of `0..length` it is the one at the same distance inside of the border
-/// pixel.
+/// Returns the index of the pixel that is shown at index `place`. An index outside of `0..length` is reflected about
+/// the border pixel.
 pub(in crate::augment) fn reflected(place: isize, length: usize) -> usize {
     if length == 1 {
         return 0;
@@ -44,9 +44,9 @@ pub(in crate::augment) fn reflected(place: isize, length: usize) -> usize {
 /// Blurs images; owns scratch memory.
 #[derive(Debug, Default)]
 pub(super) struct Blur {
-    /// Two rows with their borders.
+    /// Two rows, each with reflected borders.
     padded: [Vec<i16>; 2],
-    /// The rows of a plane and of its border, blurred along x, two rows to a word.
+    /// The rows of a plane and of its border, blurred along x. Each word holds one column of two rows.
     pairs: Vec<i32>,
 }
 
@@ -108,8 +108,8 @@ mod tests {
             let gaussian = |x: f64| libm::exp(-x * x / (2.0 * sigma * sigma));
             let whole: f64 = (0..size).map(|i| gaussian(f64::from(i) - f64::from(size / 2))).sum();
             for (distance, &weight) in weights.iter().enumerate() {
-                let wanted = gaussian(distance as f64) / whole * 32768.0;
-                assert!((f64::from(weight) - wanted).abs() <= 1.5, "{size} {sigma}: {distance}");
+                let expected = gaussian(distance as f64) / whole * 32768.0;
+                assert!((f64::from(weight) - expected).abs() <= 1.5, "{size} {sigma}: {distance}");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Overwrites rectangles: of levels, and of finished values after Normalize.
+//! Overwrites rectangles of grey levels, or of finished values after Normalize.
 
 use super::{Erasure, ErasureValues, Rectangle, noise};
 use crate::augment::{DType, MemoryFormat, Output};
@@ -6,8 +6,8 @@ use base::simd::Level;
 use std::ops::Range;
 
 impl Rectangle {
-    /// Returns its columns and rows, clipped to an image of `width` × `height` pixels.
-    fn within(&self, (width, height): (usize, usize)) -> [Range<usize>; 2] {
+    /// Returns the columns and rows of the rectangle, clipped to an image of `width` × `height` pixels.
+    fn clipped_to(&self, (width, height): (usize, usize)) -> [Range<usize>; 2] {
         let span = |first: u32, length: u32, limit: usize| {
             (first as usize).min(limit)..(first as usize + length as usize).min(limit)
         };
@@ -22,7 +22,7 @@ pub(super) fn erase_levels(
     rectangle: Rectangle,
     colour: [u8; 3],
 ) {
-    let [columns, rows] = rectangle.within((width, height));
+    let [columns, rows] = rectangle.clipped_to((width, height));
     for (plane, level) in planes.chunks_exact_mut(width * height).zip(colour) {
         for row in rows.clone() {
             plane[row * width..][columns.clone()].fill(level);
@@ -40,7 +40,7 @@ pub(in crate::augment) fn erase(level: Level, erasures: &[Erasure], output: &Out
     let level = level.lowered();
     let mut values = Vec::new();
     for Erasure { rectangle, v } in erasures {
-        let [columns, rows] = rectangle.within((width, height));
+        let [columns, rows] = rectangle.clipped_to((width, height));
         values.resize(columns.len(), 0.0);
         for (c, row) in (0..3).flat_map(|c| rows.clone().map(move |row| (c, row))) {
             let first = (c * height + row) * width + columns.start;
@@ -64,7 +64,7 @@ pub(in crate::augment) fn erase(level: Level, erasures: &[Erasure], output: &Out
     }
 }
 
-/// Stores a value as element number `place`: floats are rounded to nearest, and levels are clamped and truncated.
+/// Stores a value as the element at index `place`: floats are rounded to nearest, and levels are clamped and truncated.
 #[inline(always)]
 fn put(dtype: DType, value: f32, place: usize, image: &mut [u8]) {
     match dtype {

@@ -1,8 +1,8 @@
-//! Masks and boxes that follow operations which move pixels: masks pixel by pixel, and boxes by their corners, as
-//! torchvision does with its `tv_tensors`. AugMix leaves both where they are, because it mixes images that were moved
-//! in several ways with the original.
+//! Applies operations that move pixels to masks and boxes: to masks pixel by pixel, and to boxes by their corners, as
+//! torchvision does with its `tv_tensors`. AugMix changes neither masks nor boxes, because it mixes the original with
+//! images that were moved in several ways.
 
-use super::arithmetic::{nearest, within};
+use super::arithmetic::{clamp_to, nearest};
 use super::warp::Warp;
 use super::{PixelOp, mirror};
 
@@ -10,8 +10,8 @@ use super::{PixelOp, mirror};
 pub(in crate::augment) type Corners = [f64; 4];
 
 impl PixelOp {
-    /// Moves the values of a mask of the image's `size` (width, height). A warp shows the nearest values, and `fill`
-    /// outside of the mask.
+    /// Moves the values of a mask as the operation moves pixels. The mask has the image's `size` (width, height). A
+    /// warp takes the nearest values, and `fill` outside of the mask.
     pub(in crate::augment) fn move_mask(&self, values: &mut Vec<u16>, size: (u32, u32), fill: u16) {
         if values.is_empty() {
             return;
@@ -21,14 +21,15 @@ impl PixelOp {
             Self::VerticalFlip => mirror::top_bottom(values, size.0 as usize),
             _ => {
                 if let Some(warp) = Warp::of(self, size) {
-                    *values = warped(&warp, values, size, fill);
+                    *values = warp_mask(&warp, values, size, fill);
                 }
             }
         }
     }
 
     /// Moves a box within an image of `size` (width, height), and clips it to the image. A warped box becomes the
-    /// bounding box of its four corners. Returns the box, and the share of its area that is left.
+    /// bounding box of its four corners. Returns the new box, and the share of the moved box's area that is inside of
+    /// the image.
     pub(in crate::augment) fn move_box(&self, corners: Corners, size: (u32, u32)) -> (Corners, f64) {
         let [width, height] = [f64::from(size.0), f64::from(size.1)];
         let [left, top, right, bottom] = corners;
@@ -36,22 +37,24 @@ impl PixelOp {
             Self::HorizontalFlip => ([width - right, top, width - left, bottom], 1.0),
             Self::VerticalFlip => ([left, height - bottom, right, height - top], 1.0),
             _ => match Warp::of(self, size) {
-                Some(warp) => clipped(around(&warp, corners, [width, height]), [width, height]),
+                Some(warp) => {
+                    clip_to_image(warped_bounding_box(&warp, corners, [width, height]), [width, height])
+                }
                 None => (corners, 1.0),
             },
         }
     }
 }
 
-/// Returns the mask that a warp shows.
-fn warped(warp: &Warp, values: &[u16], (width, height): (u32, u32), fill: u16) -> Vec<u16> {
+/// Returns the warped mask.
+fn warp_mask(warp: &Warp, values: &[u16], (width, height): (u32, u32), fill: u16) -> Vec<u16> {
     let length = [width as f32, height as f32];
     let centred = |at: u32, axis: usize| at as f32 - (length[axis] - 1.0) * 0.5;
     let value = |column: u32, row: u32| {
         let (x, y) = (centred(column, 0), centred(row, 1));
         let shown = |axis: usize| {
             let place = Warp::place(warp.matrix[axis], x, y, length[axis]);
-            nearest(within(place, -1.0, length[axis]))
+            nearest(clamp_to(place, -1.0, length[axis]))
         };
         let (x, y) = (shown(0), shown(1));
         let is_inside = (0..width as i32).contains(&x) && (0..height as i32).contains(&y);
@@ -63,9 +66,9 @@ fn warped(warp: &Warp, values: &[u16], (width, height): (u32, u32), fill: u16) -
         .collect()
 }
 
-/// Returns the bounding box of the warped corners of a box. The matrix of a warp leads from the result to the image, so
-/// its inverse moves the corners.
-fn around(warp: &Warp, [left, top, right, bottom]: Corners, length: [f64; 2]) -> Corners {
+/// Returns the bounding box of the warped corners of a box. The matrix of a warp maps the result to the image, so the
+/// inverse matrix moves the corners.
+fn warped_bounding_box(warp: &Warp, [left, top, right, bottom]: Corners, length: [f64; 2]) -> Corners {
     // The matrix maps pixels, counted from the centre, to units of half the image's size.
     let [[a, b, c], [d, e, f]] = warp.matrix.map(|row| row.map(f64::from));
     let determinant = a * e - b * d;
@@ -80,8 +83,8 @@ fn around(warp: &Warp, [left, top, right, bottom]: Corners, length: [f64; 2]) ->
     [least(0), least(1), most(0), most(1)]
 }
 
-/// Clips a box to an image. Returns the box, and the share of its area that is left.
-fn clipped(corners: Corners, [width, height]: [f64; 2]) -> (Corners, f64) {
+/// Clips a box to an image. Returns the clipped box, and the share of the box's area that is inside of the image.
+fn clip_to_image(corners: Corners, [width, height]: [f64; 2]) -> (Corners, f64) {
     let area = |[left, top, right, bottom]: Corners| (right - left) * (bottom - top);
     let [left, top, right, bottom] = corners;
     let inside =
@@ -100,8 +103,8 @@ mod tests {
         WarpSampling { interpolation: Filter::Bilinear, fill: None, center }
     }
 
-    /// Expected are the results of torchvision 0.29's `v2.functional` for a mask of 7×5 pixels, numbered from 1, and
-    /// for two boxes.
+    /// Expected results are those of torchvision 0.29's `v2.functional`, for two boxes and for a mask of 7×5 pixels
+    /// with the values 1, 2, 3, ….
     #[test]
     fn masks_and_boxes_go_where_torchvision_has_them() {
         let rotate = PixelOp::Rotate { angle: 30.0, sampling: sampling(None) };

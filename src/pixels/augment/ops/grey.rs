@@ -8,8 +8,8 @@ use crate::augment::level::vectorised;
 #[inline(always)]
 pub(super) fn luma(red: u8, green: u8, blue: u8) -> u8 {
     let grey = fma(f32::from(blue), 0.114, fma(f32::from(green), 0.587, f32::from(red) * 0.2989));
-    // SAFETY: the factors sum to less than 1, so that the value is in 0..=255. Every grey level is computed here; the
-    // checks of `truncate` would add half of the sum's time.
+    // SAFETY: the factors sum to less than 1, so the value is in 0..=255. The checks of `truncate` would make this
+    // loop, which computes every grey level, half as slow again.
     let level: i32 = unsafe { grey.to_int_unchecked() };
     level as u8
 }
@@ -25,8 +25,8 @@ vectorised! {
 }
 
 vectorised! {
-    /// Replaces every level by level · `of_level` + grey · `of_grey`. The factors are the saturation factor and 1 minus
-    /// it, each rounded to float32.
+    /// Replaces every level by level · `of_level` + grey · `of_grey`. `of_level` is the saturation factor and `of_grey`
+    /// is 1 minus this factor, each rounded to float32.
     pub(super) fn saturate(red: &mut [u8], green: &mut [u8], blue: &mut [u8], of_level: f32, of_grey: f32) {
         for ((red, green), blue) in red.iter_mut().zip(green).zip(blue) {
             let grey = f32::from(luma(*red, *green, *blue));
@@ -44,7 +44,7 @@ mod tests {
     #[test]
     fn grey_is_torchvisions() {
         // Results of torchvision 0.29's `v2.functional.rgb_to_grayscale`, for extreme colours, and for colours whose
-        // sum is, or is nearly, a whole number.
+        // weighted sum is an integer or nearly an integer.
         for ([red, green, blue], grey) in GOLDEN {
             assert_eq!(luma(red, green, blue), grey, "{red} {green} {blue}");
         }
@@ -62,7 +62,7 @@ mod tests {
         ([140, 104, 229], 129),
         ([200, 52, 164], 109),
         ([255, 171, 0], 176),
-        // Here the exact sum, or rounding each product and each sum, would give another level.
+        // For these colours, the exact sum, or rounding each product and each sum, would give another level.
         ([20, 152, 7], 96),
         ([40, 244, 244], 183),
         ([170, 61, 170], 106),

@@ -1,11 +1,12 @@
-//! Rotates the hue as torchvision does: by way of hue, saturation and value, all in float32.
+//! Rotates the hue as torchvision does: through hue, saturation and value (HSV), all in float32.
 
 use super::arithmetic::truncate;
 use crate::augment::level::vectorised;
 
 /// The value of one grey level on the scale of 0..1.
 const UNIT: f32 = (1.0 / 255.0_f64) as f32;
-/// The number of levels in 1: torchvision's conversion to uint8 multiplies by slightly less than 256 and truncates.
+/// The factor from 0..1 to levels: torchvision's conversion to uint8 multiplies by slightly less than 256 and
+/// truncates.
 const LEVELS: f32 = (256.0 - 1e-3_f64) as f32;
 const SIXTH: f32 = (1.0 / 6.0_f64) as f32;
 
@@ -18,9 +19,9 @@ vectorised! {
     }
 }
 
-/// Rotates the hue of a pixel. Every step is rounded as in torchvision, except for two that change no level. Values
-/// that torchvision clamps to 0..1 exceed it only where 255.999 levels are truncated anyway. Where all levels are
-/// equal, saturation is 0, so that the hue does not matter.
+/// Rotates the hue of a pixel. Every step is rounded as in torchvision. Two steps of torchvision are left out because
+/// they change no level. Values are not clamped to 0..1, because values above 1 become level 255 in any case. Pixels
+/// with three equal levels have no special case, because their saturation is 0, so their hue does not matter.
 #[inline(always)]
 fn turned(pixel: [u8; 3], by: f32) -> [u8; 3] {
     let [red, green, blue] = pixel.map(|level| f32::from(level) * UNIT);
@@ -31,7 +32,8 @@ fn turned(pixel: [u8; 3], by: f32) -> [u8; 3] {
     let range = most - least;
     let (is_red, is_green) = (red == most, green == most);
 
-    // The other two channels: the distance of `next` from the greatest raises the hue, that of `last` lowers it.
+    // The other two channels. The distance of `next` from the greatest level raises the hue, and the distance of `last`
+    // lowers the hue.
     let next = if is_red {
         blue
     } else if is_green {
@@ -71,7 +73,7 @@ fn turned(pixel: [u8; 3], by: f32) -> [u8; 3] {
     let rising = truncate((share + rest) * most * LEVELS);
     let low = truncate(rest * most * LEVELS);
     let high = truncate(most * LEVELS);
-    // Even sectors have a rising level, odd ones a falling one.
+    // One channel has a rising level in even sectors and a falling level in odd sectors.
     let (is_first, is_second) = (sector == 0.0 || sector == 6.0, sector == 1.0);
     let (is_third, is_fourth, is_fifth) = (sector == 2.0, sector == 3.0, sector == 4.0);
     let moving = if is_first || is_third || is_fifth { rising } else { falling };

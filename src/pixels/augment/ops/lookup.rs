@@ -1,4 +1,4 @@
-//! Replaces the bytes of a plane by those of a table.
+//! Replaces each byte of a plane by its entry in a table of 256 bytes.
 
 use base::simd::Level;
 
@@ -8,7 +8,7 @@ pub(super) fn replace(level: Level, plane: &mut [u8], table: &[u8; 256]) {
         // SAFETY: `PixelPass::new` lowers the level to one that this processor supports.
         #[cfg(target_arch = "x86_64")]
         Level::Avx512 => unsafe { replace_avx512(plane, table) },
-        // SAFETY: as above.
+        // SAFETY: the level was lowered, as for `Avx512`.
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 => unsafe { replace_avx2(plane, table) },
         _ => replace_portable(plane, table),
@@ -21,7 +21,7 @@ fn replace_portable(plane: &mut [u8], table: &[u8; 256]) {
     }
 }
 
-/// With VBMI, two instructions look up 64 bytes each, in half of the table.
+/// With VBMI, one instruction looks up 64 bytes in half of the table, so two instructions cover the table.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
 fn replace_avx512(plane: &mut [u8], table: &[u8; 256]) {
@@ -36,14 +36,15 @@ fn replace_avx512(plane: &mut [u8], table: &[u8; 256]) {
         let low = _mm512_permutex2var_epi8(first, levels, second);
         let high = _mm512_permutex2var_epi8(third, levels, fourth);
         let found = _mm512_mask_blend_epi8(_mm512_movepi8_mask(levels), low, high);
-        // SAFETY: as above.
+        // SAFETY: a block holds 64 bytes.
         unsafe { _mm512_storeu_si512(block.as_mut_ptr().cast(), found) };
     }
     replace_portable(rest, table);
 }
 
-/// Without VBMI, a shuffle looks up bytes in a table of 16, and gives 0 for an index whose highest bit is set. So the
-/// four sixteenths of each quarter of the table are looked up and joined. Then two bits choose the quarter.
+/// Without VBMI, a shuffle looks up bytes in a table of 16 entries, and gives 0 for an index whose highest bit is set.
+/// So four shuffles look up each quarter of the table, and their results are joined. Then two bits of the level choose
+/// the quarter.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 fn replace_avx2(plane: &mut [u8], table: &[u8; 256]) {
@@ -56,7 +57,8 @@ fn replace_avx2(plane: &mut [u8], table: &[u8; 256]) {
         // SAFETY: a block holds 32 bytes.
         let levels = unsafe { _mm256_loadu_si256(block.as_ptr().cast()) };
         let place = _mm256_and_si256(levels, _mm256_set1_epi8(63));
-        // After the XOR, bits 4 and 5 are 0 if they name this sixteenth; otherwise the sum has its highest bit set.
+        // After the XOR, bits 4 and 5 are 0 if the index is in this sixteenth; otherwise the addition sets the highest
+        // bit.
         let indices: [__m256i; 4] = std::array::from_fn(|n| {
             let difference = _mm256_xor_si256(place, _mm256_set1_epi8(16 * n as i8));
             _mm256_add_epi8(difference, _mm256_set1_epi8(0x70))
@@ -71,7 +73,7 @@ fn replace_avx2(plane: &mut [u8], table: &[u8; 256]) {
         let low = _mm256_blendv_epi8(quarters[0], quarters[1], bit_6);
         let high = _mm256_blendv_epi8(quarters[2], quarters[3], bit_6);
         let found = _mm256_blendv_epi8(low, high, levels);
-        // SAFETY: as above.
+        // SAFETY: a block holds 32 bytes.
         unsafe { _mm256_storeu_si256(block.as_mut_ptr().cast(), found) };
     }
     replace_portable(rest, table);

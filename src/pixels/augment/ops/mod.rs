@@ -1,13 +1,13 @@
-//! Operations on the pixels of an image: a list of operations with all their parameters, drawn beforehand. They run
-//! after the geometry on grey levels at output size, and give what torchvision v2's functions of the same names make of
-//! uint8 tensors.
+//! Operations on the pixels of an image. An image has a list of operations with all their parameters, which were drawn
+//! beforehand. The operations run after the geometry, on grey levels at output size. They give the same results as
+//! torchvision v2's functions of the same names on uint8 tensors.
 //!
-//! This file has all that other code needs of an operation: its parameters, how the CPU runs it, its instructions in a
-//! GPU program, and whether it moves pixels, so that masks and boxes follow. The arithmetic is in one file for each
-//! kind of operation: plain loops that are compiled for every SIMD level.
+//! This file has what other code needs of an operation: its parameters, how the CPU runs it, its instructions in a GPU
+//! program, and whether it moves pixels, so that masks and boxes must be moved, too. The arithmetic is in one file for
+//! each kind of operation: plain loops that are compiled for every SIMD level.
 //!
 //! The list is data. The CPU kernels here and the GPU kernels in `cuda/ops/` run it with the same arithmetic and get
-//! the same bits. `ImageLoader.view` shows it, so that users can replay it.
+//! the same bits. `ImageLoader.view` returns the list, so that users can replay it.
 
 mod arithmetic;
 mod augmix;
@@ -72,12 +72,12 @@ pub enum PixelOp {
         /// The fraction of a full rotation, -0.5 to 0.5.
         hue_factor: f64,
     },
-    /// Moves levels away from those of a smoothed image.
+    /// Moves levels away from the levels of a smoothed image.
     AdjustSharpness {
         /// 1 changes nothing, 0 smooths.
         sharpness_factor: f64,
     },
-    /// 255 - level.
+    /// Inverts levels: 255 - level.
     Invert,
     /// Keeps the highest bits of levels.
     Posterize {
@@ -144,7 +144,7 @@ pub enum PixelOp {
 }
 
 impl PixelOp {
-    /// Returns whether the operation moves pixels, so that masks and boxes must follow (`follow.rs`).
+    /// Returns whether the operation moves pixels, so that masks and boxes must be moved, too (`follow.rs`).
     pub(super) fn moves_pixels(&self) -> bool {
         matches!(self, Self::HorizontalFlip | Self::VerticalFlip | Self::Affine(_) | Self::Rotate { .. })
     }
@@ -221,7 +221,7 @@ impl PixelOp {
         }
     }
 
-    /// Writes the operation into the GPU program of an image, and returns where its result is.
+    /// Writes the operation into the GPU program of an image, and returns the level set that has the result.
     pub(super) fn write(&self, to: &mut ProgramWriter<'_>, levels: LevelSetRef) -> LevelSetRef {
         let shares = |factor: &f64| [*factor as f32, (1.0 - factor) as f32].map(f32::to_bits);
         match self {
@@ -270,12 +270,12 @@ impl PixelOp {
     }
 }
 
-/// Packs three bytes into a word, the first one lowest.
+/// Packs three bytes into a word, the first byte into the lowest bits.
 fn bytes([first, second, third]: [u8; 3]) -> u32 {
     u32::from_le_bytes([first, second, third, 0])
 }
 
-/// The codes of instructions, in the order of `cuda/ops/program.cuh`, which defines the words of each.
+/// The codes of instructions, in the order of `cuda/ops/program.cuh`, which defines the words of each instruction.
 #[derive(Debug, Clone, Copy)]
 #[repr(u32)]
 pub(super) enum OpCode {
@@ -310,21 +310,21 @@ impl OpCode {
 /// The parameters of torchvision's `affine`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Affine {
-    /// Degrees, clockwise.
+    /// The angle of the rotation in degrees, clockwise.
     pub angle: f64,
-    /// Pixels to the right and down: whole ones in torchvision's transforms, any in timm's.
+    /// The translation to the right and down, in pixels: integers in torchvision's transforms, any numbers in timm's.
     #[serde(serialize_with = "in_pixels")]
     pub translate: [f64; 2],
     /// The factor of the size.
     pub scale: f64,
-    /// Degrees along x and y.
+    /// The shear angles along x and y, in degrees.
     pub shear: [f64; 2],
     /// The filter, and the fill outside of the image.
     #[serde(flatten)]
     pub sampling: WarpSampling,
 }
 
-/// Serialises whole numbers of pixels as integers, as torchvision draws them.
+/// Serialises translations by integers as JSON integers, because torchvision draws integers.
 fn in_pixels<S: Serializer>(translate: &[f64; 2], serializer: S) -> Result<S::Ok, S::Error> {
     if translate.iter().all(|pixels| pixels.trunc() == *pixels) {
         translate.map(|pixels| pixels as i64).serialize(serializer)
@@ -338,8 +338,8 @@ fn in_pixels<S: Serializer>(translate: &[f64; 2], serializer: S) -> Result<S::Ok
 pub struct WarpSampling {
     /// [`Filter::Nearest`], [`Filter::Bilinear`] or [`Filter::Bicubic`], without antialiasing.
     pub interpolation: Filter,
-    /// The levels outside of the image. As in torchvision, `None` differs from 0 at the border of a bilinear warp: with
-    /// `None`, pixels there are mixed with black.
+    /// The levels outside of the image. As in torchvision, `None` and 0 give different pixels at the border of a
+    /// bilinear warp: with `None`, border pixels are mixed with black.
     pub fill: Option<[f64; 3]>,
     /// The fixed point in pixels, from the image's left and top; `None` is the centre.
     pub center: Option<[f64; 2]>,
@@ -376,7 +376,8 @@ pub enum ErasureValues {
     Values([f32; 3]),
     /// A normal random number for each value, times `std`, plus `mean` of its channel.
     Noise {
-        /// The key of the random numbers. Each is a function of this key and its place in the image.
+        /// The key of the random numbers. Each random number is a function of this key and of the value's index in the
+        /// image.
         key: [u32; 2],
         /// The means of R, G and B.
         mean: [f32; 3],

@@ -8,8 +8,8 @@ use base::rng::noise_words;
 const RUNS: usize = 16;
 
 vectorised! {
-    /// Writes the normal numbers of the values from index `first` on. Indices count the values of an NCHW image: by
-    /// channel, row and column.
+    /// Writes the normal random numbers for the values from index `first` on. Indices count the values of an NCHW
+    /// image: by channel, row and column.
     pub(super) fn fill(key: [u32; 2], first: u64, to: &mut [f32]) {
         let (mut run, mut skipped, mut left) = (first / 4, (first % 4) as usize, to);
         while !left.is_empty() {
@@ -29,9 +29,9 @@ vectorised! {
     }
 }
 
-/// Returns the standard normal number of 32 uniform bits: √2 times the inverse error function of x. The highest 24 bits
-/// give x, an odd multiple of 2^-24 between -1 and 1. Giles, "Approximating the erfinv function" (GPU Computing Gems,
-/// 2011), with its single precision coefficients.
+/// Converts 32 uniform random bits to a standard normal number: √2 times the inverse error function of x. The highest
+/// 24 bits give x, an odd multiple of 2^-24 between -1 and 1. Giles, "Approximating the erfinv function" (GPU Computing
+/// Gems, 2011), with the paper's single precision coefficients.
 #[inline(always)]
 fn normal_of(bits: u32) -> f32 {
     let x = ((bits >> 8) as i32 * 2 + 1 - (1 << 24)) as f32 * (1.0 / (1 << 24) as f32);
@@ -47,7 +47,7 @@ fn normal_of(bits: u32) -> f32 {
     factor * x * std::f32::consts::SQRT_2
 }
 
-/// The coefficients of Giles' polynomial in w - 2.5, for w < 5, from the highest power.
+/// The coefficients of Giles' polynomial in w - 2.5, for w < 5, in descending powers.
 const NEAR: [f32; 9] = [
     2.810_226_4e-8,
     3.432_739_4e-7,
@@ -60,7 +60,7 @@ const NEAR: [f32; 9] = [
     1.501_409_4,
 ];
 
-/// The coefficients of Giles' polynomial in √w - 3, for other w, from the highest power.
+/// The coefficients of Giles' polynomial in √w - 3, for w ≥ 5, in descending powers.
 const FAR: [f32; 9] = [
     -0.000_200_214_26,
     0.000_100_950_56,
@@ -73,7 +73,7 @@ const FAR: [f32; 9] = [
     2.832_976_8,
 ];
 
-/// Returns the natural logarithm of a normal float between 0 and 1, with a relative error below 3e-7. It is the
+/// Returns the natural logarithm of a normal float between 0 and 1, with a relative error below 3e-7. The result is the
 /// exponent times ln 2, plus 2 artanh((m - 1) / (m + 1)) of the mantissa m between √½ and √2, by the artanh's series.
 #[inline(always)]
 fn log(value: f32) -> f32 {
@@ -128,12 +128,12 @@ mod tests {
 
     #[test]
     fn every_share_has_its_number() {
-        // The extreme bits, those of the quartiles, and some between. The share of the distribution below a number must
-        // match its bits.
+        // Tests the extreme bits, the bits of the quartiles, and some in between. The share of the normal distribution
+        // below a number must match the bits that the number was made from.
         for bits in [0, 1 << 8, 1 << 12, 1 << 20, 1 << 27, 1 << 30, (1 << 31) - 256] {
-            let wanted = (f64::from(bits >> 8) + 0.5) / f64::from(1 << 24);
+            let expected = (f64::from(bits >> 8) + 0.5) / f64::from(1 << 24);
             let found = 0.5 * libm::erfc(-f64::from(normal_of(bits)) / std::f64::consts::SQRT_2);
-            assert!((found / wanted - 1.0).abs() < 1e-4, "{bits}: {found} for {wanted}");
+            assert!((found / expected - 1.0).abs() < 1e-4, "{bits}: {found} for {expected}");
             assert_eq!(normal_of(bits), -normal_of(!bits));
         }
     }

@@ -7,7 +7,7 @@ use super::warp::Warp;
 use super::{PixelOp, augmix, resample, shear, shift};
 use base::simd::Level;
 
-/// The planes of grey levels of an image (R, G and B), and scratch memory for operations. Each thread has one.
+/// The planes of grey levels of an image (R, G and B), and scratch memory for operations. Each thread has its own pass.
 #[derive(Debug)]
 pub(in crate::augment) struct PixelPass {
     level: Level,
@@ -40,7 +40,7 @@ impl PixelPass {
         &mut self.planes
     }
 
-    /// Applies `ops` in order to the levels of an image of `width` × `height` pixels, and returns them.
+    /// Applies `ops` in order to the levels of an image of `width` × `height` pixels, and returns the new levels.
     pub(in crate::augment) fn run(&mut self, ops: &[PixelOp], (width, height): (u32, u32)) -> &[u8] {
         if !self.planes.is_empty() {
             self.scratch.apply(self.level, ops, (width, height), &mut self.planes);
@@ -77,7 +77,7 @@ impl PendingLevels<'_> {
         channels(self.planes())
     }
 
-    /// Returns the levels without the pending lookup, for operations that move levels and change none.
+    /// Returns the levels without the pending lookup, for operations that move pixels and change no level.
     pub(super) fn without_lookup(&mut self) -> &mut Vec<u8> {
         self.planes
     }
@@ -124,7 +124,7 @@ impl Scratch {
         self.chains = made;
     }
 
-    /// Replaces `planes` by the output of `make`, which reads its first slice and writes its second.
+    /// Replaces `planes` by the output of `make`, which reads its first argument and writes its second argument.
     pub(super) fn replace(&mut self, planes: &mut Vec<u8>, make: impl FnOnce(&mut [u8], &mut [u8])) {
         self.planes.resize(planes.len(), 0);
         make(planes, &mut self.planes);
@@ -132,7 +132,7 @@ impl Scratch {
     }
 }
 
-/// Splits planes into those of R, G and B.
+/// Splits a buffer into the planes of R, G and B.
 pub(super) fn channels(planes: &mut [u8]) -> [&mut [u8]; 3] {
     let pixels = planes.len() / 3;
     let (red, others) = planes.split_at_mut(pixels);

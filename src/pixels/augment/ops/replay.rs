@@ -1,16 +1,16 @@
-//! Replays operations that are given as text, as `ImageLoader.view` shows them, on given levels.
+//! Applies a JSON list of operations, as `ImageLoader.view` returns it, to the grey levels of an image.
 
 use super::{PixelOp, PixelPass};
 use base::error::{Error, Result};
 use base::simd::Level;
 use std::panic::catch_unwind;
 
-/// Applies `ops`, a JSON list, to the levels of an image of `size` (width, height), a plane for each colour, and
-/// returns the new levels.
+/// Applies `ops`, a JSON list, to `levels` and returns the new levels. `levels` has the planes of R, G and B of an
+/// image of `size` (width, height).
 ///
 /// # Errors
-/// [`Error::Config`] for `ops` or `levels`: the text is no such list, the number of levels is not that of the image, or
-/// an operation cannot be applied to an image of that size.
+/// [`Error::Config`] for `ops` or `levels`: the text is not a list of operations, the number of levels does not match
+/// the image's size, or an operation cannot be applied to an image of that size.
 pub fn replay(ops: &str, levels: &[u8], size: (u32, u32)) -> Result<Vec<u8>> {
     let ops: Vec<PixelOp> = serde_json::from_str(ops).map_err(|error| {
         Error::config("ops", format!("must be a list of operations as ImageLoader.view returns it: {error}"))
@@ -20,7 +20,7 @@ pub fn replay(ops: &str, levels: &[u8], size: (u32, u32)) -> Result<Vec<u8>> {
         let message = format!("has {} values, must have 3 for each of {pixels} pixels", levels.len());
         return Err(Error::config("levels", message));
     }
-    // Drawn operations always fit their image. Operations of a list written by hand may not, and then they panic.
+    // Drawn operations always fit their image. Operations that were written by hand might not fit, and then they panic.
     catch_unwind(|| {
         let mut pass = PixelPass::new(Level::detect());
         pass.levels(pixels as usize).copy_from_slice(levels);

@@ -1,6 +1,6 @@
 //! Samples the pixels of a warped image: torch's `grid_sample` with zeros outside, and torchvision's fill.
 
-use super::arithmetic::{self, floor, rounded, within};
+use super::arithmetic::{self, clamp_to, floor, rounded};
 use super::warp::{Sampler, Warp};
 use crate::augment::level::vectorised;
 use base::simd::Level;
@@ -20,8 +20,8 @@ pub(super) struct WarpScratch {
     row: RowSteps,
 }
 
-/// Intermediate results of the blocks of a row, from one step to the next. Pixels are gathered one by one from all over
-/// the image, and computed with many at a time. Block by block, each of the two would wait for the other.
+/// Intermediate results of all blocks of a row. Pixels are gathered one by one from the whole image, but computed many
+/// at a time. If each block were gathered and computed in turn, the two steps would wait for each other.
 #[derive(Debug, Default)]
 struct RowSteps {
     indices: Vec<[u32; BLOCK]>,
@@ -30,9 +30,9 @@ struct RowSteps {
     found: Vec<[u32; BLOCK]>,
     /// The upper two pixels of a cell.
     above: Vec<[[u32; 2]; BLOCK]>,
-    /// The lower two.
+    /// The lower two pixels of a cell.
     below: Vec<[[u32; 2]; BLOCK]>,
-    /// The pixels of four lines of four pixels each.
+    /// The four by four pixels of each place, line by line.
     lines: Vec<[[[u32; 4]; BLOCK]; 4]>,
 }
 
@@ -85,7 +85,7 @@ struct Source<'a> {
     height: usize,
 }
 
-/// The places in the image that a block of pixels of one row shows.
+/// The places in the image that the pixels of a block, in one row of the result, show.
 #[derive(Debug, Clone, Copy)]
 struct Places {
     x: [f32; BLOCK],
@@ -103,9 +103,9 @@ impl Places {
         let (mut x, mut y) = ([0.0; BLOCK], [0.0; BLOCK]);
         for i in 0..BLOCK {
             let place = Warp::place(across, column(i), row, width);
-            x[i] = within(place, -reach, width - 1.0 + reach);
+            x[i] = clamp_to(place, -reach, width - 1.0 + reach);
             let place = Warp::place(down, column(i), row, height);
-            y[i] = within(place, -reach, height - 1.0 + reach);
+            y[i] = clamp_to(place, -reach, height - 1.0 + reach);
         }
         Self { x, y }
     }
@@ -124,7 +124,8 @@ impl Source<'_> {
         ((row + BORDER as i32) * self.stride as i32 + column + BORDER as i32) as u32
     }
 
-    /// For a block of places, returns the indices of the pixels above and to the left, and the distances from these.
+    /// For a block of places, returns the index of the pixel above and to the left of each place, and the distance from
+    /// this pixel to the place.
     #[inline(always)]
     fn cells(&self, places: &Places) -> ([u32; BLOCK], Places) {
         let mut indices = [0; BLOCK];
@@ -215,7 +216,8 @@ vectorised! {
     }
 }
 
-/// Returns channel number `C` of two by two pixels, mixed by the weights of the right and the lower ones.
+/// Returns channel number `C` of two by two pixels, interpolated: `shares` has the weights of the right and the lower
+/// pixels.
 #[inline(always)]
 fn mixed<const C: usize>(
     above: &[[u32; 2]; BLOCK],
@@ -241,8 +243,8 @@ vectorised! {
         indices.resize(source.blocks(), [0; BLOCK]);
         shares.resize(source.blocks(), Places { x: [0.0; BLOCK], y: [0.0; BLOCK] });
         lines.resize(source.blocks(), [[[0; 4]; BLOCK]; 4]);
-        // The pixels from each of four lines on. All have the same length, so that one comparison checks that all four
-        // exist.
+        // The pixels from the first, second, third and fourth line on. All four slices have the same length, so one
+        // comparison of an index with this length serves all four.
         let (pixels, stride, length) = (source.pixels, source.stride, source.pixels.len() - 3 * source.stride);
         let from = [
             &pixels[..length],
@@ -267,7 +269,7 @@ vectorised! {
             let to = rows(source, row, red, green, blue);
             for (block, (lines, shares)) in lines.iter().zip(&*shares).enumerate() {
                 let (across, down) = (cubic(&shares.x), cubic(&shares.y));
-                // `from_fn` would be a call without the vector instructions of this function.
+                // `from_fn` is avoided: it would be a function call without the vector instructions of this function.
                 let [first, second, third, fourth] = lines;
                 let pixels = [in_lanes(first), in_lanes(second), in_lanes(third), in_lanes(fourth)];
                 let mut values = [
@@ -285,7 +287,8 @@ vectorised! {
     }
 }
 
-/// Transposes four neighbouring pixels for each place of a block to a block for each of the four.
+/// Takes four neighbouring pixels for each place of a block. Returns four blocks: the first neighbours of all places,
+/// the second neighbours, and so on.
 #[inline(always)]
 fn in_lanes(line: &[[u32; 4]; BLOCK]) -> [[u32; BLOCK]; 4] {
     let mut pixels = [[0; BLOCK]; 4];
@@ -317,8 +320,8 @@ fn summed<const C: usize>(
     sums
 }
 
-/// Returns the weights of four pixels in a line for places between the middle two, by their distances from the second:
-/// the cubic convolution of Keys with a = -¾, as torch computes it.
+/// Returns the weights of four pixels in a line for places between the two middle pixels. `shares` has the distances of
+/// the places from the second pixel. The weights are the cubic convolution of Keys with a = -¾, as torch computes it.
 #[inline(always)]
 fn cubic(shares: &[f32; BLOCK]) -> [[f32; BLOCK]; 4] {
     const A: f32 = -0.75;
@@ -352,9 +355,9 @@ fn rows<'a>(
     [red, green, blue].map(|plane| &mut plane[row * source.width..][..source.width])
 }
 
-/// Stores a block of values of one channel as levels, up to the end of the row. `CLAMPED` is for values that may have
-/// left the range. With a fill, values that are mixed with pixels outside of the image move towards it by the share of
-/// those: (value - fill) · inside + fill.
+/// Stores a block of values of one channel as levels, up to the end of the row. `CLAMPED` clamps values that may have
+/// left the range. With a fill, values that are mixed with pixels outside of the image move towards the fill by the
+/// weight of these pixels: (value - fill) · inside + fill.
 #[inline(always)]
 fn store<const CLAMPED: bool>(
     values: &mut [f32; BLOCK],
@@ -369,11 +372,11 @@ fn store<const CLAMPED: bool>(
     }
     if CLAMPED {
         for value in &mut *values {
-            *value = within(*value, 0.0, 255.0);
+            *value = clamp_to(*value, 0.0, 255.0);
         }
     }
     match to.first_chunk_mut::<BLOCK>() {
-        // With a constant number of levels, compilers store from registers.
+        // With a constant number of levels, compilers store the levels from vector registers.
         Some(to) => {
             for i in 0..BLOCK {
                 to[i] = rounded(values[i]);

@@ -7,17 +7,18 @@ use crate::augment::level::vectorised;
 const RUN: usize = 1024;
 
 vectorised! {
-    /// Sharpens the plane `from` to `to`, both with rows of `width` levels. A level x becomes x + (smooth - x) ·
-    /// `of_smooth`. `smooth` is the mean of five times the pixel and once each of its eight neighbours, rounded.
-    /// `of_smooth` is 1 minus the sharpness factor in float32. The pixels at the border keep their levels.
+    /// Sharpens the plane `from` and writes the result to `to`, both with rows of `width` levels. A level x becomes x +
+    /// (smooth - x) · `of_smooth`. `smooth` is the weighted mean, rounded, of the pixel (weight 5) and its eight
+    /// neighbours (weight 1 each). `of_smooth` is 1 minus the sharpness factor in float32. The pixels at the border
+    /// keep their levels.
     pub(super) fn sharpen(from: &[u8], to: &mut [u8], width: usize, of_smooth: f32) {
         let height = from.len() / width;
         if width <= 2 || height <= 2 {
             to.copy_from_slice(from);
             return;
         }
-        // All pixels from the first inner one to the last are computed in one long run, as if each row continued in the
-        // next one. The pixels at the border between them are restored afterwards.
+        // All pixels from the first inner pixel to the last are computed in one long run, as if each row continued in
+        // the next row. The border pixels in this run are restored afterwards.
         let first = width + 1;
         let last = from.len() - first;
         let mut sums = [0; RUN + 2];
@@ -30,7 +31,8 @@ vectorised! {
             let here = &here[1..][..to.len()];
             let (left, middle, right) = (&sums[..to.len()], &sums[1..][..to.len()], &sums[2..][..to.len()]);
             for x in 0..to.len() {
-                // A thirteenth is never a half, so adding 6 rounds to nearest. A mean of levels fits a level.
+                // A number of thirteenths is never exactly one half, so adding 6 rounds to nearest. A mean of levels
+                // fits a level.
                 to[x] = ((left[x] + middle[x] + right[x] + 4 * u16::from(here[x]) + 6) / 13) as u8;
             }
             for (to, &level) in to.iter_mut().zip(here) {

@@ -1,7 +1,7 @@
-//! Shears with nearest pixels. Each line of the result shows a line of the image, moved along itself by a whole number
-//! of pixels. Rows are copied. Columns are moved a strip at a time, by 1, 2, 4 and so on rows.
+//! Shears with nearest pixels. Each line of the result shows a line of the image, moved along itself by an integer
+//! number of pixels. Rows are copied. Columns are moved a strip at a time, by 1, 2, 4 and so on rows.
 
-use super::arithmetic::{nearest, rounded, within};
+use super::arithmetic::{clamp_to, nearest, rounded};
 use super::warp::Warp;
 use crate::augment::level::vectorised;
 use base::simd::Level;
@@ -17,8 +17,8 @@ pub(in crate::augment) enum Shear {
 }
 
 impl Shear {
-    /// Returns the shear that a matrix from pixels of the result to those of the image describes, or `None` if it does
-    /// more.
+    /// Returns the shear that `matrix` describes, or `None` if the matrix does more than a shear. The matrix maps
+    /// pixels of the result to pixels of the image.
     pub(super) fn of(matrix: [[f64; 3]; 2]) -> Option<Self> {
         match matrix {
             [[1.0, _, _], [0.0, 1.0, _]] => Some(Self::Rows),
@@ -29,36 +29,38 @@ impl Shear {
 }
 
 impl Warp {
-    /// Returns by how many pixels the nearest pixels of a line are further along `axis`. The line is at `line` from the
-    /// image's centre and has `length` pixels. Returns `None` if pixels have different offsets, or may have them by
-    /// rounding.
+    /// Returns the offset, in pixels along `axis`, from each pixel of a line to the image pixel that it shows. The line
+    /// is at distance `line` from the image's centre and has `length` pixels. Returns `None` if pixels of the line have
+    /// different offsets, or if rounding may give them different offsets.
     fn offset_of_line(&self, axis: usize, line: f32, length: usize) -> Option<isize> {
         let factors = self.matrix[axis].map(f64::from);
         let (along, across) = (factors[axis], f64::from(line) * factors[1 - axis]);
         let (half, moved) = (length as f64 * 0.5, factors[2]);
         let offset = |pixel: f64| ((pixel + 0.5 - half) * along + across + moved + 1.0) * half - 0.5 - pixel;
-        // [`Warp::place`] rounds five results in units of half the length and one in pixels, none of them above
-        // `largest`. Then it rounds one that may be larger by half a pixel. Each error is at most 2^-24 of its result.
+        // [`Warp::place`] rounds five results in units of half the length and one in pixels. None of these results is
+        // above `largest`. Then it rounds one more result, which may be larger by half a pixel. Each error is at most
+        // 2^-24 of its result.
         let largest = (half * along.abs() + across.abs() + moved.abs() + 1.0) * half;
         let error = 8.0 * largest / f64::from(1 << 24);
         // Without rounding, the offset changes linearly from the first pixel to the last.
         let (first, last) = (offset(0.0), offset(length as f64 - 1.0));
-        let whole = f64::from(nearest(within(first as f32, -FURTHEST, FURTHEST)));
+        let whole = f64::from(nearest(clamp_to(first as f32, -MAX_OFFSET, MAX_OFFSET)));
         let is_nearest = |offset: f64| (offset - whole).abs() + error < 0.5;
         (is_nearest(first) && is_nearest(last)).then_some(whole as isize)
     }
 
-    /// Returns the nearest pixel, along an axis of `length` pixels, to the place that the pixel at `column` and `row`
-    /// from the centre shows. Returns `None` if it is outside.
+    /// Returns the index, along an axis of `length` pixels, of the image pixel that an output pixel shows. `column` and
+    /// `row` are the output pixel's distances from the centre. Returns `None` if the image pixel would be outside of
+    /// the image.
     fn nearest_along(&self, axis: usize, column: f32, row: f32, length: usize) -> Option<usize> {
         let place = Self::place(self.matrix[axis], column, row, length as f32);
-        let pixel = nearest(within(place, -1.0, length as f32));
+        let pixel = nearest(clamp_to(place, -1.0, length as f32));
         usize::try_from(pixel).ok().filter(|&pixel| pixel < length)
     }
 }
 
 /// More pixels than any image has along a side.
-const FURTHEST: f32 = (1 << 21) as f32;
+const MAX_OFFSET: f32 = (1 << 21) as f32;
 
 /// Returns the distance of a pixel from the centre of a line.
 fn from_centre(pixel: usize, length: usize) -> f32 {
@@ -75,31 +77,37 @@ pub(super) fn shear(
     to: &mut [u8],
     strip: &mut Vec<[u8; STRIP]>,
 ) {
-    let nothing = warp.fill.map_or([0; 3], |fill| fill.map(rounded));
+    let outside_level = warp.fill.map_or([0; 3], |fill| fill.map(rounded));
     match shear {
-        Shear::Rows => move_rows(warp, size, nothing, from, to),
-        Shear::Columns => move_columns(level, warp, size, nothing, from, to, strip),
+        Shear::Rows => move_rows(warp, size, outside_level, from, to),
+        Shear::Columns => move_columns(level, warp, size, outside_level, from, to, strip),
     }
 }
 
-fn move_rows(warp: &Warp, (width, height): (usize, usize), nothing: [u8; 3], from: &[u8], to: &mut [u8]) {
+fn move_rows(
+    warp: &Warp,
+    (width, height): (usize, usize),
+    outside_level: [u8; 3],
+    from: &[u8],
+    to: &mut [u8],
+) {
     for row in 0..height {
         let line = from_centre(row, height);
         let shown = warp.nearest_along(1, 0.0, line, height);
         let offset = warp.offset_of_line(0, line, width);
-        for (c, &nothing) in nothing.iter().enumerate() {
+        for (c, &outside_level) in outside_level.iter().enumerate() {
             let to = &mut to[(c * height + row) * width..][..width];
             let Some(shown) = shown else {
-                to.fill(nothing);
+                to.fill(outside_level);
                 continue;
             };
             let from = &from[(c * height + shown) * width..][..width];
             match offset {
-                Some(offset) => copy_row(from, offset, nothing, to),
+                Some(offset) => copy_row(from, offset, outside_level, to),
                 None => {
                     for (column, to) in to.iter_mut().enumerate() {
                         let pixel = warp.nearest_along(0, from_centre(column, width), line, width);
-                        *to = pixel.map_or(nothing, |pixel| from[pixel]);
+                        *to = pixel.map_or(outside_level, |pixel| from[pixel]);
                     }
                 }
             }
@@ -107,17 +115,17 @@ fn move_rows(warp: &Warp, (width, height): (usize, usize), nothing: [u8; 3], fro
     }
 }
 
-/// Copies a row so that each level comes from `offset` pixels further along. Levels without a source become `nothing`.
-pub(super) fn copy_row(from: &[u8], offset: isize, nothing: u8, to: &mut [u8]) {
+/// Copies a row: level x of `to` is level x + `offset` of `from`. Levels without a source become `outside_level`.
+pub(super) fn copy_row(from: &[u8], offset: isize, outside_level: u8, to: &mut [u8]) {
     let width = from.len() as isize;
     let first = (-offset).clamp(0, width) as usize;
     let last = (width - offset).clamp(first as isize, width) as usize;
-    // A call that fills nothing takes as long as the copy.
+    // Calling `fill` takes as long as the copy, even if there is nothing to fill.
     if first > 0 {
-        to[..first].fill(nothing);
+        to[..first].fill(outside_level);
     }
     if last < to.len() {
-        to[last..].fill(nothing);
+        to[last..].fill(outside_level);
     }
     if first < last {
         to[first..last].copy_from_slice(&from[(first as isize + offset) as usize..][..last - first]);
@@ -131,7 +139,7 @@ fn move_columns(
     level: Level,
     warp: &Warp,
     (width, height): (usize, usize),
-    nothing: [u8; 3],
+    outside_level: [u8; 3],
     from: &[u8],
     to: &mut [u8],
     strip: &mut Vec<[u8; STRIP]>,
@@ -144,17 +152,18 @@ fn move_columns(
         let offsets =
             columns.clone().map(|column| warp.offset_of_line(1, from_centre(column, width), height));
         let moves = StripOffsets::new(offsets, height);
-        for (c, &nothing) in nothing.iter().enumerate() {
+        for (c, &outside_level) in outside_level.iter().enumerate() {
             let (from, to) = (&from[c * pixels..][..pixels], &mut to[c * pixels..][..pixels]);
-            strip.resize(height + moves.reach(), [nothing; STRIP]);
-            take(from, width, columns.clone(), moves.least, nothing, strip);
+            strip.resize(height + moves.reach(), [outside_level; STRIP]);
+            load_strip(from, width, columns.clone(), moves.least, outside_level, strip);
             moves.apply(level, strip);
-            put(strip, to, width, columns.clone());
-            for column in columns.clone().filter(|column| moves.is_unclear[column - first]) {
+            store_strip(strip, to, width, columns.clone());
+            for column in columns.clone().filter(|column| moves.needs_lookup[column - first]) {
                 let line = from_centre(column, width);
                 for row in 0..height {
                     let shown = warp.nearest_along(1, line, from_centre(row, height), height);
-                    to[row * width + column] = shown.map_or(nothing, |shown| from[shown * width + column]);
+                    to[row * width + column] =
+                        shown.map_or(outside_level, |shown| from[shown * width + column]);
                 }
             }
         }
@@ -165,18 +174,18 @@ fn move_columns(
 struct StripOffsets {
     /// The smallest offset.
     least: isize,
-    /// For distances of 1, 2, 4 and so on: 255 for each column that moves by this distance, on top of the smallest
-    /// offset.
+    /// A mask for each of the distances 1, 2, 4 and so on: 255 for each column that moves by this distance, in addition
+    /// to the smallest offset.
     masks: Vec<[u8; STRIP]>,
-    /// Columns whose pixels must be looked up one by one.
-    is_unclear: [bool; STRIP],
+    /// Whether the pixels of a column must be looked up one by one.
+    needs_lookup: [bool; STRIP],
 }
 
 impl StripOffsets {
     fn new(offsets: impl Iterator<Item = Option<isize>>, height: usize) -> Self {
         let mut of_columns = [None; STRIP];
         for (of_column, offset) in of_columns.iter_mut().zip(offsets) {
-            // Columns that move further show nothing of the image, either.
+            // A column that moves by the image's height shows nothing of the image, so larger offsets are clamped.
             *of_column = offset.map(|offset| offset.clamp(-(height as isize), height as isize));
         }
         let least = of_columns.into_iter().flatten().min().unwrap_or(0);
@@ -186,11 +195,11 @@ impl StripOffsets {
         let masks = (0..bits)
             .map(|bit| distances.map(|distance| if distance >> bit & 1 == 1 { 255 } else { 0 }))
             .collect();
-        let is_unclear = of_columns.map(|offset| offset.is_none());
-        Self { least, masks, is_unclear }
+        let needs_lookup = of_columns.map(|offset| offset.is_none());
+        Self { least, masks, needs_lookup }
     }
 
-    /// Returns the number of rows that are needed below those of the result.
+    /// Returns the number of rows that the strip needs below the rows of the result.
     fn reach(&self) -> usize {
         (1 << self.masks.len()) - 1
     }
@@ -198,7 +207,7 @@ impl StripOffsets {
     /// Moves each column of a strip up by the difference of its offset and the smallest one.
     fn apply(&self, level: Level, mut strip: &mut [[u8; STRIP]]) {
         for (bit, mask) in self.masks.iter().enumerate().rev() {
-            raise(level, strip, 1 << bit, mask);
+            move_columns_up(level, strip, 1 << bit, mask);
             let rows = strip.len() - (1 << bit);
             strip = &mut strip[..rows];
         }
@@ -206,8 +215,8 @@ impl StripOffsets {
 }
 
 vectorised! {
-    /// Moves columns whose `mask` is 255 up by `distance` rows; the others stay.
-    fn raise(strip: &mut [[u8; STRIP]], distance: usize, mask: &[u8; STRIP]) {
+    /// Moves columns whose `mask` is 255 up by `distance` rows. Other columns do not move.
+    fn move_columns_up(strip: &mut [[u8; STRIP]], distance: usize, mask: &[u8; STRIP]) {
         for row in 0..strip.len() - distance {
             let below = strip[row + distance];
             for ((level, below), mask) in strip[row].iter_mut().zip(below).zip(mask) {
@@ -217,47 +226,47 @@ vectorised! {
     }
 }
 
-/// Fills a strip with columns of a plane from row `first` on. Rows outside of the plane become `nothing`.
-fn take(
+/// Fills a strip with columns of a plane from row `first` on. Rows outside of the plane become `outside_level`.
+fn load_strip(
     plane: &[u8],
     width: usize,
     columns: Range<usize>,
     first: isize,
-    nothing: u8,
+    outside_level: u8,
     strip: &mut [[u8; STRIP]],
 ) {
     for (row, to) in strip.iter_mut().enumerate() {
         let row = usize::try_from(row as isize + first).ok().filter(|row| row * width < plane.len());
         let Some(row) = row else {
-            *to = [nothing; STRIP];
+            *to = [outside_level; STRIP];
             continue;
         };
         let from = &plane[row * width..][columns.clone()];
         match from.first_chunk() {
             Some(from) => *to = *from,
-            None => take_narrow(from, to),
+            None => load_narrow(from, to),
         }
     }
 }
 
 #[cold]
-fn take_narrow(from: &[u8], to: &mut [u8; STRIP]) {
+fn load_narrow(from: &[u8], to: &mut [u8; STRIP]) {
     to[..from.len()].copy_from_slice(from);
 }
 
 /// Writes a strip to columns of a plane.
-fn put(strip: &[[u8; STRIP]], plane: &mut [u8], width: usize, columns: Range<usize>) {
+fn store_strip(strip: &[[u8; STRIP]], plane: &mut [u8], width: usize, columns: Range<usize>) {
     for (from, to) in strip.iter().zip(plane.chunks_exact_mut(width)) {
         let to = &mut to[columns.clone()];
         match to.first_chunk_mut() {
             Some(to) => *to = *from,
-            None => put_narrow(from, to),
+            None => store_narrow(from, to),
         }
     }
 }
 
 #[cold]
-fn put_narrow(from: &[u8; STRIP], to: &mut [u8]) {
+fn store_narrow(from: &[u8; STRIP], to: &mut [u8]) {
     to.copy_from_slice(&from[..to.len()]);
 }
 
@@ -269,7 +278,8 @@ mod tests {
     use crate::augment::ops::resample;
     use base::rng::{RandomKey, RandomStream, Use};
 
-    /// Draws the factor of a shear, or a distance: any number, or one that puts pixels exactly between two others.
+    /// Draws the factor or the distance of a shear: any number, or a number that puts pixels exactly between two
+    /// others.
     fn number(stream: &mut RandomStream, most: f64) -> f64 {
         let parts = 1.0 + stream.below(8) as f64;
         let number = stream.uniform(-most, most);
@@ -280,7 +290,7 @@ mod tests {
     fn lines_move_as_pixels_do() {
         let seed = seed();
         let mut stream = RandomKey::new(&[], seed, 0, Use::Augment).stream(0);
-        // The numbers of lines that move as a whole, and of others.
+        // The number of lines that move as a whole, and the number of other lines.
         let mut lines = [0; 2];
         for round in 0..400 {
             let most = [4, 70, 300][round % 3];
@@ -307,11 +317,11 @@ mod tests {
             let [width, height] = size;
             let image: Vec<u8> = (0..3 * width * height).map(|_| stream.next_u32() as u8).collect();
             for level in Level::available() {
-                let mut wanted = image.clone();
+                let mut expected = image.clone();
                 resample::warp(
                     level,
                     &warp,
-                    &mut wanted,
+                    &mut expected,
                     (width as u32, height as u32),
                     &mut Default::default(),
                 );
@@ -319,7 +329,7 @@ mod tests {
                 super::shear(level, &warp, shear, (width, height), &image, &mut found, &mut Vec::new());
                 let name = level.name();
                 assert!(
-                    found == wanted,
+                    found == expected,
                     "FORELOAD_SEED={seed} round {round}, {name}: {matrix:?} of {size:?}"
                 );
             }

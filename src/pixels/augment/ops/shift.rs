@@ -1,7 +1,7 @@
 //! Warps that move each row along itself: translations, and shears along x. All pixels of a row are mixed with the same
 //! weights, so rows are read sequentially.
 
-use super::arithmetic::{floor, rounded, within};
+use super::arithmetic::{clamp_to, floor, rounded};
 use super::shear::copy_row;
 use crate::augment::level::vectorised;
 use base::simd::Level;
@@ -16,9 +16,9 @@ pub(in crate::augment) struct RowShift {
 }
 
 impl RowShift {
-    /// Returns the row shift that a matrix describes, from pixels of the result to those of the image, both counted
-    /// from its centre. Returns `None` if the matrix does more. With nearest sampling, only translations by whole
-    /// pixels are row shifts: otherwise the rounding of exactly one half would decide for a whole row.
+    /// Returns the row shift that `matrix` describes, or `None` if the matrix does more. The matrix maps pixels of the
+    /// result to pixels of the image, both counted from the image's centre. With nearest sampling, only translations by
+    /// whole pixels are row shifts: with other offsets, rounding exactly one half up or down would move a whole row.
     pub(super) fn of(matrix: [[f64; 3]; 2], is_nearest: bool) -> Option<Self> {
         let [[1.0, per_row, along], [0.0, 1.0, down]] = matrix else { return None };
         let [per_row, along, down] = [per_row, along, down].map(|value| value as f32);
@@ -27,14 +27,14 @@ impl RowShift {
         suits.then_some(Self { along, per_row, down: down as i32 })
     }
 
-    /// Each pixel of this row shows two neighbouring pixels of the image. Returns how far the left one is to the right
-    /// of the pixel itself, and the weight of the right one.
+    /// Each output pixel of this row is mixed from two neighbouring pixels of the image. Returns the distance to the
+    /// right from the output pixel to the left neighbour, and the weight of the right neighbour.
     #[inline(always)]
     fn offset(&self, row: usize, (width, height): (usize, usize)) -> (isize, f32) {
         let from_centre = row as f32 - (height as f32 - 1.0) * 0.5;
-        // Rows that move further show nothing of the image, either.
+        // A row that moves by `most` shows nothing of the image, so larger offsets are clamped.
         let most = width as f32 + 1.0;
-        let offset = within(from_centre * self.per_row + self.along, -most, most);
+        let offset = clamp_to(from_centre * self.per_row + self.along, -most, most);
         let whole = floor(offset);
         (whole as isize, offset - whole as f32)
     }
@@ -51,26 +51,26 @@ pub(super) fn shift(
 ) {
     for c in 0..3 {
         let fill = fill.map(|fill| fill[c]);
-        let nothing = fill.map_or(0, rounded);
+        let outside_level = fill.map_or(0, rounded);
         let plane = &from[c * width * height..][..width * height];
         for (row, to) in to[c * width * height..][..width * height].chunks_exact_mut(width).enumerate() {
             let shown = usize::try_from(row as i64 + i64::from(shift.down)).ok().filter(|&row| row < height);
             let Some(shown) = shown else {
-                to.fill(nothing);
+                to.fill(outside_level);
                 continue;
             };
             let from = &plane[shown * width..][..width];
             let (offset, share) = shift.offset(row, (width, height));
             if share == 0.0 {
-                copy_row(from, offset, nothing, to);
+                copy_row(from, offset, outside_level, to);
                 continue;
             }
-            // The columns of the result whose two pixels are in the image. The columns next to them have one in the
-            // image.
+            // The columns of the result that are mixed from two pixels of the image. The columns next to this range are
+            // mixed from one pixel of the image and one pixel outside.
             let first = (-offset).clamp(0, width as isize) as usize;
             let last = (width as isize - 1 - offset).clamp(first as isize, width as isize) as usize;
-            to[..first].fill(nothing);
-            to[last..].fill(nothing);
+            to[..first].fill(outside_level);
+            to[last..].fill(outside_level);
             if first < last {
                 let start = (first as isize + offset) as usize;
                 let (from, to) = (&from[start..][..last - first + 1], &mut to[first..last]);
@@ -88,7 +88,7 @@ pub(super) fn shift(
 }
 
 vectorised! {
-    /// Mixes each level with the one after it.
+    /// Mixes each level with the level after it.
     fn mix(from: &[u8], share: f32, fill: Option<f32>, to: &mut [u8]) {
         let count = to.len();
         let (left, right) = (&from[..count], &from[1..][..count]);
@@ -104,8 +104,8 @@ vectorised! {
     }
 }
 
-/// Mixes a level with one outside of the image, and moves the result towards the fill as other warps do. `inside` is
-/// the weight of the level inside.
+/// Mixes a level of the image with a level outside, and moves the result towards the fill, as `store` in `resample.rs`
+/// does. `inside` is the weight of the level of the image.
 fn mix_with_outside(left: f32, right: f32, share: f32, inside: f32, fill: Option<f32>) -> u8 {
     let value = mixed(left, right, share);
     rounded(fill.map_or(value, |fill| (value - fill) * inside + fill))

@@ -1,4 +1,4 @@
-//! Statistics of a whole image that operations need. They are whole numbers, so the order of pixels does not matter.
+//! Statistics of a whole image that operations need. All are integers, so the order of pixels does not matter.
 
 use super::grey::luma;
 use crate::augment::level::vectorised;
@@ -44,7 +44,8 @@ vectorised! {
 
 /// Returns the histogram of a plane.
 pub(super) fn histogram(plane: &[u8]) -> LevelCounts {
-    // Neighbours are often equal. With a single histogram, each increment would wait for the one before it.
+    // Neighbours are often equal. With a single histogram, each increment would wait for the previous increment of the
+    // same count.
     let mut counts = [[0; 256]; 4];
     let (fours, rest) = plane.as_chunks::<4>();
     for four in fours {

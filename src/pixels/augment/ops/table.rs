@@ -12,7 +12,8 @@ use base::simd::Level;
 pub(in crate::augment) struct LevelTables(pub(in crate::augment) [[u8; 256]; 3]);
 
 impl LevelTables {
-    /// Returns the tables of an operation that needs nothing else of the image; `None` for all other operations.
+    /// Returns the tables of an operation if each new level depends on the old level alone; `None` for all other
+    /// operations.
     pub(in crate::augment) fn of(op: &PixelOp) -> Option<Self> {
         Some(match *op {
             PixelOp::AdjustBrightness { brightness_factor } => {
@@ -36,7 +37,7 @@ impl LevelTables {
         })
     }
 
-    /// Returns the tables of `adjust_contrast` for an image of this mean grey: x · f + mean · (1 - f).
+    /// Returns the tables of `adjust_contrast` for an image whose mean grey is `mean`: x · f + mean · (1 - f).
     pub(in crate::augment) fn contrast(factor: f64, mean: f32) -> Self {
         let (of_level, of_mean) = (factor as f32, (1.0 - factor) as f32);
         Self::each(|level| truncate(fma(mean, of_mean, f32::from(level) * of_level)))
@@ -55,8 +56,8 @@ impl LevelTables {
         }))
     }
 
-    /// Returns the tables of `equalize` for the histogram of each channel, as PIL computes them: without the pixels of
-    /// the greatest level.
+    /// Returns the tables of `equalize` for the histogram of each channel. As in PIL, the pixels of the greatest level
+    /// are not counted.
     pub(in crate::augment) fn equalize(histograms: &[LevelCounts; 3]) -> Self {
         Self(histograms.each_ref().map(|histogram| {
             let pixels: u32 = histogram.iter().sum();
@@ -71,7 +72,7 @@ impl LevelTables {
         }))
     }
 
-    /// Returns the tables that apply these and then `next`.
+    /// Returns the tables that apply these tables and then `next`.
     pub(in crate::augment) fn then(mut self, next: &Self) -> Self {
         for (table, next) in self.0.iter_mut().zip(&next.0) {
             for level in table {

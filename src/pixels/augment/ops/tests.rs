@@ -24,19 +24,19 @@ fn bytes(hex: &str) -> Vec<u8> {
 #[test]
 fn operations_are_torchvisions() {
     for (op, planes) in golden() {
-        let wanted: Vec<u8> = planes.into_iter().flat_map(bytes).collect();
+        let expected: Vec<u8> = planes.into_iter().flat_map(bytes).collect();
         for level in Level::available() {
             let found = run(level, std::slice::from_ref(&op), &sample(), (7, 5));
-            assert_eq!(found, wanted, "{op:?} with {}", level.name());
+            assert_eq!(found, expected, "{op:?} with {}", level.name());
         }
     }
 }
 
 #[test]
 fn equalize_is_torchvisions() {
-    // With fewer pixels than levels torchvision leaves an image as it is.
+    // torchvision does not change an image that has fewer pixels than levels.
     assert_eq!(run(Level::Portable, &[PixelOp::Equalize], &sample(), (7, 5)), sample());
-    // Repeated twice across and nine times down, the image has enough pixels.
+    // With its pixels repeated twice across and nine times down, the image has enough pixels.
     let tiled: Vec<u8> = sample()
         .chunks(35)
         .flat_map(|plane| std::iter::repeat_n(plane, 9).flatten())
@@ -46,16 +46,17 @@ fn equalize_is_torchvisions() {
         .flat_map(|row| [row, row].concat())
         .collect();
     let found = run(Level::Portable, &[PixelOp::Equalize], &tiled, (14, 45));
-    for (plane, wanted) in found.chunks(14 * 45).zip(["00365199bdf3ff", "2d637ec6eaff09", "75abc6ffff2d51"]) {
-        assert_eq!(plane[..7], bytes(wanted));
+    for (plane, expected) in found.chunks(14 * 45).zip(["00365199bdf3ff", "2d637ec6eaff09", "75abc6ffff2d51"])
+    {
+        assert_eq!(plane[..7], bytes(expected));
     }
 }
 
 #[test]
 fn timms_addition_ends_at_a_threshold() {
     let op = PixelOp::SolarizeAdd { addition: 60, threshold: 128 };
-    let wanted: Vec<u8> = sample().iter().map(|&x| if x < 128 { x + 60 } else { x }).collect();
-    assert_eq!(run(Level::Portable, &[op], &sample(), (7, 5)), wanted);
+    let expected: Vec<u8> = sample().iter().map(|&x| if x < 128 { x + 60 } else { x }).collect();
+    assert_eq!(run(Level::Portable, &[op], &sample(), (7, 5)), expected);
 }
 
 /// The seed of a test, from the environment so that a failure can be repeated.
@@ -138,12 +139,12 @@ fn levels_of_instructions_and_ways_to_run_agree() {
         };
         let planes: Vec<u8> = (0..3 * size.0 * size.1).map(|_| level(&mut stream)).collect();
         let ops = operations(&mut stream, size, 0);
-        let wanted = run(Level::Portable, &ops, &planes, size);
+        let expected = run(Level::Portable, &ops, &planes, size);
         for level in Level::available() {
             let what = format!("FORELOAD_SEED={seed} round {round}, {}: {ops:?} of {size:?}", level.name());
-            assert!(run(level, &ops, &planes, size) == wanted, "{what}");
+            assert!(run(level, &ops, &planes, size) == expected, "{what}");
             let one = |planes: Vec<u8>, op: &PixelOp| run(level, std::slice::from_ref(op), &planes, size);
-            assert!(ops.iter().fold(planes.clone(), one) == wanted, "one after the other, {what}");
+            assert!(ops.iter().fold(planes.clone(), one) == expected, "one after the other, {what}");
         }
     }
 }
@@ -196,14 +197,14 @@ fn erasures_overwrite_their_rectangles_of_finished_images() {
                             normal[0] * std[c] + mean[c]
                         }
                     };
-                    let wanted = match dtype {
+                    let expected = match dtype {
                         _ if !(1..3).contains(&y) || !(2..6).contains(&x) => vec![77; dtype.size()],
                         DType::F32 => value.to_ne_bytes().to_vec(),
                         DType::F16 => half::f16::from_f32(value).to_ne_bytes().to_vec(),
                         DType::Bf16 => half::bf16::from_f32(value).to_ne_bytes().to_vec(),
                         DType::U8 => vec![value as u8],
                     };
-                    assert_eq!(element(&output, &image, place), wanted, "{dtype:?} {format:?} {place:?}");
+                    assert_eq!(element(&output, &image, place), expected, "{dtype:?} {format:?} {place:?}");
                 }
             }
         }

@@ -6,11 +6,11 @@ use super::shift::RowShift;
 use super::{Affine, PixelOp, WarpSampling};
 use crate::augment::Filter;
 
-/// A warp with all its numbers. Kernels only multiply, add and divide them.
+/// A warp, reduced to numbers that kernels only multiply, add and divide.
 #[derive(Debug, Clone, PartialEq)]
 pub(in crate::augment) struct Warp {
-    /// A row for x and one for y: the factors of a pixel's column and row, both counted from the image's centre, and an
-    /// offset. The results are places in the image, counted from its centre in units of half its size.
+    /// One row for x and one row for y: the factors of a pixel's column and row, both counted from the image's centre,
+    /// and an offset. The results are places in the image, counted from its centre in units of half its size.
     pub(in crate::augment) matrix: [[f32; 3]; 2],
     /// The row shift that the matrix describes, if it only moves rows.
     pub(in crate::augment) shift: Option<RowShift>,
@@ -39,7 +39,7 @@ impl Warp {
         match op {
             PixelOp::Affine(affine) => Some(Self::new(affine, size)),
             PixelOp::Rotate { angle, sampling } => {
-                // torchvision's `rotate` turns the other way.
+                // torchvision's `rotate` turns counter-clockwise, but its `affine` clockwise.
                 let sampling = sampling.clone();
                 let affine = Affine {
                     angle: -angle.rem_euclid(360.0),
@@ -69,7 +69,7 @@ impl Warp {
         let sampler = match interpolation {
             Filter::Nearest | Filter::NearestExact => Sampler::Nearest,
             Filter::Bilinear => Sampler::Bilinear,
-            // No transform warps by Lanczos: all of them refuse it in their checks.
+            // `Filter::Lanczos` does not occur here, because the checks of all transforms refuse it.
             Filter::Bicubic | Filter::Lanczos => Sampler::Bicubic,
         };
         let shift = match sampler {
@@ -87,8 +87,8 @@ impl Warp {
     }
 }
 
-/// Returns the matrix from pixels of the result to those of the image, both counted from the image's centre. As in
-/// torchvision's `_get_inverse_affine_matrix`, it is the inverse of T · C · R · C⁻¹: rotation, scale and shear (R)
+/// Returns the matrix that maps pixels of the result to pixels of the image, both counted from the image's centre. As
+/// in torchvision's `_get_inverse_affine_matrix`, it is the inverse of T · C · R · C⁻¹: rotation, scale and shear (R)
 /// about the centre (C), then the translation (T).
 fn inverse(affine: &Affine, centre: [f64; 2]) -> [[f64; 3]; 2] {
     let turn = affine.angle.to_radians();

@@ -1,17 +1,19 @@
-//! Boxes that follow their image: they are mapped as its pixels are, and clipped to the part that is shown.
+//! Maps boxes in the same way as the pixels of their image, and clips them to the part that is shown.
 
 use super::DrawnView;
 use crate::augment::{Axis, BoxFormat, CanvasAxis};
 
 impl DrawnView {
-    /// Maps `boxes` of four numbers each, in pixels of the whole source image, to pixels of the output, in place and in
-    /// the same `format`. Returns the share of each box's area that is left. A box that is not shown then has no area,
-    /// and a box without area has a share of 0. A box that was [dropped](DrawnView::dropped) becomes zeros.
+    /// Maps `boxes` of four numbers each, in place and in the same `format`: from pixels of the whole source image to
+    /// pixels of the output. Returns, for each box, the share of its area that is inside of the output. A box that is
+    /// not shown becomes a box without area, and a box without area has a share of 0. A box that was
+    /// [dropped](DrawnView::dropped) becomes zeros.
     ///
-    /// The result is that of torchvision v2 for `tv_tensors.BoundingBoxes`, with two exceptions. A box that leaves its
-    /// own image is clipped to it even if padding follows. A dropped box becomes zeros even where torchvision moves it.
-    /// A warped box becomes the bounding box of its corners, and its share refers to that.
-    pub fn follow(&self, format: BoxFormat, boxes: &mut [[f32; 4]]) -> Vec<f32> {
+    /// The result is that of torchvision v2 for `tv_tensors.BoundingBoxes`, with two exceptions. A box that extends
+    /// beyond its image is clipped to the image even if padding follows. A dropped box becomes zeros even if
+    /// torchvision would move it. A warped box becomes the bounding box of its corners, and the share is the share of
+    /// this bounding box.
+    pub fn map_boxes(&self, format: BoxFormat, boxes: &mut [[f32; 4]]) -> Vec<f32> {
         let (across, down) = (self.canvas.as_ref().map(|on| &on.x), self.canvas.as_ref().map(|on| &on.y));
         let across = BoxAxis::new(&self.view.x, across, self.width);
         let down = BoxAxis::new(&self.view.y, down, self.height);
@@ -32,17 +34,17 @@ impl DrawnView {
             let mapped = format.of_corners(corners);
             (mapped.map(|value| value as f32), share as f32)
         };
-        let follow = |(row, place): (usize, &mut [f32; 4])| {
+        let map_row = |(row, place): (usize, &mut [f32; 4])| {
             let is_dropped = self.dropped.get(row).is_some_and(|dropped| *dropped);
             let (mapped, share) = if is_dropped { ([0.0; 4], 0.0) } else { map(*place) };
             *place = mapped;
             share
         };
-        boxes.iter_mut().enumerate().map(follow).collect()
+        boxes.iter_mut().enumerate().map(map_row).collect()
     }
 }
 
-/// One axis of a view. It maps coordinates of the source to those of the output, before mirroring.
+/// One axis of a view. It maps coordinates of the source to coordinates of the output, before mirroring.
 struct BoxAxis {
     start: f64,
     scale: f64,
@@ -52,13 +54,13 @@ struct BoxAxis {
 }
 
 impl BoxAxis {
-    /// Creates the axis of an output of `n` pixels. `image` is the position of the image if the axis is one of a
-    /// canvas.
+    /// Creates the axis of an output of `n` pixels. `image` is the position of the image on its canvas, or `None` if
+    /// there is no canvas.
     fn new(axis: &Axis, image: Option<&CanvasAxis>, n: u32) -> Self {
         let scale = f64::from(axis.resized) / f64::from(axis.length);
         let inside = image.map_or(0..axis.length, |image| image.inside(&(0..axis.length)));
         let edge = |at: u32| match at {
-            // The ends are exact.
+            // The ends are computed exactly.
             0 => 0.0,
             at if at == axis.length => f64::from(axis.resized),
             at => f64::from(at) * scale,
@@ -78,7 +80,7 @@ impl BoxAxis {
     }
 }
 
-/// Returns the span as seen from the other end of an axis of `n` pixels.
+/// Returns the span counted from the other end of an axis of `n` pixels.
 fn mirrored(n: u32, [low, high]: [f64; 2]) -> [f64; 2] {
     [f64::from(n) - high, f64::from(n) - low]
 }
@@ -108,7 +110,8 @@ mod tests {
     use super::*;
     use crate::augment::{Fidelity, MemoryFormat, Recipe, Transforms, View};
 
-    /// Boxes in an image of 100×80 pixels: inside, all of it, cut, and nearly outside.
+    /// Boxes in an image of 100×80 pixels: a box in the middle, the whole image, a box at the right bottom, and a small
+    /// box at the left top.
     const BOXES: [[f32; 4]; 4] =
         [[10.0, 20.0, 60.0, 50.0], [0.0, 0.0, 100.0, 80.0], [70.0, 60.0, 99.0, 79.0], [5.0, 5.0, 12.0, 9.0]];
 
@@ -128,7 +131,7 @@ mod tests {
         a.iter().flatten().zip(b.iter().flatten()).all(|(a, b)| (a - b).abs() < 1e-4)
     }
 
-    /// Expected are the results of torchvision 0.29's `v2.functional` on `tv_tensors.BoundingBoxes`, step by step.
+    /// Expected results are those of torchvision 0.29's `v2.functional` on `tv_tensors.BoundingBoxes`, step by step.
     #[test]
     fn boxes_go_where_torchvision_has_them() {
         // horizontal_flip(resized_crop(boxes, top=12, left=8, height=40, width=50, size=[30, 20]))
@@ -204,7 +207,7 @@ mod tests {
         for (view, format, expected) in golden {
             let to = |corners: [f32; 4]| format.of_corners(corners.map(f64::from)).map(|value| value as f32);
             let mut boxes = BOXES.map(to);
-            view.follow(format, &mut boxes);
+            view.map_boxes(format, &mut boxes);
             assert!(near(&boxes, &expected), "{view:?} {format:?}: {boxes:?}, expected {expected:?}");
         }
     }
@@ -219,7 +222,7 @@ mod tests {
             [60.0, 10.0, 70.0, 20.0],
             [30.0, 10.0, 30.0, 20.0],
         ];
-        assert_eq!(view.follow(BoxFormat::Xyxy, &mut boxes), [1.0, 0.5, 0.0, 0.0]);
+        assert_eq!(view.map_boxes(BoxFormat::Xyxy, &mut boxes), [1.0, 0.5, 0.0, 0.0]);
         assert_eq!(boxes[1], [20.0, 5.0, 25.0, 10.0]);
     }
 
@@ -235,7 +238,7 @@ mod tests {
             let (x, y) = (7 + sample as u32 % 30, 3 + sample as u32 % 25);
             let corner = [x as f32, y as f32, x as f32 + 1.0, y as f32 + 1.0];
             let mut boxes = [corner];
-            let share = drawn.follow(BoxFormat::Xyxy, &mut boxes)[0];
+            let share = drawn.map_boxes(BoxFormat::Xyxy, &mut boxes)[0];
             let (left, top) = (x as i32 - drawn.view.x.offset, y as i32 - drawn.view.y.offset);
             let is_shown = (0..40).contains(&left) && (0..30).contains(&top);
             assert_eq!(share, f32::from(u8::from(is_shown)), "sample {sample}");

@@ -1,5 +1,5 @@
 //! Compiles a list of transforms to the order in which the pass runs them: geometry, pixels, the element type,
-//! normalisation. A list in another order is refused, unless it gives the same result.
+//! normalisation. A list in another order is refused if it would give a different result.
 
 use super::geometry::GeometryBuilder;
 use super::transform::{GeometryTransform, Normalize, PixelPlace, ToDtype, Transform};
@@ -9,7 +9,7 @@ use crate::augment::{DType, Fidelity, ImageSize, MemoryFormat, Output};
 /// Compiles a list into its first view.
 ///
 /// # Errors
-/// The number of the transform that is in a wrong place, and the message, which continues its name.
+/// The index of the transform that is in a wrong place, and the message, which continues the transform's name.
 pub(super) fn list(
     transforms: &[Transform],
     format: MemoryFormat,
@@ -25,12 +25,13 @@ pub(super) fn list(
     let size = geometry.size();
     for (number, transform) in transforms.iter().enumerate() {
         let place = PixelPlace { is_float: pixels.is_float(number), size };
-        transform.pixels().map_or(Ok(()), |it| it.suits(place)).map_err(|why| (number, why))?;
+        transform.pixels().map_or(Ok(()), |it| it.check_place(place)).map_err(|why| (number, why))?;
     }
     let ImageSize { width, height } = size.unwrap_or(ImageSize { width: 0, height: 0 });
     let PixelSteps { dtype, white, normalised, .. } = pixels;
     let (mean, std) = normalised.map_or(([0.0; 3], [1.0; 3]), |(_, mean, std)| (mean, std));
-    // The pass takes values of 0..1, so mean and deviation are converted from the scale of the list.
+    // The pass takes values of 0..1, so the mean and the deviation are converted from the scale of the values in the
+    // list.
     let of = |values: [f32; 3]| values.map(|value| f64::from(value) / white);
     let (mean, std) = (of(mean), of(std));
     let output = Output { height, width, dtype, format, mean, std, fill: geometry.fill(), fidelity };
@@ -38,33 +39,33 @@ pub(super) fn list(
     Ok(RecipeView { id: [0, 0], steps, geometry, output })
 }
 
-/// Returns each transform with its number among those of its name, and its stage. `behind` returns the stage of a
-/// transform, given by its number in the list, that draws after the geometry.
-fn staged(transforms: &[Transform], behind: impl Fn(usize) -> DrawStage + Copy) -> Vec<RecipeStep> {
+/// Returns a step for each transform: with its index among the transforms of the same name, and its stage. For a
+/// transform that draws after the geometry, `stage_of` returns the stage by the transform's index in the list.
+fn staged(transforms: &[Transform], stage_of: impl Fn(usize) -> DrawStage + Copy) -> Vec<RecipeStep> {
     let mut steps: Vec<RecipeStep> = Vec::with_capacity(transforms.len());
     for (number, transform) in transforms.iter().enumerate() {
         let nth = steps.iter().filter(|before| before.transform.name() == transform.name()).count() as u32;
-        // Mirroring folds into the geometry if it follows only operations that handle each pixel alone, or treat left
-        // like right and top like bottom. After other operations it is an operation itself.
-        let minds = steps.iter().any(|before| before.transform.minds_places());
+        // Mirroring folds into the geometry if all operations before it handle each pixel independently, or treat left
+        // like right and top like bottom. Otherwise, mirroring becomes an operation itself.
+        let has_position_dependent = steps.iter().any(|before| before.transform.depends_on_position());
         let stage = match transform {
-            transform if transform.changes_pixels() => behind(number),
-            transform if transform.mirrors() && minds => DrawStage::Pixels,
+            transform if transform.changes_pixels() => stage_of(number),
+            transform if transform.mirrors() && has_position_dependent => DrawStage::Pixels,
             _ => DrawStage::Geometry,
         };
         steps.push(RecipeStep {
             transform: transform.clone(),
             nth,
             stage,
-            children: within(transform, stage),
+            children: child_steps(transform, stage),
         });
     }
     steps
 }
 
-/// Returns the steps inside of a transform at `stage`. Flips inside mirror only some images, and therefore not in the
-/// geometry.
-fn within(transform: &Transform, stage: DrawStage) -> Vec<RecipeStep> {
+/// Returns the steps inside of a transform at `stage`. Flips inside of a container mirror only some images, so they
+/// cannot be in the geometry.
+fn child_steps(transform: &Transform, stage: DrawStage) -> Vec<RecipeStep> {
     let mut children = staged(transform.children(), |_| stage);
     for child in children.iter_mut().filter(|child| child.stage == DrawStage::Geometry) {
         child.stage = DrawStage::Pixels;
@@ -72,36 +73,36 @@ fn within(transform: &Transform, stage: DrawStage) -> Vec<RecipeStep> {
     children
 }
 
-/// The steps that change the values of pixels and not their places, and their result so far.
+/// The steps that change the values of pixels and not their places, and the result of these steps so far.
 struct PixelSteps {
     /// The last transform that changes pixels.
     changed_by: Option<&'static str>,
     dtype: DType,
-    /// The number of the transform that converts to floats.
+    /// The index of the transform that converts to floats.
     floats_from: Option<usize>,
     /// The value of grey level 255.
     white: f64,
-    /// The number of Normalize in the list, and its mean and standard deviation.
+    /// The index of Normalize in the list, and its mean and standard deviation.
     normalised: Option<(usize, [f32; 3], [f32; 3])>,
 }
 
 impl Default for PixelSteps {
-    /// Values start as grey levels, as they are decoded.
+    /// Values start as the decoded grey levels.
     fn default() -> Self {
         Self { changed_by: None, dtype: DType::U8, floats_from: None, white: 1.0, normalised: None }
     }
 }
 
 impl PixelSteps {
-    /// Adds transform `number` of the list if it changes values. If it changes geometry, checks that it may follow the
-    /// steps so far.
+    /// Adds transform number `number` of the list if it changes values. If it changes geometry, checks that it may
+    /// follow the steps so far.
     fn add(&mut self, number: usize, transform: &Transform) -> Result<(), String> {
         match transform {
             pixels if pixels.changes_pixels() => {
                 self.changed_by = Some(pixels.name());
                 Ok(())
             }
-            // Mirroring moves values and changes none.
+            // Mirroring moves values and does not change them.
             mirroring if mirroring.mirrors() => Ok(()),
             Transform::ToDtype(ToDtype { dtype, scale }) => self.convert(number, *dtype, *scale),
             Transform::Normalize(Normalize { mean, std }) => self.normalise(number, *mean, *std),
@@ -112,7 +113,7 @@ impl PixelSteps {
         }
     }
 
-    /// Checks that geometry, which pads with `fill`, may follow these steps.
+    /// Checks that a transform of geometry, which pads with `fill`, may follow these steps.
     fn check_geometry_may_follow(&self, fill: [u8; 3]) -> Result<(), String> {
         if self.normalised.is_some() {
             return Err("must come before Normalize".into());
@@ -151,18 +152,19 @@ impl PixelSteps {
         Ok(())
     }
 
-    /// Returns whether values are floats at the place of transform `number`.
+    /// Returns whether values are floats when transform number `number` runs.
     fn is_float(&self, number: usize) -> bool {
         self.floats_from.is_some_and(|from| from < number)
     }
 
-    /// Returns the stage of transform `number`, which changes pixels. All transforms of the list must be added before.
+    /// Returns the stage of transform number `number`, which changes pixels. All transforms of the list must have been
+    /// added.
     fn stage(&self, number: usize) -> DrawStage {
         if !self.is_float(number) {
             return DrawStage::Pixels;
         }
-        let behind = self.normalised.filter(|(normalised, ..)| *normalised > number);
-        let (mean, std) = behind.map_or(([0.0; 3], [1.0; 3]), |(_, mean, std)| (mean, std));
+        let later = self.normalised.filter(|(normalised, ..)| *normalised > number);
+        let (mean, std) = later.map_or(([0.0; 3], [1.0; 3]), |(_, mean, std)| (mean, std));
         DrawStage::Finished(LaterNormalize { mean, std })
     }
 }

@@ -1,6 +1,6 @@
-//! Random numbers of other distributions than the uniform one, computed from a stream's.
+//! Random numbers of distributions other than the uniform one, computed from the uniform numbers of a stream.
 //!
-//! Logarithms and cosines are libm's instead of the system's, so that all machines get the same last digit.
+//! Logarithms and cosines come from libm instead of the system, so that all machines get the same last digit.
 
 use base::rng::RandomStream;
 
@@ -10,8 +10,8 @@ pub(super) fn normal(stream: &mut RandomStream) -> f64 {
     radius * libm::cos(std::f64::consts::TAU * stream.unit())
 }
 
-/// Draws weights from the symmetric Dirichlet distribution with parameter `alpha`, above 0. They are Gamma variates
-/// divided by their sum, and add up to 1.
+/// Draws weights from the symmetric Dirichlet distribution with parameter `alpha`, above 0. The weights are Gamma
+/// variates divided by their sum, so they add up to 1.
 pub(super) fn dirichlet(stream: &mut RandomStream, alpha: f64, count: usize) -> Vec<f64> {
     let logs: Vec<f64> = (0..count).map(|_| log_gamma_variate(stream, alpha)).collect();
     // With a small alpha all variates may underflow, so they are compared by their logarithms.
@@ -22,7 +22,8 @@ pub(super) fn dirichlet(stream: &mut RandomStream, alpha: f64, count: usize) -> 
 }
 
 /// Draws the logarithm of a number from the Gamma distribution with this shape (Marsaglia and Tsang, "A Simple Method
-/// for Generating Gamma Variables", 2000; a shape below 1 by their formula with a power of a uniform number).
+/// for Generating Gamma Variables", 2000). For a shape below 1, uses the paper's formula with a power of a uniform
+/// number.
 fn log_gamma_variate(stream: &mut RandomStream, shape: f64) -> f64 {
     if shape < 1.0 {
         let uniform = 1.0 - stream.unit();

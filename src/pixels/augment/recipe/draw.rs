@@ -17,11 +17,11 @@ pub(super) struct PixelDraw<'a> {
     drawn: &'a mut DrawnView,
 }
 
-/// Draws the operations of `steps` on the pixels of `sample`, the `occurrence`-th time that it comes up, and adds them
-/// to `drawn`, whose size is known.
+/// Draws the operations of `steps` on the pixels of `sample`, which is drawn for the `occurrence`-th time in the epoch.
+/// Adds the operations to `drawn`, whose size is already known.
 ///
 /// # Errors
-/// Which step cannot be applied to an image of that size, and why.
+/// Names the step that cannot be applied to an image of that size, and the reason.
 pub(super) fn pixels<'a>(
     steps: impl Iterator<Item = (&'a RecipeStep, &'a StepKeys)>,
     sample: u64,
@@ -72,7 +72,7 @@ impl PixelDraw<'_> {
     /// Adds an operation with probability `p`.
     ///
     /// # Errors
-    /// None; the `Result` lets a `draw` end with this call.
+    /// Never fails. The `Result` allows a `draw` to end with this call.
     pub(super) fn push_with_probability(&mut self, p: f64, op: PixelOp) -> Result<(), String> {
         if self.with_probability(p) {
             self.push(op);
@@ -85,16 +85,16 @@ impl PixelDraw<'_> {
         self.drawn.erasures.push(erasure);
     }
 
-    /// Returns the normalisation from the step's place to the finished image; `None` if values are grey levels at that
-    /// place.
-    pub(super) fn finished(&self) -> Option<LaterNormalize> {
+    /// Returns the normalisation that values at the step's place get until the image is finished; `None` if values are
+    /// grey levels at that place.
+    pub(super) fn later_normalize(&self) -> Option<LaterNormalize> {
         match self.step.stage {
             DrawStage::Finished(scale) => Some(scale),
             _ => None,
         }
     }
 
-    /// Draws the operations of child number `child` of the step.
+    /// Draws the operations of the step's child at index `child`.
     pub(super) fn child(&mut self, child: usize) -> Result<(), String> {
         let of_child = (&self.step.children[child], &self.keys.children[child]);
         pixels(std::iter::once(of_child), self.sample, self.occurrence, self.drawn)
@@ -105,8 +105,8 @@ impl DrawnView {
     /// Mirrors left and right after the operations drawn so far.
     fn mirror_columns(&mut self) {
         self.ops.push(PixelOp::HorizontalFlip);
-        // Rectangles are overwritten after all operations, so they must move to the other side. Their random values
-        // stay as likely.
+        // Rectangles are overwritten after all operations, so the rectangles that were drawn before must move to the
+        // other side. Random values need no move: mirrored noise has the same distribution.
         for Erasure { rectangle, .. } in &mut self.erasures {
             rectangle.j = self.width - rectangle.j - rectangle.w;
         }
@@ -122,8 +122,8 @@ impl DrawnView {
 }
 
 impl LaterNormalize {
-    /// Returns the value for the finished image that corresponds to `value` at the step's place.
-    pub(super) fn finish(&self, value: ErasureValues) -> ErasureValues {
+    /// Converts `value` from the scale at the step's place to the scale of the finished image.
+    pub(super) fn normalise(&self, value: ErasureValues) -> ErasureValues {
         let Self { mean, std } = self;
         let normalised = |values: [f32; 3]| [0, 1, 2].map(|c| (values[c] - mean[c]) / std[c]);
         match value {

@@ -1,4 +1,4 @@
-//! The draws for one image: what each view shows, and what must be decoded for all views.
+//! The draws for one image: what each view shows, and which region must be decoded for all views.
 
 use super::RecipeView;
 use crate::augment::ops::{Erasure, PixelOp};
@@ -14,35 +14,35 @@ pub struct DrawnView {
     pub width: u32,
     /// The number of rows of the output.
     pub height: u32,
-    /// Whether left and right, and whether top and bottom, were mirrored before the image was resized. Masks are
-    /// resized by nearest pixels, and these are then others.
+    /// Whether left and right, and whether top and bottom, were mirrored before the image was resized. Masks need this,
+    /// because the nearest pixels of a mirrored image are different pixels.
     pub is_resized_mirrored: [bool; 2],
-    /// The position of the image on the canvas of `view`, if it was padded before it was resized. Otherwise the view is
-    /// one of the image itself.
+    /// The position of the image on the canvas of `view`, if the image was padded before it was resized. Otherwise
+    /// `view` is a view of the image itself.
     pub canvas: Option<PaddedCanvas>,
-    /// Whether a transform has dropped each of the sample's boxes. Boxes without a value stay.
+    /// For each of the sample's boxes, whether a transform has dropped it. Boxes after the end of this list are kept.
     pub dropped: Vec<bool>,
-    /// The operations on its grey levels, in order.
+    /// The operations on the image's grey levels, in order.
     pub ops: Vec<PixelOp>,
     /// The rectangles that are overwritten in the finished image, in order.
     pub erasures: Vec<Erasure>,
 }
 
-/// The part of one image that each view of a recipe shows, and the region that must be decoded for them.
+/// The part of one image that each view of a recipe shows, and the region that must be decoded for all views.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DrawnViews {
     views: Vec<DrawnView>,
     image_size: (u32, u32),
     region: Region,
-    sheet: Option<CanvasAtlas>,
+    atlas: Option<CanvasAtlas>,
 }
 
-/// The canvases of an image's views in one picture, one below the other, so that all views are rendered from the same
-/// planes. Each is reduced to the part that its view needs.
+/// One picture with the canvases of all views of an image, one canvas below the other, so that all views are rendered
+/// from the same planes. Each canvas is reduced to the part that its view needs.
 #[derive(Debug, Clone, PartialEq)]
 struct CanvasAtlas {
     whole: Region,
-    /// The part of each view.
+    /// The part of the picture for each view.
     parts: Vec<Region>,
 }
 
@@ -58,28 +58,30 @@ impl DrawnView {
         [axis(|on| &on.x, self.view.x.start), axis(|on| &on.y, self.view.y.start)]
     }
 
-    /// Returns the numbers of columns and rows of the source that are resized, not counting padding around them.
+    /// Returns the number of columns and the number of rows of the source that are resized, without padding around
+    /// them.
     pub fn source_pixels(&self) -> [u32; 2] {
         let axis =
             |of: fn(&PaddedCanvas) -> &CanvasAxis, n| self.canvas.as_ref().map_or(n, |on| of(on).length);
         [axis(|on| &on.x, self.view.x.length), axis(|on| &on.y, self.view.y.length)]
     }
 
-    /// Returns the pixels that are added to those of the source before the resize: left, top, right, bottom. They are
-    /// negative where pixels are cut off that padding has repeated.
+    /// Returns how many pixels are added to the source pixels before the resize: left, top, right, bottom. A number is
+    /// negative if padding shows copies of pixels that are then cut off.
     pub fn added_before_resize(&self) -> [i64; 4] {
         let Some(PaddedCanvas { x, y, .. }) = &self.canvas else { return [0; 4] };
-        let behind = |on: &CanvasAxis, length| i64::from(length) - i64::from(on.at) - i64::from(on.length);
+        let pixels_after =
+            |on: &CanvasAxis, length| i64::from(length) - i64::from(on.at) - i64::from(on.length);
         let View { x: across, y: down, .. } = &self.view;
-        [x.at.into(), y.at.into(), behind(x, across.length), behind(y, down.length)]
+        [x.at.into(), y.at.into(), pixels_after(x, across.length), pixels_after(y, down.length)]
     }
 }
 
 impl DrawnViews {
-    /// Combines the views that were drawn of an image of this size, one for each of `recipes`.
+    /// Combines the views that were drawn for an image of this size: one view for each of `recipes`.
     ///
     /// # Errors
-    /// Why they cannot be rendered together.
+    /// The reason why the views cannot be rendered together.
     pub(super) fn new(
         mut views: Vec<DrawnView>,
         recipes: &[RecipeView],
@@ -91,9 +93,9 @@ impl DrawnViews {
         }
         let of_view = |(drawn, recipe): (&DrawnView, &RecipeView)| drawn.view.region(&recipe.output(drawn));
         let mut needed: Vec<Region> = views.iter().zip(recipes).map(of_view).collect();
-        let sheet = if is_on_canvas { Some(CanvasAtlas::new(&mut views, &mut needed)?) } else { None };
+        let atlas = if is_on_canvas { Some(CanvasAtlas::new(&mut views, &mut needed)?) } else { None };
         let region = needed.into_iter().reduce(Region::union).ok_or("a recipe has no view")?;
-        Ok(Self { views, image_size, region, sheet })
+        Ok(Self { views, image_size, region, atlas })
     }
 
     /// Returns the part that each view shows, in the order of the recipe.
@@ -111,15 +113,15 @@ impl DrawnViews {
         self.region
     }
 
-    /// Returns the part of the sheet of canvases that the views need, and the part of each view. `None` if the views
-    /// are of the image itself. Either all views are of a canvas, or none is.
+    /// Returns the part of the picture of all canvases that the views need, and the part for each view. `None` if the
+    /// views show the image itself. Either all views have a canvas, or no view has one.
     pub fn canvas(&self) -> Option<(Region, &[Region])> {
-        self.sheet.as_ref().map(|sheet| (sheet.whole, sheet.parts.as_slice()))
+        self.atlas.as_ref().map(|atlas| (atlas.whole, atlas.parts.as_slice()))
     }
 }
 
 impl DrawnView {
-    /// Turns a view of the image into one of a canvas that holds exactly the part of the image that is resized.
+    /// Turns a view of the image into a view of a canvas that holds exactly the part of the image that is resized.
     fn convert_to_canvas(&mut self) {
         if self.canvas.is_none() {
             let View { x, y, padding, .. } = &mut self.view;
@@ -133,10 +135,10 @@ impl DrawnView {
 }
 
 impl CanvasAtlas {
-    /// Places the part of its canvas that each view has `needed` on the sheet. Then replaces it in `needed` by the part
-    /// of the image that it shows.
+    /// Places the `needed` part of each view's canvas in the picture of all canvases. Then replaces the part in
+    /// `needed` by the part of the image that it shows.
     fn new(views: &mut [DrawnView], needed: &mut [Region]) -> Result<Self, String> {
-        // A view's first pixel may be before its part, and must not get a negative number. So the sheet begins at an
+        // A view's first pixel may be before its part, but must not have a negative index. So the picture begins at an
         // offset.
         let far = |of: fn(&Region) -> u32| needed.iter().map(of).max().unwrap_or(0);
         let (x, y) = (far(|region| region.x), far(|region| region.y));

@@ -1,36 +1,37 @@
 //! Folds the geometry of one image into one view. Crops, at most one resize, padding and mirroring become a source
 //! range, a length after the resize and an offset along each axis, so that every pixel is sampled once. If an image is
-//! resized together with padding, the range is one of a canvas that the image is on.
+//! resized together with padding, the source range is a range of a canvas that contains the image.
 
 use super::transform::MAX_SIDE;
 use crate::augment::{Axis, CanvasAxis, Filter, ImageSize, PaddedCanvas, Padding, View};
 
 /// One axis after some steps: the fields of [`Axis`], the current length of the image, and whether it is mirrored.
-/// Steps count pixels in the current, maybe mirrored image; the fields count them in the direction of the source.
+/// Steps count pixels in the current image, which may be mirrored; the fields count pixels in the direction of the
+/// source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Side {
+struct FoldedAxis {
     start: u32,
     length: u32,
     resized: u32,
     offset: i64,
-    now: u32,
-    /// The part of the axis that was resized, if it exceeds the range: its first pixel, counted from the first of the
-    /// range, and its number of pixels.
+    current_length: u32,
+    /// The part of the axis that was resized, if it is larger than the source range: the part's first pixel, counted
+    /// from the first pixel of the source range, and its number of pixels.
     canvas: Option<(i64, u32)>,
     is_resized: bool,
     is_mirrored: bool,
-    /// Whether it was already mirrored when it was resized.
+    /// Whether the axis was already mirrored when it was resized.
     is_resized_mirrored: bool,
 }
 
-impl Side {
+impl FoldedAxis {
     fn new(length: u32) -> Self {
         Self {
             start: 0,
             length,
             resized: length,
             offset: 0,
-            now: length,
+            current_length: length,
             canvas: None,
             is_resized: false,
             is_mirrored: false,
@@ -40,52 +41,52 @@ impl Side {
 
     /// Returns whether the image is still a range of the source's pixels along this axis, neither resized nor padded.
     fn is_source(&self) -> bool {
-        !self.is_resized && self.offset == 0 && self.now == self.resized
+        !self.is_resized && self.offset == 0 && self.current_length == self.resized
     }
 
     fn crop(&mut self, first: u32, n: u32) {
-        let first = if self.is_mirrored { self.now - first - n } else { first };
+        let first = if self.is_mirrored { self.current_length - first - n } else { first };
         if self.is_source() {
             self.start += first;
             (self.length, self.resized) = (n, n);
         } else {
             self.offset += i64::from(first);
         }
-        self.now = n;
+        self.current_length = n;
     }
 
     fn resize(&mut self, n: u32) -> Result<(), String> {
-        let end = self.offset + i64::from(self.now);
+        let end = self.offset + i64::from(self.current_length);
         if self.offset >= 0 && end <= i64::from(self.length) {
             self.start += self.offset as u32;
-            self.length = self.now;
-        } else if self.now > MAX_SIDE {
-            let now = self.now;
+            self.length = self.current_length;
+        } else if self.current_length > MAX_SIDE {
+            let length = self.current_length;
             return Err(format!(
-                "would resize an image that was padded to {now} pixels, more than {MAX_SIDE} a side: pad less, or pad \
-                 after the resize"
+                "would resize an image that was padded to {length} pixels, more than {MAX_SIDE} a side: pad less, or \
+                 pad after the resize"
             ));
         } else {
-            self.canvas = Some((self.offset, self.now));
+            self.canvas = Some((self.offset, self.current_length));
         }
-        (self.resized, self.now, self.offset, self.is_resized) = (n, n, 0, true);
+        (self.resized, self.current_length, self.offset, self.is_resized) = (n, n, 0, true);
         self.is_resized_mirrored = self.is_mirrored;
         Ok(())
     }
 
-    fn pad(&mut self, before: u32, behind: u32) -> Result<(), String> {
-        let (before, behind) = if self.is_mirrored { (behind, before) } else { (before, behind) };
+    fn pad(&mut self, before: u32, after: u32) -> Result<(), String> {
+        let (before, after) = if self.is_mirrored { (after, before) } else { (before, after) };
         let is_cut_before = before > 0 && self.offset > 0;
-        let end = self.offset + i64::from(self.now);
-        if is_cut_before || (behind > 0 && end < i64::from(self.resized)) {
+        let end = self.offset + i64::from(self.current_length);
+        if is_cut_before || (after > 0 && end < i64::from(self.resized)) {
             return Err("would pad an image that was cropped after a resize: pad before the crop".into());
         }
-        let now = u64::from(self.now) + u64::from(before) + u64::from(behind);
-        if now > MAX_PADDED {
-            return Err(format!("would pad to {now} pixels a side, must be at most {MAX_PADDED}"));
+        let length = u64::from(self.current_length) + u64::from(before) + u64::from(after);
+        if length > MAX_PADDED {
+            return Err(format!("would pad to {length} pixels a side, must be at most {MAX_PADDED}"));
         }
         self.offset -= i64::from(before);
-        self.now = now as u32;
+        self.current_length = length as u32;
         Ok(())
     }
 
@@ -94,7 +95,7 @@ impl Side {
         Axis { start, length, resized, offset: offset as i32, filled: [0; 2] }
     }
 
-    /// Returns the axis as one of a canvas, and the position of the image on the canvas.
+    /// Returns the axis as an axis of a canvas, and the position of the image on the canvas.
     fn axis_on_canvas(&self, filter: Filter, padding: Padding) -> (Axis, CanvasAxis) {
         let (from, length) = self.canvas.unwrap_or((0, self.length));
         let mut axis = Axis { start: 0, length, ..self.axis() };
@@ -107,25 +108,26 @@ impl Side {
     }
 }
 
-/// The longest side of an image with its padding, before it is cut. It lets every later coordinate fit an i32.
+/// The longest side of an image with its padding, before it is cropped. With this limit, every later coordinate fits an
+/// i32.
 const MAX_PADDED: u64 = 1 << 30;
 
 /// The geometry of an image after some steps.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Fold {
-    x: Side,
-    y: Side,
+    x: FoldedAxis,
+    y: FoldedAxis,
 }
 
 impl Fold {
     /// The geometry of an image of this size before any step.
     pub(super) fn new(ImageSize { width, height }: ImageSize) -> Self {
-        Self { x: Side::new(width), y: Side::new(height) }
+        Self { x: FoldedAxis::new(width), y: FoldedAxis::new(height) }
     }
 
     /// The size after the steps so far.
     pub(super) fn size(&self) -> ImageSize {
-        ImageSize { width: self.x.now, height: self.y.now }
+        ImageSize { width: self.x.current_length, height: self.y.current_length }
     }
 
     /// Mirrors left and right.
@@ -158,7 +160,7 @@ impl Fold {
         [self.x.is_resized_mirrored, self.y.is_resized_mirrored]
     }
 
-    /// Adds [left, top, right, bottom] pixels of this kind of padding.
+    /// Adds [left, top, right, bottom] pixels of padding.
     ///
     /// # Errors
     /// The message of [`Fold::resize`].
@@ -170,13 +172,13 @@ impl Fold {
         for (side, added) in [(&self.x, left.max(right)), (&self.y, top.max(bottom))] {
             let (most, kind) = match padding {
                 Padding::Constant | Padding::Edge => continue,
-                Padding::Reflect => (side.now - 1, "reflect"),
-                Padding::Symmetric => (side.now, "symmetric"),
+                Padding::Reflect => (side.current_length - 1, "reflect"),
+                Padding::Symmetric => (side.current_length, "symmetric"),
             };
             if added > most {
-                let now = side.now;
+                let length = side.current_length;
                 return Err(format!(
-                    "would pad a side of {now} pixels by {added}, but padding_mode=\"{kind}\" allows at most {most}"
+                    "would pad a side of {length} pixels by {added}, but padding_mode=\"{kind}\" allows at most {most}"
                 ));
             }
         }
@@ -184,8 +186,8 @@ impl Fold {
         self.y.pad(top, bottom)
     }
 
-    /// Returns the steps so far as one view. If they resize padding, also returns the view's canvas, whose colour is
-    /// `fill`.
+    /// Returns the steps so far as one view. If the steps resize padding, also returns the view's canvas, whose colour
+    /// is `fill`.
     pub(super) fn view(
         &self,
         filter: Filter,
@@ -207,7 +209,7 @@ mod tests {
     use super::*;
     use base::rng::{RandomKey, RandomStream, Use};
 
-    /// The source pixel that each pixel of the output shows, computed step by step; -1 for padding.
+    /// For each pixel of the output, the source pixel that it shows, computed step by step; -1 for padding.
     struct Steps {
         rows: Vec<Vec<(i64, i64)>>,
     }
@@ -314,14 +316,15 @@ mod tests {
         fold.crop([1, 2, 16, 16]);
         let (view, canvas) = fold.view(Filter::Bicubic, Padding::Edge, [0; 3]);
         assert_eq!(canvas, None);
-        // Mirrored: 10 from the right edge, then 1 from the right of the resized image.
+        // The image is mirrored: the source range ends 10 pixels from the right edge, and the output ends 1 pixel from
+        // the right edge of the resized image.
         assert_eq!(view.x, Axis { start: 30, length: 60, resized: 30, offset: 13, filled: [0; 2] });
         assert_eq!(view.y, Axis { start: 5, length: 40, resized: 20, offset: 2, filled: [0; 2] });
         assert_eq!((view.flip, view.filter, view.padding), (true, Filter::Bicubic, Padding::Edge));
     }
 
-    /// On a canvas of 24×20 pixels the mirrored image is 4 from the left. 20 columns, without the first two, are
-    /// resized.
+    /// On a canvas of 24×20 pixels, the mirrored image begins 4 pixels from the left. The first two columns are
+    /// cropped, and the next 20 columns are resized.
     #[test]
     fn padding_before_the_resize_makes_a_canvas() {
         let mut fold = Fold::new(size(14, 20));

@@ -6,36 +6,36 @@ use super::transform::{MAX_SIDE, Transform};
 use crate::augment::{BoxFormat, Filter, ImageSize, Padding};
 use base::rng::RandomStream;
 
-/// The changes that a list makes to an image's grid of pixels. They fold into one view of any image that is large
-/// enough, because the builder refuses every list that does not.
+/// The changes that a list makes to an image's grid of pixels. For any image that is large enough, they fold into one
+/// view, because the builder refuses every other list.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Geometry {
     filter: Filter,
     padding: Padding,
     fill: [u8; 3],
-    /// The transform that chose `padding` and `fill`; empty if none did.
+    /// The name of the transform that chose `padding` and `fill`; empty if no transform did.
     padded_by: &'static str,
-    /// The transform that pads before a resize.
-    resizes_padding_of: Option<&'static str>,
+    /// The name of the transform that pads before a resize.
+    padding_before_resize: Option<&'static str>,
     /// Whether images may be padded before they are resized.
-    may_resize_padding: bool,
+    may_pad_before_resize: bool,
     size: Option<ImageSize>,
 }
 
-/// Builds a [`Geometry`] from one transform after another. Each describes its change of the grid by the builder's
-/// methods.
+/// Builds a [`Geometry`] from transforms, one after another. Each transform describes its change of the grid by calling
+/// the builder's methods.
 #[derive(Debug, Default)]
 pub(super) struct GeometryBuilder {
-    made: Geometry,
-    /// The transform that is added now.
-    name: &'static str,
+    geometry: Geometry,
+    /// The name of the transform that is being added.
+    current_transform: &'static str,
     grid: Grid,
-    /// The transform that gave the grid its state.
-    by: &'static str,
+    /// The name of the transform that gave the grid its state.
+    last_change_by: &'static str,
     is_resampled: bool,
-    /// Whether a transform may have padded the grid, or the one that it was cut from.
+    /// Whether a transform may have padded the grid, or a grid from which it was cut.
     may_be_padded: bool,
-    /// The transform that mirrors, if there is one.
+    /// The name of the transform that mirrors, if there is one.
     mirrored_by: Option<&'static str>,
 }
 
@@ -52,15 +52,16 @@ enum Grid {
 }
 
 impl GeometryBuilder {
-    /// Adds a transform. One that does not change geometry is ignored.
+    /// Adds a transform. A transform that does not change geometry is ignored.
     ///
     /// # Errors
-    /// Why the transform cannot follow those before it, and what to do. The message continues the transform's name.
+    /// The reason why the transform cannot follow the transforms before it, and what to do. The message continues the
+    /// transform's name.
     pub(super) fn add(&mut self, transform: &Transform) -> Result<(), String> {
         let Some(geometry) = transform.geometry() else { return Ok(()) };
-        self.name = transform.name();
-        geometry.join(self)?;
-        match self.made.size.filter(|size| size.longest() > MAX_SIDE) {
+        self.current_transform = transform.name();
+        geometry.add_to(self)?;
+        match self.geometry.size.filter(|size| size.longest() > MAX_SIDE) {
             None => Ok(()),
             Some(ImageSize { width, height }) => {
                 Err(format!("makes images of {width}×{height} pixels, but sides must be at most {MAX_SIDE}"))
@@ -70,15 +71,15 @@ impl GeometryBuilder {
 
     /// Returns the size of the image so far, if every image has the same.
     pub(super) fn size(&self) -> Option<ImageSize> {
-        self.made.size
+        self.geometry.size
     }
 
-    /// Resamples the grid to `size`, or if that is `None`, to a size of its own for each image.
+    /// Resamples the grid to `size`. If `size` is `None`, each image gets its own size.
     ///
     /// # Errors
-    /// Why it cannot be resampled after the transforms before.
+    /// The reason why the grid cannot be resampled after the transforms before.
     pub(super) fn resample(&mut self, filter: Filter, size: Option<ImageSize>) -> Result<(), String> {
-        let by = self.by;
+        let by = self.last_change_by;
         if self.is_resampled {
             return Err(format!(
                 "cannot come after {by}: an image is resized only once, and padded or cropped after that; remove one, \
@@ -91,39 +92,41 @@ impl GeometryBuilder {
                  {by} after it"
             ));
         }
-        self.made.may_resize_padding = self.may_be_padded;
-        self.made.resizes_padding_of = Some(self.made.padded_by).filter(|by| !by.is_empty());
+        self.geometry.may_pad_before_resize = self.may_be_padded;
+        self.geometry.padding_before_resize = Some(self.geometry.padded_by).filter(|by| !by.is_empty());
         (self.grid, self.is_resampled) = (Grid::Whole, true);
-        (self.by, self.made.filter, self.made.size) = (self.name, filter, size);
+        self.last_change_by = self.current_transform;
+        (self.geometry.filter, self.geometry.size) = (filter, size);
         Ok(())
     }
 
     /// Pads the grid. [`GeometryBuilder::resize_grid`] sets the new size.
     ///
     /// # Errors
-    /// Why it cannot be padded after the transforms before.
+    /// The reason why the grid cannot be padded after the transforms before.
     pub(super) fn pad(&mut self, padding: Padding, fill: [u8; 3]) -> Result<(), String> {
-        let (name, by, padded_by) = (self.name, self.by, self.made.padded_by);
+        let (name, by, padded_by) = (self.current_transform, self.last_change_by, self.geometry.padded_by);
         if self.grid == Grid::Cut {
             return Err(format!("cannot pad an image that {by} has cropped: put {name} before {by}"));
         }
         let is_first = padded_by.is_empty();
         if !is_first
-            && (padding != Padding::Constant || (self.made.padding, self.made.fill) != (padding, fill))
+            && (padding != Padding::Constant
+                || (self.geometry.padding, self.geometry.fill) != (padding, fill))
         {
             return Err(format!(
                 "cannot pad an image that {padded_by} has padded, unless both use the same constant fill: remove one \
                  of them"
             ));
         }
-        (self.grid, self.by, self.may_be_padded) = (Grid::Padded, name, true);
-        (self.made.padding, self.made.fill, self.made.padded_by) = (padding, fill, name);
+        (self.grid, self.last_change_by, self.may_be_padded) = (Grid::Padded, name, true);
+        (self.geometry.padding, self.geometry.fill, self.geometry.padded_by) = (padding, fill, name);
         Ok(())
     }
 
-    /// Sets how padding changes the size that every image has.
+    /// Updates the size that every image has, after padding: `after` returns the new size.
     pub(super) fn resize_grid(&mut self, after: impl FnOnce(ImageSize) -> Option<ImageSize>) {
-        self.made.size = self.made.size.and_then(after);
+        self.geometry.size = self.geometry.size.and_then(after);
     }
 
     /// Records that small images are padded with black.
@@ -131,22 +134,22 @@ impl GeometryBuilder {
         self.may_be_padded = true;
     }
 
-    /// Cuts a part out of the grid, of `size` if every image has the same.
+    /// Cuts a part out of the grid. `size` is the part's size if every image has the same.
     pub(super) fn cut(&mut self, size: Option<ImageSize>) {
         if self.is_resampled || self.grid != Grid::Whole {
-            (self.grid, self.by) = (Grid::Cut, self.name);
+            (self.grid, self.last_change_by) = (Grid::Cut, self.current_transform);
         }
-        self.made.size = size;
+        self.geometry.size = size;
     }
 
     /// Mirrors the grid.
     pub(super) fn mirror(&mut self) {
-        self.mirrored_by = Some(self.name);
+        self.mirrored_by = Some(self.current_transform);
     }
 
     /// Returns the geometry of all added transforms.
     pub(super) fn finish(self) -> Geometry {
-        self.made
+        self.geometry
     }
 }
 
@@ -162,7 +165,7 @@ pub(super) struct GeometryDraw<'a> {
 }
 
 impl GeometryDraw<'_> {
-    /// Returns the transform of the list that pads with anything but black, if there is one.
+    /// Returns the name of the transform whose padding is not black, if there is one.
     pub(super) fn non_black_padding(&self) -> Option<&'static str> {
         let Geometry { padding, fill, padded_by, .. } = self.list;
         ((*padding, *fill) != (Padding::Constant, [0; 3])).then_some(padded_by)
@@ -172,7 +175,7 @@ impl GeometryDraw<'_> {
     pub(super) fn boxes(&mut self) -> Vec<[f32; 4]> {
         let so_far = self.list.drawn(self.fold, std::mem::take(self.dropped));
         let mut boxes = self.boxes.to_vec();
-        so_far.follow(BoxFormat::Xyxy, &mut boxes);
+        so_far.map_boxes(BoxFormat::Xyxy, &mut boxes);
         *self.dropped = so_far.dropped;
         boxes
     }
@@ -189,15 +192,15 @@ impl Geometry {
         self.size
     }
 
-    /// Returns the transform that pads before a resize, so that images are resized with their padding.
-    pub(super) fn resizes_padding_of(&self) -> Option<&'static str> {
-        self.resizes_padding_of
+    /// Returns the name of the transform that pads before a resize, so that images are resized with their padding.
+    pub(super) fn padding_before_resize(&self) -> Option<&'static str> {
+        self.padding_before_resize
     }
 
-    /// Returns whether images may be resized with their padding. Small images may be, too, if CenterCrop is before a
-    /// resize.
-    pub(super) fn may_resize_padding(&self) -> bool {
-        self.may_resize_padding
+    /// Returns whether images may be resized with their padding. This is also true for small images if CenterCrop is
+    /// before a resize.
+    pub(super) fn may_pad_before_resize(&self) -> bool {
+        self.may_pad_before_resize
     }
 
     /// Returns the grey levels of constant padding: R, G, B.
@@ -205,12 +208,12 @@ impl Geometry {
         self.fill
     }
 
-    /// Draws the view of an image of `size`. `steps` are the list's transforms, each with its random numbers; those
-    /// that do not change geometry are ignored. `boxes` are the sample's: left, top, right and bottom in pixels of the
-    /// image.
+    /// Draws the view of an image of `size`. `steps` are the list's transforms, each with its random numbers;
+    /// transforms that do not change geometry are ignored. `boxes` are the boxes of the sample: left, top, right and
+    /// bottom in pixels of the image.
     ///
     /// # Errors
-    /// Which transform cannot be applied to an image of that size, and why.
+    /// Names the transform that cannot be applied to an image of that size, and the reason.
     pub(super) fn draw<'a>(
         &self,
         steps: impl Iterator<Item = (&'a Transform, RandomStream)>,

@@ -1,9 +1,10 @@
-//! Recipes: a list of transforms with torchvision v2's names, checked and compiled once. A recipe runs as geometry,
-//! which folds into one [`View`](crate::augment::View), then operations on pixels, then the element type and its scale.
+//! Recipes: a list of transforms with torchvision v2's names, checked and compiled once. A recipe runs in this order:
+//! geometry, which folds into one [`View`](crate::augment::View); operations on pixels; the element type and its scale.
 //!
 //! Every random number is a function of (seed, epoch, sample, occurrence, field, view, transform). Every transform
-//! draws from its own random stream, keyed by the view, the transform's kind, and its number among those of its kind in
-//! the list. So adding a transform or a view changes no other's numbers.
+//! draws from its own random stream. The key of the stream has the view, the transform's kind, and its index among the
+//! transforms of the same kind in the list. So adding a transform or a view changes no numbers of other transforms or
+//! views.
 
 mod boxes;
 mod compile;
@@ -25,7 +26,7 @@ pub use drawn::{DrawnView, DrawnViews};
 pub use renderer::Renderer;
 pub use request::{ImageTransforms, Transforms};
 pub use transform::Transform;
-pub use transform::{BadParameter, CROP_RATIO, CROP_SCALE, MAX_SIDE, Sides};
+pub use transform::{BadParameter, CROP_RATIO, CROP_SCALE, MAX_SIDE, SizeParameter};
 pub use transform::{CenterCrop, Normalize, RandomHorizontalFlip, RandomResizedCrop, ToDtype, WholeResize};
 pub(crate) use transform::{check_choice, table};
 pub use transform::{transforms_json, transforms_stub};
@@ -39,44 +40,45 @@ use geometry::Geometry;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Recipe {
     views: Vec<RecipeView>,
-    is_plural: bool,
+    returns_tuple: bool,
 }
 
 /// The compiled list of one view, which makes one image.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RecipeView {
-    /// The numbers of its list and of the view in that list.
+    /// The index of the list, and the index of the view among the views of that list.
     id: [u32; 2],
     /// All transforms of the list, in order.
     steps: Vec<RecipeStep>,
     geometry: Geometry,
-    /// The output of the pass, of 0 × 0 pixels if each image has its own size.
+    /// The output of the pass. It has 0 × 0 pixels if each image has its own size.
     output: Output,
 }
 
-/// A transform of a list, with its number among those of its kind, which is part of the key of its random numbers.
+/// A transform of a list, with its index among the transforms of the same kind. The index is part of the key of the
+/// transform's random numbers.
 #[derive(Debug, Clone, PartialEq)]
 struct RecipeStep {
     transform: Transform,
     nth: u32,
     stage: DrawStage,
-    /// The steps inside of a container, which applies some of them.
+    /// The steps inside of a container. The container applies some of them.
     children: Vec<RecipeStep>,
 }
 
 /// The stage in which a step draws.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum DrawStage {
-    /// In the geometry, if at all.
+    /// Draws in the geometry, or draws nothing.
     Geometry,
-    /// After the geometry: it draws operations on pixels.
+    /// Draws operations on pixels, after the geometry.
     Pixels,
-    /// At the end: it draws rectangles that are overwritten in the finished image.
+    /// Draws rectangles that are overwritten in the finished image.
     Finished(LaterNormalize),
 }
 
-/// The Normalize after a step: the mean is subtracted from values at the step's place, and the difference is divided by
-/// the standard deviation. Without a Normalize, these are 0 and 1.
+/// The Normalize that follows a step: the mean is subtracted from values at the step's place, and the difference is
+/// divided by the standard deviation. If no Normalize follows, the mean is 0 and the deviation 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct LaterNormalize {
     mean: [f32; 3],
@@ -108,7 +110,7 @@ impl Recipe {
             let view = |n| RecipeView { id: [group as u32, n], ..made.clone() };
             views.extend((0..list.n).map(view));
         }
-        Ok(Self { views, is_plural: request.is_plural })
+        Ok(Self { views, returns_tuple: request.returns_tuple })
     }
 
     /// The views, at least one.
@@ -116,9 +118,9 @@ impl Recipe {
         &self.views
     }
 
-    /// Whether batches hold a tuple of views, even for a single one.
-    pub fn is_plural(&self) -> bool {
-        self.is_plural
+    /// Returns whether batches hold a tuple of views, even if there is only one view.
+    pub fn returns_tuple(&self) -> bool {
+        self.returns_tuple
     }
 
     /// Whether any transform of any list draws random numbers.
@@ -131,7 +133,7 @@ impl Recipe {
         self.parts(&RandomKey::new(&[], seed, epoch, Use::Augment))
     }
 
-    /// The keys for an image `field` after the first. No other field has the same random numbers.
+    /// Returns the keys for `field`, an image field after the first. Each field has its own random numbers.
     pub fn keys_of_field(&self, seed: u64, epoch: u64, field: &str) -> RecipeKeys {
         self.parts(&RandomKey::new(&[], seed, epoch, Use::Augment).of_field(field))
     }
@@ -141,11 +143,11 @@ impl Recipe {
         RecipeKeys(self.views.iter().map(|view| StepKeys::of(&view.steps, view.id, all)).collect())
     }
 
-    /// Draws what the views show of an image of `size` (width, height), the `occurrence`-th time that `sample` comes up
+    /// Draws what the views show of an image of `size` (width, height). `sample` is drawn for the `occurrence`-th time
     /// in the epoch of `keys`. The sample has no boxes.
     ///
     /// # Errors
-    /// [`Error::Config`] for `transforms`: one of them cannot be applied to an image of that size.
+    /// [`Error::Config`] for `transforms`: a transform cannot be applied to an image of that size.
     pub fn draw(
         &self,
         keys: &RecipeKeys,
@@ -156,8 +158,8 @@ impl Recipe {
         self.draw_with_boxes(keys, sample, occurrence, size, &[])
     }
 
-    /// Draws as [`Recipe::draw`] does, for a sample with `boxes` by which transforms may choose. These are left, top,
-    /// right and bottom in pixels of the image.
+    /// Draws as [`Recipe::draw`] does, for a sample with `boxes`, by which some transforms choose their crop. The boxes
+    /// are left, top, right and bottom in pixels of the image.
     ///
     /// # Errors
     /// The errors of [`Recipe::draw`].
@@ -177,8 +179,8 @@ impl Recipe {
                 .map(|(step, keys)| (&step.transform, keys.own.stream_of(sample, occurrence)));
             let (width, height) = size;
             let mut drawn = view.geometry.draw(streams, ImageSize { width, height }, boxes)?;
-            let behind = steps().filter(|(step, _)| !in_geometry(step));
-            draw::pixels(behind, sample, occurrence, &mut drawn)?;
+            let pixel_steps = steps().filter(|(step, _)| !in_geometry(step));
+            draw::pixels(pixel_steps, sample, occurrence, &mut drawn)?;
             Ok(drawn)
         };
         let views = self.views.iter().zip(&keys.0).map(draw).collect::<Result<Vec<_>, String>>();
@@ -186,20 +188,20 @@ impl Recipe {
         drawn.map_err(|why| Error::config("transforms", why))
     }
 
-    /// Returns the name of a transform that chooses by the sample's boxes, if there is one.
+    /// Returns the name of a transform that uses the sample's boxes to choose its crop, if there is one.
     pub fn chooses_by_boxes(&self) -> Option<&'static str> {
         let mut steps = self.views.iter().flat_map(|view| &view.steps);
         steps.find(|step| step.transform.chooses_by_boxes()).map(|step| step.transform.name())
     }
 
     /// Returns the name of a transform that pads images before they are resized; `None` if there is none.
-    pub fn resizes_padding_of(&self) -> Option<&'static str> {
-        self.views.iter().find_map(|view| view.geometry.resizes_padding_of())
+    pub fn padding_before_resize(&self) -> Option<&'static str> {
+        self.views.iter().find_map(|view| view.geometry.padding_before_resize())
     }
 
-    /// Returns whether images may be resized with padding, also because they are smaller than a crop.
-    pub fn may_resize_padding(&self) -> bool {
-        self.views.iter().any(|view| view.geometry.may_resize_padding())
+    /// Returns whether images may be resized with padding. Images that are smaller than a crop also count.
+    pub fn may_pad_before_resize(&self) -> bool {
+        self.views.iter().any(|view| view.geometry.may_pad_before_resize())
     }
 }
 
@@ -209,7 +211,7 @@ impl Recipe {
     ///
     /// # Errors
     /// The errors of [`Recipe::draw`].
-    pub fn explained(&self, seed: u64, samples: u64, size: (u32, u32)) -> Result<String> {
+    pub fn draws_json(&self, seed: u64, samples: u64, size: (u32, u32)) -> Result<String> {
         let keys = self.keys(seed, 0);
         let pair = |sample| {
             let drawn = self.draw(&keys, sample, 0, size)?;
@@ -227,21 +229,21 @@ impl RecipeView {
         self.geometry.size()
     }
 
-    /// Returns the output of all images, of 0 × 0 pixels if each has its own [size](RecipeView::size).
+    /// Returns the output of all images. It has 0 × 0 pixels if each image has its own [size](RecipeView::size).
     pub fn fixed_output(&self) -> &Output {
         &self.output
     }
 
-    /// Returns the output that operations on pixels work on: a plane of grey levels for each colour. `None` for a list
-    /// without such operations.
+    /// Returns the output that operations on pixels work on: one plane of grey levels for each of R, G and B. `None`
+    /// for a list without such operations.
     pub(super) fn levels(&self) -> Option<Output> {
         let levels = || Output { dtype: DType::U8, format: MemoryFormat::Nchw, ..self.output.clone() };
         self.steps.iter().any(RecipeStep::changes_levels).then(levels)
     }
 
     /// Returns the largest number of chains of operations whose results are mixed.
-    pub(super) fn most_chains(&self) -> usize {
-        self.steps.iter().map(|step| step.transform.most_chains()).max().unwrap_or(0)
+    pub(super) fn max_chains(&self) -> usize {
+        self.steps.iter().map(|step| step.transform.max_chains()).max().unwrap_or(0)
     }
 
     /// Returns the output of one image.
@@ -251,7 +253,7 @@ impl RecipeView {
 }
 
 impl RecipeStep {
-    /// Returns whether the step, or one inside of it, draws operations on grey levels.
+    /// Returns whether the step, or a step inside of it, draws operations on grey levels.
     fn changes_levels(&self) -> bool {
         match self.children.as_slice() {
             [] => self.stage == DrawStage::Pixels,
@@ -261,7 +263,7 @@ impl RecipeStep {
 }
 
 impl StepKeys {
-    /// Derives the keys of steps from `all`, with `id`.
+    /// Derives the keys of steps from the key `all` and from `id`.
     fn of(steps: &[RecipeStep], id: [u32; 2], all: &RandomKey) -> Vec<Self> {
         let keys = |step: &RecipeStep| {
             let own = all.part(id, step.transform.name(), step.nth);

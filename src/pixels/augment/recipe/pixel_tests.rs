@@ -6,7 +6,7 @@ use crate::augment::ops::{ErasureValues, PixelOp, Rectangle};
 
 const SIZE: (u32, u32) = (60, 40);
 
-/// Returns what a list after a resize to 30 × 20 pixels draws for 400 samples.
+/// Returns what a list draws for 400 samples, after a resize to 30 × 20 pixels.
 fn many(list: &str) -> Vec<DrawnView> {
     let recipe = recipe(&format!(r#"[{{"Resize": {{"size": [20, 30]}}}}, {list}]"#));
     (0..400).map(|sample| drawn(&recipe, sample, SIZE)).collect()
@@ -34,7 +34,7 @@ fn a_fixed_factor_is_drawn_for_every_image_and_is_not_random() {
     assert!(is_random(r#"{"RandomApply": {"transforms": [{"Grayscale": {}}]}}"#));
 }
 
-/// The numbers of nested transforms, of policies, and of other distributions than the uniform one.
+/// The random numbers of nested transforms, of policies, and of distributions other than the uniform one.
 #[test]
 fn draws_of_pixels_are_what_they_were_when_they_were_promised() {
     let jitter = r#"{"ColorJitter": {"brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "hue": 0.1}}"#;
@@ -111,7 +111,7 @@ fn what_stands_beside_changes_no_draws() {
         let rest: Vec<_> = two.iter().filter(|op| **op != PixelOp::Invert).collect();
         assert_eq!(one.iter().collect::<Vec<_>>(), rest);
     }
-    // Nested transforms are keyed by their container, and draw other numbers than alone.
+    // Nested transforms are keyed by their container, so they do not draw the numbers that they draw alone.
     assert!(one.iter().flatten().zip(alone.iter().flatten()).any(|(within, alone)| within != alone));
     let always = format!(r#"{{"RandomApply": {{"transforms": [{jitter}], "p": 1}}}}"#);
     let twice = ops(&format!("{always}, {always}"));
@@ -143,7 +143,7 @@ fn containers_choose_as_often_as_they_are_told() {
     assert!(ops(r#"{"RandomApply": {"transforms": [], "p": 1}}"#).iter().all(Vec::is_empty));
 }
 
-/// Mirroring is part of the geometry where that gives the same, and otherwise an operation.
+/// Mirroring is part of the geometry if this gives the same pixels; otherwise it is an operation.
 #[test]
 fn mirroring_moves_to_the_geometry_where_it_may() {
     let flip = r#"{"RandomHorizontalFlip": {}}"#;
@@ -220,7 +220,7 @@ fn an_erased_rectangle_is_smaller_than_the_image_and_moves_when_mirrored() {
         assert!(i + h <= 20 && j + w <= 30 && h < 20 && w < 30);
         assert_eq!(other, Some(Rectangle { i, j: 30 - j - w, h, w }));
     }
-    // Where no attempt fits, nothing is erased.
+    // Nothing is erased if no attempt fits.
     assert!(rectangles(&alone).iter().flatten().count() > 300);
     let never = many(&format!(r#"{FLOATS}, {{"RandomErasing": {{"p": 1, "scale": [1, 1]}}}}"#));
     assert!(rectangles(&never).iter().all(Option::is_none));
@@ -250,7 +250,7 @@ fn an_image_that_is_too_small_for_a_filter_is_named() {
     assert!(blur.draw(&blur.keys(0, 0), 0, 0, (2, 12)).is_ok());
 }
 
-/// Lists that are refused, and the words of the message that say where and what to do.
+/// Lists that are refused, and the part of the message that says where the error is and what to do.
 const REFUSED: &[(&str, &str)] = &[
     (
         r#"[{"ColorJitter": {"brightness": -0.1}}]"#,

@@ -6,12 +6,13 @@ use crate::augment::ops::{PixelPass, erase};
 use crate::decode::Planes;
 use base::simd::Level;
 
-/// Renders the views of a recipe, one image after another. It owns tables and scratch memory; each thread has one.
+/// Renders the views of a recipe, one image after another. A renderer owns tables and scratch memory, so each thread
+/// has its own renderer.
 #[derive(Debug)]
 pub struct Renderer {
     /// A renderer for each list of views.
     lists: Vec<ListRenderer>,
-    /// The list of each view.
+    /// For each view, the index of its list in `lists`.
     list_of: Vec<usize>,
 }
 
@@ -21,14 +22,14 @@ struct ListRenderer {
     level: Level,
     /// Writes the output.
     augmenter: Augmenter,
-    /// For lists that change pixels after the geometry.
+    /// The renderer of grey levels, for lists that change pixels after the geometry.
     levels: Option<LevelsRenderer>,
 }
 
 /// Renders the grey levels that operations change, between the resize and the output.
 #[derive(Debug)]
 struct LevelsRenderer {
-    /// Writes the levels, a plane for each colour.
+    /// Writes the levels, one plane for each of R, G and B.
     augmenter: Augmenter,
     pass: PixelPass,
 }
@@ -59,8 +60,8 @@ impl Renderer {
         self
     }
 
-    /// Writes the image of view number `view`, as it was `drawn`, to `out`: exactly
-    /// [`Output::bytes`](crate::augment::Output::bytes) bytes of [`RecipeView::output`], all of which are written.
+    /// Writes the image of the view at index `view`, as it was `drawn`, to `out`. `out` has exactly
+    /// [`Output::bytes`](crate::augment::Output::bytes) bytes of [`RecipeView::output`], and all of them are written.
     ///
     /// # Panics
     /// If `planes` do not hold [`DrawnViews::region`](super::DrawnViews::region), as for [`Augmenter::render`], or if

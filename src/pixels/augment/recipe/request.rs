@@ -1,5 +1,5 @@
-//! The user's request for images: lists of transforms, views, and the fields that they are for, as one JSON text from
-//! Python or a file.
+//! The user's request for images: lists of transforms, views, and the fields that they apply to. The request is one
+//! JSON text from Python or a file.
 
 use super::transform::{BadParameter, Transform};
 use base::error::{Error, Result};
@@ -17,11 +17,11 @@ pub struct Views {
     pub transforms: Vec<Transform>,
 }
 
-/// The user's request: one list for one image, or several views of it.
+/// The user's request: one list that makes one image, or several views of each image.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Transforms {
-    /// Whether batches hold a tuple of views, even for a single one.
-    pub(super) is_plural: bool,
+    /// Whether batches hold a tuple of views, even if there is only one view.
+    pub(super) returns_tuple: bool,
     /// The lists, each with the number of its views.
     pub(super) views: Vec<Views>,
 }
@@ -30,21 +30,21 @@ pub struct Transforms {
 const MAX_VIEWS: u32 = 64;
 
 impl Transforms {
-    /// Requests one list, which makes one image of each.
+    /// Requests one list, which makes one image of each sample.
     pub fn single(transforms: Vec<Transform>) -> Self {
-        Self { is_plural: false, views: vec![Views { n: 1, transforms }] }
+        Self { returns_tuple: false, views: vec![Views { n: 1, transforms }] }
     }
 
     /// Requests several views of each image; batches then hold a tensor for each view.
     pub fn views(views: Vec<Views>) -> Self {
-        Self { is_plural: true, views }
+        Self { returns_tuple: true, views }
     }
 
     /// Reads a JSON text: a list of transforms, each `{"NAME": {PARAMETERS}}`; or `{"Views": {"n": 2, "transforms":
     /// [...]}}`, or a list of these.
     ///
     /// # Errors
-    /// [`Error::Config`] for `transforms`, naming the transform and its place in the list.
+    /// [`Error::Config`] for `transforms`. It names the transform and its place in the list.
     pub fn from_json(text: &str) -> Result<Self> {
         Self::from_value(&parsed(text)?)
     }
@@ -69,7 +69,7 @@ impl Transforms {
         Ok(Self::views(views.into_iter().flatten().collect()))
     }
 
-    /// Checks each transform by itself, and the number of views.
+    /// Checks the parameters of each transform, and the number of views.
     pub(super) fn check(&self) -> Result<()> {
         let all: u64 = self.views.iter().map(|views| u64::from(views.n)).sum();
         if self.views.iter().any(|views| views.n == 0) || all == 0 {
@@ -87,7 +87,7 @@ impl Transforms {
         Ok(())
     }
 
-    /// Returns the error that transform `number` of list `group` is wrong, as `message` says.
+    /// Returns an error about transform number `number` of list `group`, with the reason `message`.
     pub(super) fn refusal(&self, group: usize, number: usize, message: &str) -> Error {
         let list = &self.views[group].transforms;
         let within = match self.views.len() {
@@ -101,17 +101,18 @@ impl Transforms {
 /// The user's request for all images of a sample.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ImageTransforms {
-    /// One list for all image fields: the first field is the primary one, and the others follow its geometry.
+    /// One list for all image fields: the first field is the primary field, and the other fields follow its geometry.
     Same(Transforms),
     /// A list, or views, for each image field by its name.
     ByField(BTreeMap<String, Transforms>),
 }
 
 impl ImageTransforms {
-    /// Reads a JSON text: what [`Transforms::from_json`] reads, or an object of these by field, `{"left.jpg": [...]}`.
+    /// Reads a JSON text: either a text for [`Transforms::from_json`], or an object with such a value for each field,
+    /// `{"left.jpg": [...]}`.
     ///
     /// # Errors
-    /// [`Error::Config`] for `transforms`, naming the field, the transform and its place in the list.
+    /// [`Error::Config`] for `transforms`. It names the field, the transform and its place in the list.
     pub fn from_json(text: &str) -> Result<Self> {
         match parsed(text)? {
             // No field has the name "Views", because the keys of members are in lower case.

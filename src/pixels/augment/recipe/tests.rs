@@ -61,7 +61,7 @@ const GOLDEN: [(u32, u32, u32, u32, bool); 4] = [
     (123, 5, 362, 362, true),
 ];
 
-/// The crop of the first sample when it comes up a second time.
+/// The crop of the first sample when it is drawn a second time.
 const AGAIN: (u32, u32, u32, u32, bool) = (90, 42, 312, 333, true);
 
 /// Left and top of the window in an image of 32 pixels.
@@ -79,7 +79,7 @@ fn a_transform_or_a_view_more_changes_no_others_draws() {
         let more = recipe(more);
         for (i, expected) in crops.iter().enumerate() {
             let (left, top, width, height, flip) = crop(&drawn(&more, i as u64, (500, 375)));
-            // If the flip is before the crop, the drawn place counts from the right.
+            // If the flip is before the crop, the place that was drawn is counted from the right.
             let left = if fixed_size(&more) == Some((96, 96)) && flip { 500 - left - width } else { left };
             assert_eq!((left, top, width, height, flip), *expected, "sample {i}");
         }
@@ -98,7 +98,7 @@ fn a_transform_or_a_view_more_changes_no_others_draws() {
     assert!(two[0] != two[1] && two[1] != two[2] && two[0] != two[2] && three[2] != two[2]);
 }
 
-/// Steps of colour are keyed like those of geometry, so that each has its own numbers in every view.
+/// Transforms of colours are keyed like transforms of geometry, so each has its own numbers in every view.
 #[test]
 fn every_step_of_every_view_has_a_key_of_its_own() {
     let crop = r#"{"CenterCrop": {"size": 9}}"#;
@@ -128,7 +128,7 @@ fn what_is_decoded_holds_every_view() {
         for (one, view) in drawn.views().iter().zip(recipe.views()) {
             assert_eq!(one.view.region(&view.output(one)).union(all), all);
         }
-        // No larger than needed: each edge is some view's.
+        // The region is no larger than needed: each of its edges is the edge of a view's region.
         let regions = || drawn.views().iter().map(|one| one.view.region(&recipe.views()[0].output(one)));
         assert_eq!(regions().map(|r| r.x).min(), Some(all.x));
         assert_eq!(regions().map(|r| r.y + r.height).max(), Some(all.y + all.height));
@@ -160,8 +160,8 @@ fn crops_are_distributed_as_torchvision_says() {
             sum[1] += value * value;
         }
     }
-    // The same distribution by a regular grid over (area, log ratio), without the pairs that do not fit. Given the box,
-    // its centre is uniform over all places that it can have.
+    // Expected: the same distribution, computed on a regular grid over (area, log ratio) without the pairs that do not
+    // fit. For a given box, its centre is uniform over all places that it can have.
     let (mut weight, mut expected) = (0.0, [[0f64; 2]; 4]);
     let (lo, hi) = ((0.75f64).ln(), (4.0f64 / 3.0).ln());
     for i in 0..1000 {
@@ -220,7 +220,7 @@ fn evaluation_resizes_and_centres_as_torchvision() {
     assert_eq!(draw(500, 375, 224), ((341, 256), (58, 16)));
     assert_eq!(draw(375, 500, 224), ((256, 341), (16, 58)));
     assert_eq!(draw(343, 256, 224), ((343, 256), (60, 16)));
-    // Larger than the resized image: padded, the odd pixel at the right and bottom.
+    // The crop is larger than the resized image: the image is padded, and the odd pixel is at the right and the bottom.
     assert_eq!(draw(256, 256, 299), ((256, 256), (-21, -21)));
     assert_eq!(draw(1, 1, 224), ((256, 256), (16, 16)));
 }
@@ -244,7 +244,7 @@ fn padding_without_a_resize_is_a_window_that_begins_outside() {
     assert_eq!((columns.first(), columns.last()), (Some(&-10), Some(&0)));
 }
 
-/// An image that is mirrored before its resize has other nearest pixels, which masks must use.
+/// If an image is mirrored before its resize, other pixels are nearest, and masks must use them.
 #[test]
 fn a_list_that_mirrors_before_it_resizes_says_so() {
     let crop = r#"{"RandomResizedCrop": {"size": 9}}"#;
@@ -278,7 +278,7 @@ fn the_size_is_known_where_the_list_fixes_it() {
     );
     assert_eq!(size(r#"[{"Resize": {"size": [9, 7]}}, {"Pad": {"padding": [1, 2, 3, 4]}}]"#), Some((15, 11)));
     assert_eq!(size(r#"[{"Pad": {"padding": 3}}]"#), None);
-    // Otherwise each image has its own size.
+    // Without a fixed size, each image has its own size.
     let own = recipe(r#"[{"Resize": {"size": null, "max_size": 50}}, {"Pad": {"padding": [1, 0]}}]"#);
     let shown = drawn(&own, 0, (100, 40));
     assert_eq!((shown.width, shown.height), (52, 20));
@@ -309,7 +309,7 @@ fn values_have_the_scale_that_the_list_says() {
     assert_eq!(drawn(&cubic, 0, (20, 20)).view.filter, Filter::Bicubic);
 }
 
-/// Lists that are refused, and the words of the message that say where and what to do.
+/// Lists that are refused, and the part of the message that says where the error is and what to do.
 const REFUSED: &[(&str, &str)] = &[
     ("{", "not JSON"),
     ("3", "must be a list of transforms"),

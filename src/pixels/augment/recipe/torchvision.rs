@@ -1,5 +1,5 @@
 //! torchvision's formulas for sizes and places, with exactly its rounding (`_geometry.py` and `RandomResizedCrop` of
-//! its transforms.v2).
+//! `torchvision.transforms.v2`).
 
 use crate::augment::ImageSize;
 use base::rng::RandomStream;
@@ -8,12 +8,12 @@ use base::rng::RandomStream;
 const TRIES: usize = 10;
 
 /// The longest side after a resize, so that every later coordinate fits an i32.
-const MOST: u32 = i32::MAX as u32 / 2;
+const MAX_RESIZED_SIDE: u32 = i32::MAX as u32 / 2;
 
 /// Draws left, top, width and height of RandomResizedCrop's random crop, or of the centre crop if no try fits.
 ///
-/// Each try draws one uniform number for the area and one for the ratio. After the first try that fits into the image,
-/// it draws the row and the column.
+/// Each try draws one uniform number for the area and one for the ratio. For the first try that fits into the image,
+/// the row and then the column are drawn.
 pub(super) fn random_resized_crop(
     stream: &mut RandomStream,
     ImageSize { width, height }: ImageSize,
@@ -21,7 +21,7 @@ pub(super) fn random_resized_crop(
     ratio: (f64, f64),
 ) -> [u32; 4] {
     let area = f64::from(width) * f64::from(height);
-    // libm's functions instead of the system's give all machines the same crop.
+    // The functions of libm, unlike the system's, give the same crop on all machines.
     let log_ratio = (libm::log(ratio.0), libm::log(ratio.1));
     for _ in 0..TRIES {
         let target = area * stream.uniform(scale.0, scale.1);
@@ -53,8 +53,8 @@ pub(super) fn random_place(stream: &mut RandomStream, (room_x, room_y): (u32, u3
     (left, top)
 }
 
-/// Returns the size after Resize: the shorter side becomes `short`, and the longer one is limited to `longest`. Without
-/// `short` the longer side becomes `longest`.
+/// Returns the size after Resize: the shorter side becomes `short`, and the longer side is limited to `longest`.
+/// Without `short`, the longer side becomes `longest`.
 pub(super) fn resized(
     ImageSize { width, height }: ImageSize,
     short: Option<u32>,
@@ -63,8 +63,9 @@ pub(super) fn resized(
     let (a, b) = if width <= height { (width, height) } else { (height, width) };
     // Products of lengths are exact in f64. So this truncates the f64 that is nearest to the true quotient, as Python
     // does. A side has at least one pixel.
-    let scaled =
-        |to: u32, of: u32, by: u32| ((f64::from(to) * f64::from(of) / f64::from(by)) as u32).clamp(1, MOST);
+    let scaled = |to: u32, of: u32, by: u32| {
+        ((f64::from(to) * f64::from(of) / f64::from(by)) as u32).clamp(1, MAX_RESIZED_SIDE)
+    };
     let (a, b) = match (short, longest) {
         (Some(short), longest) => {
             let long = scaled(short, b, a);
@@ -80,8 +81,9 @@ pub(super) fn resized(
     ImageSize { width, height }
 }
 
-/// Returns the size after RandomShortestSize: the shorter side becomes `short`, and both sides shrink if the longer one
-/// would exceed `longest`. Both are truncated products with the same factor, so the shorter side may be a pixel less.
+/// Returns the size after RandomShortestSize: the shorter side becomes `short`, and both sides shrink if the longer
+/// side would exceed `longest`. Both sides are truncated products with the same factor, so the shorter side may be one
+/// pixel less.
 pub(super) fn with_short_side(
     ImageSize { width, height }: ImageSize,
     short: u32,
@@ -90,7 +92,7 @@ pub(super) fn with_short_side(
     let of = |to: u32, side: u32| f64::from(to) / f64::from(side);
     let factor = of(short, width.min(height));
     let factor = longest.map_or(factor, |longest| factor.min(of(longest, width.max(height))));
-    let side = |side: u32| ((f64::from(side) * factor) as u32).clamp(1, MOST);
+    let side = |side: u32| ((f64::from(side) * factor) as u32).clamp(1, MAX_RESIZED_SIDE);
     ImageSize { width: side(width), height: side(height) }
 }
 
@@ -100,13 +102,13 @@ pub(super) fn jittered(ImageSize { width, height }: ImageSize, target: ImageSize
     let [across, down] = [target.width, target.height].map(f64::from);
     let fitting = (down / f64::from(height)).min(across / f64::from(width));
     let factor = fitting as f32 * scale as f32;
-    let side = |side: u32| ((side as f32 * factor) as u32).clamp(1, MOST);
+    let side = |side: u32| ((side as f32 * factor) as u32).clamp(1, MAX_RESIZED_SIDE);
     ImageSize { width: side(width), height: side(height) }
 }
 
-/// Draws the pixels that RandomZoomOut adds at the left, top, right and bottom, for a canvas of a multiple of the
-/// image's sides within these bounds. It draws the multiple, then the shares of the added pixels that are at the left
-/// and at the top. They are tensors in torchvision, so products are in float32.
+/// Draws how many pixels RandomZoomOut adds at the left, top, right and bottom. The canvas's sides are a multiple of
+/// the image's sides, within these bounds. First the multiple is drawn, then the shares of the added pixels that are at
+/// the left and at the top. torchvision has them in tensors, so products are in float32.
 pub(super) fn zoomed_out(
     stream: &mut RandomStream,
     ImageSize { width, height }: ImageSize,
@@ -120,12 +122,12 @@ pub(super) fn zoomed_out(
     [left, top, x - left, y - top]
 }
 
-/// Returns the first pixel of CenterCrop along a side that has `room` pixels more than the crop.
-pub(super) fn centred(room: u32) -> u32 {
-    (f64::from(room) / 2.0).round_ties_even() as u32
+/// Returns the first pixel of CenterCrop along a side that has `excess` pixels more than the crop.
+pub(super) fn centred(excess: u32) -> u32 {
+    (f64::from(excess) / 2.0).round_ties_even() as u32
 }
 
-/// Returns the pixels that CenterCrop adds before and after a side that lacks this many.
+/// Returns how many pixels CenterCrop adds before and after a side that is `lacking` pixels too short.
 pub(super) fn centre_padding(lacking: u32) -> (u32, u32) {
     (lacking / 2, lacking.div_ceil(2))
 }

@@ -10,8 +10,8 @@ use super::exif::Metadata;
 use super::{Decoded, Decoder, Planes, Region, jpeg};
 use base::error::{DecodeError, git_lfs_pointer};
 
-/// Callback from a codec that knows an image's width and height. It returns the wanted region, or refuses an image that
-/// is too large. A codec must call it once, before it allocates memory for the pixels.
+/// Callback that a codec calls once, with the image's width and height, before it allocates memory for the pixels.
+/// Returns the wanted region, or an error if the image is too large.
 pub(super) type ChooseRegion<'a> = &'a mut dyn FnMut(u32, u32) -> Result<Region, DecodeError>;
 
 /// The width and height of an image.
@@ -81,12 +81,12 @@ impl Format {
     }
 }
 
-/// A decoder that runs on the CPU. A format may have several.
+/// A decoder that runs on the CPU. Several decoders can support one format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Backend {
     /// Foreload's region decoder for JPEG.
     Region,
-    /// Foreload's region decoder for JPEG, with the index of an indexed file.
+    /// Foreload's region decoder for indexed JPEGs, which uses their index.
     Indexed,
     /// Foreload's region decoder for packed JPEGs.
     Packed,
@@ -100,7 +100,7 @@ impl Backend {
     /// All decoders, each at the index of its discriminant.
     pub const ALL: [Self; 5] = [Self::Region, Self::Indexed, Self::Packed, Self::Png, Self::WebP];
 
-    /// The name in statistics: `decoded_region` and so on.
+    /// The decoder's name in statistics, such as `region` in `decoded_region`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Region => "region",
@@ -111,7 +111,7 @@ impl Backend {
         }
     }
 
-    /// The name in messages.
+    /// The decoder's name in messages.
     pub const fn title(self) -> &'static str {
         match self {
             Self::Region => "region decoder",
@@ -128,7 +128,7 @@ impl Backend {
 pub struct DecodeCounts([u64; Backend::ALL.len()]);
 
 impl DecodeCounts {
-    /// Calls `count` for each decoder.
+    /// Calls `count` for each decoder and keeps the results.
     pub fn counted(count: impl Fn(Backend) -> u64) -> Self {
         Self(Backend::ALL.map(count))
     }
@@ -138,7 +138,7 @@ impl DecodeCounts {
         Backend::ALL.into_iter().zip(self.0)
     }
 
-    /// The number of all images.
+    /// The number of images that all decoders decoded.
     pub fn total(&self) -> u64 {
         self.0.iter().sum()
     }
@@ -172,11 +172,12 @@ pub(super) fn not_an_image(bytes: &[u8]) -> DecodeError {
     let mut others: Vec<&str> = others.iter().map(|format| format.name).collect();
     // Indexed and packed files have the same name as a JPEG.
     others.dedup();
-    DecodeError::NotAnImage(format!("a {} or {} image: {}", others.join(", "), last.name, beginning(bytes)))
+    let formats = format!("a {} or {} image", others.join(", "), last.name);
+    DecodeError::NotAnImage(format!("{formats}: {}", describe_first_bytes(bytes)))
 }
 
-/// Describes the first bytes in words.
-pub(super) fn beginning(bytes: &[u8]) -> String {
+/// Describes the first bytes of a file for an error message.
+pub(super) fn describe_first_bytes(bytes: &[u8]) -> String {
     if bytes.is_empty() {
         return "is empty".into();
     }

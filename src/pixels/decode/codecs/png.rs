@@ -1,4 +1,4 @@
-//! PNG files. The whole image is decoded to 8-bit grey or RGB; of 16-bit values the upper 8 bits are kept. Alpha is
+//! PNG files. The whole image is decoded to 8-bit grey or RGB. The upper 8 bits of 16-bit values are kept. Alpha is
 //! dropped, as by Pillow's `convert("RGB")`.
 
 use std::io::Cursor;
@@ -29,7 +29,7 @@ pub(super) fn size(bytes: &[u8]) -> Result<(u32, u32), DecodeError> {
     })
 }
 
-/// Decodes the region of the image that `choose` picks into `out`.
+/// Decodes into `out` the region of the image that `choose` picks.
 pub(super) fn decode(
     bytes: &[u8],
     max_pixels: u64,
@@ -37,7 +37,7 @@ pub(super) fn decode(
     out: &mut Planes,
 ) -> Result<Decoded, DecodeError> {
     let corrupt = |error: DecodingError| DecodeError::Corrupt(format!("PNG: {error}"));
-    let (size, narrowed) = guarded(|| {
+    let (size, reduced_to_8_bits) = guarded(|| {
         let mut decoder = decoder(bytes, max_pixels);
         let info = decoder.read_header_info().map_err(corrupt)?;
         let is_gray = matches!(info.color_type, ColorType::Grayscale | ColorType::GrayscaleAlpha);
@@ -72,22 +72,23 @@ pub(super) fn decode(
         }
         other => return Err(DecodeError::Unsupported(format!("PNG of {other:?}"))),
     }
-    Ok(Decoded { narrowed, ..Decoded::by(Backend::Png)(region) })
+    Ok(Decoded { reduced_to_8_bits, ..Decoded::by(Backend::Png)(region) })
 }
 
 /// Makes a decoder for an image of at most `max_pixels` pixels.
 pub(in crate::decode) fn decoder(bytes: &[u8], max_pixels: u64) -> Decoder<Cursor<&[u8]>> {
-    // Bounds the rows; callers bound the image itself by its size.
+    // Limits the decoder's memory for rows. Callers limit the size of the image itself.
     let limits = Limits { bytes: usize::try_from(max_pixels.saturating_mul(8)).unwrap_or(usize::MAX) };
     let mut decoder = Decoder::new_with_limits(Cursor::new(bytes), limits);
-    // Profiles and texts are not needed, and a small file may decompress to a large one.
+    // ICC profiles and text chunks are not needed, and small chunks could decompress to a lot of memory.
     decoder.set_ignore_iccp_chunk(true);
     decoder.set_ignore_text_chunk(true);
     decoder
 }
 
-/// Decodes a PNG. Pillow and libpng accept a file that was cut short after its image data. If decoding fails and the
-/// file is such a file, it is decoded again with the missing end added. That succeeds only if all pixels are present.
+/// Decodes a PNG. If decoding fails and the file has image data but no end chunk, decodes the file again with the
+/// missing end added. The second attempt succeeds only if all pixels are present. Pillow and libpng accept such a file,
+/// too.
 pub(in crate::decode) fn decode_with_end_added<T>(
     bytes: &[u8],
     decode: impl Fn(&[u8]) -> Result<T, DecodeError>,
@@ -98,8 +99,8 @@ pub(in crate::decode) fn decode_with_end_added<T>(
     })
 }
 
-/// A copy of a file that was cut short after its image data began, with the missing end; `None` for other files. A
-/// truncated chunk of image data is shortened; any other truncated chunk is left out.
+/// Copies a file that was truncated after its image data began, and adds the missing end. Returns `None` for other
+/// files. A truncated chunk of image data is shortened to the bytes that exist; any other truncated chunk is left out.
 fn ended(bytes: &[u8]) -> Option<Vec<u8>> {
     let (mut at, mut has_data) = (SIGNATURE.len(), false);
     for chunk in chunks(bytes) {
@@ -142,12 +143,12 @@ struct PngChunk<'a> {
     end: usize,
 }
 
-/// The number of bytes of a chunk's data.
+/// Reads the number of data bytes from a chunk's first bytes.
 fn length(head: &[u8]) -> usize {
     u32::from_be_bytes([head[0], head[1], head[2], head[3]]) as usize
 }
 
-/// The chunks of a file, up to the first incomplete one.
+/// The chunks of a file, up to the first incomplete chunk.
 fn chunks(bytes: &[u8]) -> impl Iterator<Item = PngChunk<'_>> {
     let mut at = SIGNATURE.len();
     std::iter::from_fn(move || {

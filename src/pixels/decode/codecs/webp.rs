@@ -1,8 +1,8 @@
 //! WebP files, lossy and lossless. The whole image is decoded to RGB. Alpha is dropped, as by Pillow's
 //! `convert("RGB")`. An animation gives its first frame on a black canvas, as Pillow opens it.
 //!
-//! This module parses the container itself: only the coded image is needed of all chunks, and a truncated file must not
-//! count as a complete one. Layout: <https://developers.google.com/speed/webp/docs/riff_container>.
+//! This module parses the container itself, for two reasons: only the chunk with the coded image is needed, and
+//! truncated files must be detected. Layout: <https://developers.google.com/speed/webp/docs/riff_container>.
 
 use std::io::Cursor;
 use std::ops::Range;
@@ -34,7 +34,7 @@ pub(super) fn size(bytes: &[u8]) -> Result<(u32, u32), DecodeError> {
     Ok(Picture::find(bytes)?.canvas)
 }
 
-/// Decodes the region of the image that `choose` picks into `out`.
+/// Decodes into `out` the region of the image that `choose` picks.
 pub(super) fn decode(
     bytes: &[u8],
     choose: ChooseRegion<'_>,
@@ -70,7 +70,7 @@ struct Picture<'a> {
     chunk: &'a [u8],
     /// The width and height of the whole image.
     canvas: (u32, u32),
-    /// The width and height of the coded image; the first frame of an animation may be smaller than the canvas.
+    /// The width and height of the coded image; the first frame of an animation can be smaller than the canvas.
     size: (u32, u32),
     /// The column and row of the canvas at which the coded image begins.
     at: (u32, u32),
@@ -79,7 +79,7 @@ struct Picture<'a> {
 impl<'a> Picture<'a> {
     fn find(bytes: &'a [u8]) -> Result<Self, DecodeError> {
         let promised = number::<4>(bytes, 4) as usize;
-        // Content of odd length is followed by a padding byte.
+        // The padding byte after content of odd length is not required.
         let Some(content) = bytes.get(HEADER..).and_then(|content| content.get(..promised)) else {
             let whole = promised.saturating_add(HEADER);
             let message = format!("truncated: has {} of {whole} bytes", bytes.len());
@@ -89,12 +89,12 @@ impl<'a> Picture<'a> {
         let first = chunks.next().ok_or_else(|| corrupt("it contains no image"))??;
         match first.name {
             b"VP8X" => Self::extended(content, first.content, chunks),
-            _ => Self::alone(coded(std::iter::once(Ok(first)), content)?),
+            _ => Self::still(coded(std::iter::once(Ok(first)), content)?),
         }
     }
 
     /// The picture of a still image, which fills its canvas.
-    fn alone(chunk: &'a [u8]) -> Result<Self, DecodeError> {
+    fn still(chunk: &'a [u8]) -> Result<Self, DecodeError> {
         let size = coded_size(chunk)?;
         Ok(Self { chunk, canvas: size, size, at: (0, 0) })
     }
@@ -107,7 +107,7 @@ impl<'a> Picture<'a> {
         }
         let canvas = (1 + number::<3>(head, 4), 1 + number::<3>(head, 7));
         let picture = if head[0] & ANIMATION == 0 {
-            Self::alone(coded(chunks, content)?)?
+            Self::still(coded(chunks, content)?)?
         } else {
             let frame = chunks.find(|chunk| chunk.as_ref().map_or(true, |chunk| chunk.name == b"ANMF"));
             let frame = &content[frame.ok_or_else(|| corrupt("an animation without frames"))??.content];
@@ -117,7 +117,7 @@ impl<'a> Picture<'a> {
             let inner = Chunks { bytes: frame, at: FRAME };
             let at = (2 * number::<3>(frame, 0), 2 * number::<3>(frame, 3));
             let size = (1 + number::<3>(frame, 6), 1 + number::<3>(frame, 9));
-            let picture = Self { canvas, at, ..Self::alone(coded(inner, frame)?)? };
+            let picture = Self { canvas, at, ..Self::still(coded(inner, frame)?)? };
             if picture.size != size {
                 return Err(corrupt("its first frame has another size than its frame header says"));
             }
@@ -132,7 +132,8 @@ impl<'a> Picture<'a> {
         Ok(picture)
     }
 
-    /// Decodes the coded image. Returns its pixels, and whether they have alpha: then 4 bytes each, otherwise 3.
+    /// Decodes the coded image. Returns its pixels, and whether they have alpha. A pixel has 4 bytes with alpha, 3
+    /// without.
     fn pixels(&self) -> Result<(Vec<u8>, bool), DecodeError> {
         let failed = |error: DecodingError| match error {
             DecodingError::UnsupportedFeature(what) => DecodeError::Unsupported(format!("WebP: {what}")),
@@ -169,7 +170,7 @@ impl<'a> Picture<'a> {
     }
 }
 
-/// A chunk, by its range in its parent.
+/// A chunk: its name, and its ranges in the bytes of its parent.
 struct RiffChunk<'a> {
     name: &'a [u8],
     whole: Range<usize>,

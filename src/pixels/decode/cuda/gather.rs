@@ -1,19 +1,20 @@
-//! The table of the kernel that gathers the bytes of images: `cuda/decode/gather.cuh` in Rust, field by field.
+//! The table of the kernel that gathers the bytes of images. The types have the same fields as in
+//! `cuda/decode/gather.cuh`.
 
 use super::CudaKernel;
 use super::image::{TableEntry, bytes_of};
 use std::mem::offset_of;
 
-/// The bytes that a thread copies at a time (a quad). Copy chunks (pieces) begin and end at multiples of it.
+/// The size in bytes of a quad, which a thread copies at a time. Copy chunks begin and end at multiples of a quad.
 pub(super) const QUAD_BYTES: u64 = 16;
 
 /// The number of quads of a chunk that one thread copies.
 const QUADS_OF_THREAD: u64 = 4;
 
-/// The most bytes of a chunk: the bytes that all threads of a block copy.
-pub(super) const PIECE_BYTES: u64 = CudaKernel::Gather.block().0 as u64 * QUADS_OF_THREAD * QUAD_BYTES;
+/// The largest size of a chunk in bytes. All threads of a block together copy this many bytes.
+pub(super) const CHUNK_BYTES: u64 = CudaKernel::Gather.block().0 as u64 * QUADS_OF_THREAD * QUAD_BYTES;
 
-/// A chunk of the needed bytes of an image.
+/// The table entry of a chunk: a part of an image's needed bytes, and the destination.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 struct CopyChunkEntry {
@@ -31,48 +32,48 @@ const _: () = assert!(offset_of!(CopyChunkEntry, quads) == 16);
 // SAFETY: integers without padding, as asserted above.
 unsafe impl TableEntry for CopyChunkEntry {}
 
-/// The bytes of a launch's images, in chunks.
+/// The chunks of all images of a launch.
 #[derive(Debug, Default)]
 pub(super) struct GatherTable {
-    pieces: Vec<CopyChunkEntry>,
+    chunks: Vec<CopyChunkEntry>,
 }
 
 impl GatherTable {
-    /// The most bytes of the table for an image of which `needed` bytes are needed.
+    /// The largest size in bytes of the table entries for an image whose decoding needs `needed` bytes of its file.
     pub(super) const fn image_bytes(needed: usize) -> usize {
-        needed.div_ceil(PIECE_BYTES as usize).saturating_add(1) * size_of::<CopyChunkEntry>()
+        needed.div_ceil(CHUNK_BYTES as usize).saturating_add(1) * size_of::<CopyChunkEntry>()
     }
 
-    /// The most bytes of device memory for an image of which `needed` bytes are needed.
-    pub(super) const fn room(needed: u64) -> u64 {
+    /// The largest size in bytes of the device memory for an image whose decoding needs `needed` bytes of its file.
+    pub(super) const fn gather_bytes(needed: u64) -> u64 {
         needed + 2 * QUAD_BYTES
     }
 
     pub(super) fn clear(&mut self) {
-        self.pieces.clear();
+        self.chunks.clear();
     }
 
-    /// Adds the `length` bytes of an image at the address `from`. They are copied in whole quads to `to`. Returns the
-    /// device address of the first byte.
+    /// Adds an image of `length` bytes at the address `from`. The kernel copies them in whole quads to `to`. Returns
+    /// the device address of the image's first byte.
     pub(super) fn add(&mut self, from: u64, length: u64, to: u64) -> u64 {
         let start = from / QUAD_BYTES * QUAD_BYTES;
         let end = (from + length).next_multiple_of(QUAD_BYTES);
-        self.pieces.extend((start..end).step_by(PIECE_BYTES as usize).map(|piece| CopyChunkEntry {
-            from: piece,
-            to: to + (piece - start),
-            quads: ((end - piece).min(PIECE_BYTES) / QUAD_BYTES) as u32,
+        self.chunks.extend((start..end).step_by(CHUNK_BYTES as usize).map(|chunk| CopyChunkEntry {
+            from: chunk,
+            to: to + (chunk - start),
+            quads: ((end - chunk).min(CHUNK_BYTES) / QUAD_BYTES) as u32,
             unused: 0,
         }));
         to + (from - start)
     }
 
     pub(super) fn part(&self) -> &[u8] {
-        bytes_of(&self.pieces)
+        bytes_of(&self.chunks)
     }
 
     /// The number of thread blocks: one per chunk.
     pub(super) fn blocks(&self) -> u32 {
-        self.pieces.len() as u32
+        self.chunks.len() as u32
     }
 }
 
@@ -88,13 +89,13 @@ mod tests {
             let first = table.add(from, length, to);
             assert_eq!(first % QUAD_BYTES, from % QUAD_BYTES);
             let mut next = from / QUAD_BYTES * QUAD_BYTES;
-            for piece in &table.pieces {
-                assert_eq!((piece.from, piece.to - to), (next, next - from / QUAD_BYTES * QUAD_BYTES));
-                assert!(piece.quads >= 1 && QUAD_BYTES * u64::from(piece.quads) <= PIECE_BYTES);
-                next += QUAD_BYTES * u64::from(piece.quads);
+            for chunk in &table.chunks {
+                assert_eq!((chunk.from, chunk.to - to), (next, next - from / QUAD_BYTES * QUAD_BYTES));
+                assert!(chunk.quads >= 1 && QUAD_BYTES * u64::from(chunk.quads) <= CHUNK_BYTES);
+                next += QUAD_BYTES * u64::from(chunk.quads);
             }
             assert!((from + length..from + length + QUAD_BYTES).contains(&next), "{from} {length}");
-            assert!(next - from / QUAD_BYTES * QUAD_BYTES <= GatherTable::room(length));
+            assert!(next - from / QUAD_BYTES * QUAD_BYTES <= GatherTable::gather_bytes(length));
             assert!(table.part().len() <= GatherTable::image_bytes(length as usize));
         }
     }

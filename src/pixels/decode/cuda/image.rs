@@ -1,4 +1,5 @@
-//! The table entries that the kernels read for every image: `cuda/decode/table.cuh` in Rust, field by field.
+//! The table entries that the kernels read for every image. The types have the same fields as in
+//! `cuda/decode/table.cuh`.
 
 use crate::decode::jpeg::plan::CudaPlan;
 use std::mem::offset_of;
@@ -15,7 +16,7 @@ pub(super) fn bytes_of<T: TableEntry>(entries: &[T]) -> &[u8] {
     unsafe { std::slice::from_raw_parts(entries.as_ptr().cast(), size_of_val(entries)) }
 }
 
-/// A component of an image. Arrays of two elements are for x and y.
+/// The table entry of a component. Arrays of two elements are for x and y.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 struct ComponentEntry {
@@ -28,7 +29,7 @@ struct ComponentEntry {
     steps: [u16; 64],
 }
 
-/// An image.
+/// The part of an image's table entry that both decoding kernels read.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ImageEntry {

@@ -1,10 +1,11 @@
-//! The table entries that the kernel reads for indexed images: `cuda/indexed/table.cuh` in Rust, field by field.
+//! The table entries that the kernel reads for indexed images. The types have the same fields as in
+//! `cuda/indexed/table.cuh`.
 
 use super::image::{ImageEntry, TableEntry, bytes_of};
 use crate::decode::jpeg::plan::{CudaPlan, EntryPoint, HuffmanCode, PlannedRow, PlannedScan};
 use std::mem::offset_of;
 
-/// An image, with its components in the order of its scan.
+/// The table entry of an image. Its components are in the order of the scan.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 struct IndexedImageEntry {
@@ -16,7 +17,7 @@ struct IndexedImageEntry {
     unused: u32,
 }
 
-/// A row of MCUs.
+/// The table entry of a row of MCUs.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 struct IndexedRowEntry {
@@ -27,7 +28,7 @@ struct IndexedRowEntry {
     dc: [i16; 3],
 }
 
-/// Consecutive rows of one image in the table.
+/// The table entry of a group: consecutive rows of one image, which one thread block decodes.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 struct RowGroupEntry {
@@ -36,8 +37,8 @@ struct RowGroupEntry {
     count: u32,
 }
 
-// Sizes and offsets must match `cuda/indexed/table.cuh`; those of codes are asserted next to their type. There is no
-// padding.
+// Sizes and offsets must match `cuda/indexed/table.cuh`. There is no padding. The type `HuffmanCode` has its own
+// assertions.
 const _: () = assert!(size_of::<IndexedImageEntry>() == 512 + 12 * 4);
 const _: () = assert!(offset_of!(IndexedImageEntry, interval) == 520);
 const _: () = assert!(offset_of!(IndexedImageEntry, codes) == 532);
@@ -51,18 +52,18 @@ const _: () = assert!(offset_of!(RowGroupEntry, count) == 8);
 
 // SAFETY: integers without padding, as asserted above.
 unsafe impl TableEntry for IndexedImageEntry {}
-// SAFETY: likewise.
+// SAFETY: integers without padding, as asserted next to the type.
 unsafe impl TableEntry for HuffmanCode {}
-// SAFETY: likewise.
+// SAFETY: integers without padding, as asserted above.
 unsafe impl TableEntry for IndexedRowEntry {}
-// SAFETY: likewise.
+// SAFETY: integers without padding, as asserted above.
 unsafe impl TableEntry for RowGroupEntry {}
 
-/// The most rows of a group: `GROUP_ROWS` in `cuda/indexed/shared.cuh`.
+/// The largest number of rows of a group: `GROUP_ROWS` in `cuda/indexed/shared.cuh`.
 const GROUP_ROWS: usize = 16;
 
-/// The number of latest codes with which an image's codes are compared. Usually all images of a launch have the same
-/// four.
+/// The number of most recently added codes that are searched before a code is added. Usually all images of a launch
+/// share the same four codes.
 const KNOWN_CODES: usize = 8;
 
 /// The indexed images of a launch, their codes, and their wanted rows of MCUs in groups.
@@ -75,7 +76,7 @@ pub(super) struct IndexedTable {
 }
 
 impl IndexedTable {
-    /// The bytes for an image with this many rows and codes of its own.
+    /// The size in bytes of the table entries of an image with this many rows, which adds this many codes.
     pub(super) const fn image_bytes(rows: usize, codes: usize) -> usize {
         let groups = rows.div_ceil(GROUP_ROWS);
         size_of::<IndexedImageEntry>()
@@ -112,8 +113,8 @@ impl IndexedTable {
             codes,
             unused: 0,
         });
-        // Groups of an image have about the same number of rows, because a small last group would take as long as a
-        // full one.
+        // All groups of an image have about the same number of rows, because a small last group would take as long as a
+        // full group.
         let groups = rows.len().div_ceil(GROUP_ROWS).max(1);
         for group in rows.chunks(rows.len().div_ceil(groups).max(1)) {
             let (first, count) = (self.rows.len() as u32, group.len() as u32);
@@ -128,7 +129,7 @@ impl IndexedTable {
         }
     }
 
-    /// The index of a code in the table. Adds the code if it is not there.
+    /// Returns the index of a code in the table. Adds the code if it is not one of the latest [`KNOWN_CODES`] codes.
     fn number_of(&mut self, code: &HuffmanCode) -> u32 {
         let latest = self.codes.iter().enumerate().rev().take(KNOWN_CODES);
         let known = latest.into_iter().find(|(_, known)| *known == code).map(|(number, _)| number);

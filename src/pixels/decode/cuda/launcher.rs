@@ -21,9 +21,9 @@ impl CudaLauncher {
     }
 
     /// Queues the gathering and decoding of all images of `tables` on `stream`. The tables were copied to the device
-    /// address `at`. All samples of the images' planes are written. `damage` is the address of 32-bit counters; the
-    /// number of damaged rows of each image is added to its counter. The planes of an image with damage have no useful
-    /// content.
+    /// address `at`. The kernels write all samples of the images' planes. `damage` is the device address of the 32-bit
+    /// damage counters: the kernels add the number of an image's damaged rows to the counter of the image. The planes
+    /// of an image with damage have no useful content.
     ///
     /// # Safety
     ///

@@ -1,10 +1,11 @@
-//! The table entries that the kernel reads for packed images: `cuda/packed/table.cuh` in Rust, field by field.
+//! The table entries that the kernel reads for packed images. The types have the same fields as in
+//! `cuda/packed/table.cuh`.
 
 use super::image::{ImageEntry, TableEntry, bytes_of};
 use crate::decode::jpeg::plan::{CudaPlan, PlannedRow};
 use std::mem::offset_of;
 
-/// A row of MCUs.
+/// The table entry of a row of MCUs.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 struct PackedRowEntry {
@@ -32,7 +33,7 @@ pub(super) struct PackedTable {
 }
 
 impl PackedTable {
-    /// The bytes for an image with this many rows.
+    /// The size in bytes of the table entries of an image with this many rows.
     pub(super) const fn image_bytes(rows: usize) -> usize {
         size_of::<ImageEntry>() + rows * size_of::<PackedRowEntry>()
     }

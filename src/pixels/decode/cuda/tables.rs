@@ -1,6 +1,6 @@
 //! The tables that Foreload's own kernels read for the images of a launch, stored one after another.
 
-use super::gather::{GatherTable, PIECE_BYTES, QUAD_BYTES};
+use super::gather::{CHUNK_BYTES, GatherTable, QUAD_BYTES};
 use super::indexed::IndexedTable;
 use super::packed::PackedTable;
 use crate::decode::jpeg::plan::{CudaPlan, PlannedRows};
@@ -12,7 +12,7 @@ pub enum CudaKernel {
     Packed,
     /// Decodes indexed images, with a thread block for each group of rows of MCUs.
     Indexed,
-    /// Gathers the bytes for both, with a thread block for each chunk.
+    /// Gathers the bytes for both decoding kernels, with a thread block for each chunk.
     Gather,
 }
 
@@ -29,8 +29,8 @@ impl CudaKernel {
         }
     }
 
-    /// The threads of a block, and the bytes of shared memory per block. A thread of a decoder handles one block of 8×8
-    /// samples at a time.
+    /// The number of threads of a block, and the shared memory per block in bytes. A thread of a decoding kernel
+    /// handles one block of 8×8 samples at a time.
     pub const fn block(self) -> (u32, u32) {
         match self {
             Self::Packed => (128, 20_036),
@@ -39,8 +39,8 @@ impl CudaKernel {
         }
     }
 
-    /// The number of its parameters, all of which are addresses: the arrays of its table, then, for a decoder, the
-    /// damage counters.
+    /// The number of the kernel's parameters, all of which are addresses: the arrays of the kernel's table and, for a
+    /// decoding kernel, the damage counters.
     pub const fn parameters(self) -> usize {
         match self {
             Self::Packed => 3,
@@ -61,25 +61,26 @@ pub struct CudaLaunch {
     pub arguments: Vec<u64>,
 }
 
-/// The places of an image, as device addresses.
+/// The device addresses of an image's bytes and planes.
 #[derive(Debug, Clone, Copy)]
 pub struct ImageAddresses {
-    /// [The bytes that are needed](CudaPlan::bytes), in page-locked memory. Aligned groups of 16 bytes that contain
-    /// some of them must be readable as a whole.
+    /// The source: [the needed bytes](CudaPlan::bytes) in page-locked memory. Every aligned group of 16 bytes that
+    /// contains a needed byte must be readable as a whole.
     pub from: u64,
-    /// The destination of the gathered bytes: device memory of [`LaunchTables::room`] bytes, at a multiple of 16.
+    /// The destination of the gathered bytes: device memory of [`LaunchTables::gather_bytes`] bytes, at a multiple of
+    /// 16.
     pub bytes: u64,
     /// The destination of the planes, a multiple of 64.
     pub planes: u64,
 }
 
-/// The number of needed bytes that an image usually does not exceed.
+/// Usual upper limit of the number of bytes that are needed of an image.
 const USUAL_BYTES: usize = 128 << 10;
 
-/// The number of wanted rows of MCUs that an image usually does not exceed: that of 640 rows of pixels.
+/// Usual upper limit of an image's wanted rows of MCUs. 40 rows of 16 pixels cover an image of 640 rows of pixels.
 const USUAL_ROWS: usize = 40;
 
-/// The number of its own Huffman codes that an image usually does not exceed.
+/// Usual upper limit of the number of Huffman codes that an image adds to the table.
 const USUAL_CODES: usize = 4;
 
 /// The images that are decoded by one launch of each kernel.
@@ -99,7 +100,7 @@ impl LaunchTables {
         images.saturating_mul(GatherTable::image_bytes(USUAL_BYTES) + decoder)
     }
 
-    /// The largest number of bytes that an image takes in the tables.
+    /// The largest number of bytes that an image with this plan takes in the tables.
     pub fn most_bytes(plan: &CudaPlan) -> usize {
         let decoder = match &plan.rows {
             PlannedRows::Packed(rows) => PackedTable::image_bytes(rows.len()),
@@ -108,12 +109,13 @@ impl LaunchTables {
         GatherTable::image_bytes(plan.bytes.len()) + decoder
     }
 
-    /// The bytes of a quad, and the largest size of a chunk that [`CudaKernel::Gather`] copies.
-    pub const PIECE_BYTES: [u64; 2] = [QUAD_BYTES, PIECE_BYTES];
+    /// The sizes in bytes of a quad, which a thread of [`CudaKernel::Gather`] copies at a time, and of the largest
+    /// chunk.
+    pub const COPY_SIZES: [u64; 2] = [QUAD_BYTES, CHUNK_BYTES];
 
-    /// The device memory for gathering an image of which `needed` bytes are needed.
-    pub const fn room(needed: u64) -> u64 {
-        GatherTable::room(needed)
+    /// The size in bytes of the device memory that receives an image's `needed` bytes.
+    pub const fn gather_bytes(needed: u64) -> u64 {
+        GatherTable::gather_bytes(needed)
     }
 
     /// Clears the tables for the next launch.
@@ -171,7 +173,7 @@ impl LaunchTables {
         launches.into_iter().filter(|launch| launch.blocks > 0)
     }
 
-    /// All arrays of the tables. The length of each, except possibly the last, is a multiple of 8.
+    /// All arrays of the tables. Every array except possibly the last has a length that is a multiple of 8 bytes.
     fn parts(&self) -> [&[u8]; 7] {
         let ([images, rows], [indexed, codes, entries, groups]) = (self.packed.parts(), self.indexed.parts());
         [self.gather.part(), images, rows, indexed, codes, entries, groups]

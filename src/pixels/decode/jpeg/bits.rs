@@ -3,13 +3,13 @@
 use base::simd::Level;
 use std::ops::Range;
 
-use super::super::planes::provide;
+use super::super::planes::ensure_length;
 
-/// The number of bytes after the last segment that a reader may load and consume before it has to detect the end. That
-/// is one MCU of at most ten blocks of 64 symbols of at most 31 bits, and the refill's own eight bytes.
+/// The number of zero bytes after the last segment. A reader can load and consume this many bytes before it detects the
+/// end: one MCU of at most ten blocks with 64 symbols of at most 31 bits each, and the eight bytes of a refill.
 pub(super) const PADDING: usize = 10 * 64 * 4 + 64;
 
-/// With more restart intervals than this, the memory of their ranges is freed after the image.
+/// The memory for the ranges of more restart intervals than this is freed before the next scan is unstuffed.
 const MANY_SEGMENTS: usize = 1 << 16;
 
 /// The unstuffed entropy-coded bytes of one scan, and the ranges of its restart intervals.
@@ -24,7 +24,7 @@ pub(super) struct Entropy {
 pub(super) enum DataEnd {
     /// A marker, whose 0xFF is at this offset of the file.
     Marker(usize),
-    /// A restart marker out of sequence, at this offset of the file.
+    /// A restart marker out of sequence: the marker's code, and its offset in the file.
     StrayRestart(u8, usize),
     /// The end of a truncated file.
     Truncation,
@@ -36,8 +36,8 @@ impl Entropy {
         self.unstuff_part(bytes, start..bytes.len(), 0, level)
     }
 
-    /// Unstuffs only the bytes `part` of a scan. They begin in restart interval `first` of the scan, which is index 0
-    /// for [`Entropy::reader`].
+    /// Unstuffs only the bytes `part` of a scan, which begin in restart interval `first` of the scan. That interval has
+    /// index 0 for [`Entropy::reader`].
     pub(super) fn unstuff_part(
         &mut self,
         bytes: &[u8],
@@ -47,7 +47,7 @@ impl Entropy {
     ) -> DataEnd {
         let start = part.start;
         let source = bytes.get(part).unwrap_or_default();
-        provide(&mut self.data, source.len() + CHUNK + PADDING);
+        ensure_length(&mut self.data, source.len() + CHUNK + PADDING);
         self.segments.clear();
         // A damaged file that consists of restart markers creates many segments.
         self.segments.shrink_to(MANY_SEGMENTS);
@@ -82,7 +82,7 @@ impl Entropy {
                     to += 1;
                     from += 2;
                 }
-                // Fill bytes: any number of 0xFF may precede a marker.
+                // Fill bytes: any number of 0xFF can precede a marker.
                 Some(0xFF) => from += 1,
                 Some(&marker @ 0xD0..=0xD7) => {
                     if marker != 0xD0 + ((first + self.segments.len() as u64) % 8) as u8 {
@@ -102,7 +102,7 @@ impl Entropy {
         end
     }
 
-    /// The bytes of memory in use.
+    /// The size of the allocated memory in bytes.
     pub(super) fn held(&self) -> usize {
         self.data.capacity() + self.segments.capacity() * size_of::<Range<usize>>()
     }
@@ -144,9 +144,9 @@ pub(super) fn scan_end(bytes: &[u8], start: usize) -> Option<usize> {
     }
 }
 
-/// Copies `source` from `from` on to `data` at `to` without stuffed zeros, 64 bytes at a time, until a marker or the
-/// end is near. Returns the new positions in both. There is no branch per 0xFF, because such branches are
-/// unpredictable.
+/// Copies the bytes of `source` from offset `from` to offset `to` of `data`, 64 bytes at a time, without stuffed zeros.
+/// Stops when a marker or the end is near. Returns the new offsets in `source` and `data`. There is no branch per 0xFF,
+/// because such branches are unpredictable.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi2")]
 fn squeeze(source: &[u8], mut from: usize, data: &mut [u8], mut to: usize) -> (usize, usize) {
@@ -157,7 +157,7 @@ fn squeeze(source: &[u8], mut from: usize, data: &mut [u8], mut to: usize) -> (u
     let ff = _mm512_set1_epi8(-1);
     // Whether the byte at `from` is a stuffed zero: its 0xFF was the last of the previous 64 bytes.
     let mut stuffed = 0;
-    while let (Some(these), Some(room)) = (source.get(from..from + 65), data.get_mut(to..to + 64)) {
+    while let (Some(these), Some(space)) = (source.get(from..from + 65), data.get_mut(to..to + 64)) {
         // SAFETY: both loads are inside the 65 bytes.
         let (these, next) = unsafe {
             (_mm512_loadu_si512(these.as_ptr().cast()), _mm512_loadu_si512(these.as_ptr().add(1).cast()))
@@ -167,8 +167,8 @@ fn squeeze(source: &[u8], mut from: usize, data: &mut [u8], mut to: usize) -> (u
             break;
         }
         let kept = !(ffs << 1 | stuffed);
-        // SAFETY: `room` has 64 bytes.
-        unsafe { _mm512_storeu_si512(room.as_mut_ptr().cast(), _mm512_maskz_compress_epi8(kept, these)) };
+        // SAFETY: `space` has 64 bytes.
+        unsafe { _mm512_storeu_si512(space.as_mut_ptr().cast(), _mm512_maskz_compress_epi8(kept, these)) };
         to += kept.count_ones() as usize;
         from += 64;
         stuffed = ffs >> 63;
@@ -201,9 +201,9 @@ fn first_ff(chunk: &[u8; CHUNK]) -> u32 {
 
 /// Reads bits, the most significant first.
 ///
-/// The low six bits of `count` are the number of valid bits at the top of `window`. The bits below them are zero, or
-/// already equal to those that the next refill adds. The higher bits of `count` have no meaning, so that table entries
-/// can be subtracted from it unmasked.
+/// The low six bits of `count` are the number of valid bits at the top of `window`. The bits of `window` below the
+/// valid bits are zero, or already equal to the bits that the next refill adds. The higher bits of `count` have no
+/// meaning, so that table entries can be subtracted from `count` without a mask.
 #[derive(Clone, Copy)]
 pub(super) struct BitReader<'a> {
     data: &'a [u8],
@@ -220,8 +220,8 @@ impl BitReader<'_> {
     pub(super) fn refill(&mut self) {
         let last = self.data.len() - 8;
         if self.position > last {
-            // Only damaged data leads here, far after the end. Keep the position where loads are in bounds and
-            // `overrun` detects it.
+            // Only damaged data leads here, far after the end. Keep a position from which loads are in bounds, and at
+            // which `overrun` detects the end.
             self.position = last;
         }
         // SAFETY: eight bytes follow every position up to `last`.
@@ -231,7 +231,7 @@ impl BitReader<'_> {
         self.count |= 56;
     }
 
-    /// Consumes as many bits as the low six bits of `entry` say; they must be available.
+    /// Consumes the number of bits that the low six bits of `entry` give. That many bits must be available.
     #[inline(always)]
     pub(super) fn consume(&mut self, entry: u32) {
         self.window <<= entry & 63;
@@ -253,8 +253,8 @@ impl BitReader<'_> {
         (self.end * 8 + self.valid()).saturating_sub(self.position * 8)
     }
 
-    /// Whether only padding is left of the restart interval: less than a byte, or bytes of ones or zeros, as some
-    /// encoders write.
+    /// Whether the unread rest of the restart interval is only padding: less than a byte, or bytes of all ones or all
+    /// zeros, which some encoders write.
     pub(super) fn only_padding(&self) -> bool {
         let rest = &self.data[self.end - self.left() / 8..self.end];
         [0x00, 0xFF].iter().any(|padding| rest.iter().all(|byte| byte == padding))
@@ -270,9 +270,11 @@ impl BitReader<'_> {
     }
 }
 
-/// Returns the value at the top of `window` after a code of `code` bits; `shift` brings it down from the top.
+/// Returns the value at the top of `window` after a code of `code` bits. `shift` moves the value's bits from the top of
+/// a word to the bottom.
 ///
-/// Values that begin with a 0 are negative (ITU T.81, F.2.2.1, EXTEND): 2^size - 1 less than their bits.
+/// A value whose first bit is 0 is negative: its bits as an unsigned integer, minus 2^size - 1 (ITU T.81, F.2.2.1,
+/// EXTEND).
 #[inline(always)]
 pub(super) fn value(window: u64, code: u32, shift: impl Fn(u64) -> u64) -> i32 {
     let bits = window << (code & 63);
@@ -283,8 +285,9 @@ pub(super) fn value(window: u64, code: u32, shift: impl Fn(u64) -> u64) -> i32 {
 /// Maps the unstuffed bytes of a scan to offsets in the file, in ascending order.
 pub(super) struct FileOffsets<'a> {
     bytes: &'a [u8],
-    /// The next byte of the file to examine, and the number of unstuffed bytes before it.
+    /// The offset of the next byte of the file to examine.
     at: usize,
+    /// The number of unstuffed bytes before offset `at`.
     seen: usize,
 }
 
@@ -294,8 +297,8 @@ impl<'a> FileOffsets<'a> {
         Self { bytes, at: start, seen: 0 }
     }
 
-    /// The file offset of unstuffed byte `index`, which must not be less than in the previous call. If the data is
-    /// shorter, the offset of the marker after it.
+    /// The file offset of unstuffed byte `index`, which must not be less than in the previous call. If the data has
+    /// fewer bytes, the offset of the marker after the data.
     pub(super) fn of(&mut self, index: usize) -> usize {
         loop {
             // Most bytes are in chunks without 0xFF.
@@ -383,7 +386,7 @@ mod tests {
         assert_eq!(entropy.segments, [0..2, 2..3, 3..3]);
         assert_eq!([0, 1, 2].map(|index| FileOffsets::new(&file, 1).of(index)), [1, 2, 5]);
         assert_eq!(entropy.unstuff(&[1, 0xFF, 0xD1, 2], 0, level), DataEnd::StrayRestart(0xD1, 1));
-        // Data that begins in restart interval 9 continues after FFD1, the marker that ends it.
+        // Data that begins in restart interval 9 continues after FFD1, the marker that ends interval 9.
         assert_eq!(entropy.unstuff_part(&[5, 1, 0xFF, 0xD1, 2, 3], 1..5, 9, level), DataEnd::Truncation);
         assert_eq!((&entropy.segments[..], &entropy.data[..2]), (&[0..1, 1..2][..], &[1, 2][..]));
         let reversed = Range { start: 2, end: 1 };

@@ -1,10 +1,10 @@
-//! Passes decoded blocks to the inverse DCT and to their planes. A block is transformed after the next one is read;
-//! with AVX-512, whose vectors hold two blocks, two are transformed together.
+//! Passes decoded blocks to the inverse DCT and to their planes. A block is transformed after the next block is read.
+//! With AVX-512, whose vectors hold two blocks, two blocks are transformed together.
 
 use std::marker::PhantomData;
 
 #[cfg(target_arch = "x86_64")]
-use super::idct::avx512::{transform, transform_alone};
+use super::idct::avx512::{transform, transform_single};
 use super::idct::{IdctBlock, InverseDct, OutOfRange, PLACES, dc_only};
 use super::scan::Component;
 use crate::decode::Plane;
@@ -63,7 +63,7 @@ impl CoefficientOrder for CodingOrder {
 pub(super) trait BlockSink: CoefficientOrder {
     fn new() -> Self;
 
-    /// The block to decode into, which is zero.
+    /// The block to decode into. All its coefficients are zero.
     fn block(&mut self) -> &mut IdctBlock;
 
     /// Accepts the current block. Its samples are written now or later.
@@ -78,8 +78,8 @@ pub(super) trait BlockSink: CoefficientOrder {
     fn flush(&mut self, components: &[Component], planes: &mut [Plane]) -> Result<(), OutOfRange>;
 }
 
-/// Transforms each block after the next one has been read. By then the coefficients, which are stored one by one, have
-/// left the store buffer. Otherwise a vector load that needs several pending stores would have to wait.
+/// Transforms each block after the next block has been read. By then the coefficients, which are stored one by one,
+/// have left the processor's store buffer. Earlier, a vector load that needs several pending stores would have to wait.
 pub(super) struct SingleBlockSink<T> {
     blocks: [IdctBlock; 2],
     /// The index of the block that is decoded into.
@@ -146,7 +146,7 @@ impl<T: InverseDct> BlockSink for SingleBlockSink<T> {
 /// reorders a block's 64 coefficients with two permutations.
 #[cfg(target_arch = "x86_64")]
 pub(super) struct PairedBlockSink {
-    /// Two pairs that alternate: one waits while the other is decoded into.
+    /// Two pairs of blocks that alternate: one pair waits for its transform while the other pair is decoded into.
     blocks: [[IdctBlock; 2]; 2],
     places: [[BlockPlace; 2]; 2],
     /// The number of blocks so far, which selects the pair.
@@ -199,7 +199,7 @@ impl PairedBlockSink {
             None => {
                 for (block, place) in blocks.iter_mut().zip(places) {
                     let (component, out, stride) = place.find(components, planes);
-                    transform_alone(block, &component.quantisation, out, stride)?;
+                    transform_single(block, &component.quantisation, out, stride)?;
                 }
             }
         }
@@ -245,6 +245,6 @@ impl BlockSink for PairedBlockSink {
         }
         // All complete pairs are transformed; one block is left.
         let (component, out, stride) = self.places[pair][0].find(components, planes);
-        transform_alone(&mut self.blocks[pair][0], &component.quantisation, out, stride)
+        transform_single(&mut self.blocks[pair][0], &component.quantisation, out, stride)
     }
 }

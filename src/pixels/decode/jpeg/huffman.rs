@@ -3,21 +3,22 @@
 use base::error::DecodeError;
 use std::mem::offset_of;
 
-/// The index bits of the AC lookup tables. With one more the tables of two components would fill a first-level cache of
-/// 32 KB, and decoding would be slower.
+/// The number of index bits of the AC lookup tables. With one more bit, the tables of two components would fill an L1
+/// cache of 32 KB, and decoding would be slower.
 pub(super) const AC_BITS: u32 = 11;
-/// The index bits of the DC lookup table.
+/// The number of index bits of the DC lookup table.
 pub(super) const DC_BITS: u32 = 9;
-/// The most bits that one lookup of several symbols consumes. Three lookups take fewer bits than a refill provides.
+/// The largest number of bits that one lookup of several symbols consumes. Three lookups consume fewer bits than a
+/// refill provides.
 pub(super) const MAX_STEP: u32 = 18;
 
-/// The most entries of the lookup table of long codes. Annex K's codes need a tenth of it; codes that do not fit are
-/// left to [`HuffmanCode::find`].
+/// The largest number of entries of the lookup table of long codes. The codes of annex K need a tenth of these entries.
+/// [`HuffmanCode::find`] finds the codes that do not fit.
 const MAX_LONG: usize = 1 << 12;
 
-/// The most value bits of a coefficient of an 8-bit image (ITU T.81, F.1.2.1.1 and F.1.2.2.1).
+/// The largest number of value bits of a coefficient of an 8-bit image (ITU T.81, F.1.2.1.1 and F.1.2.2.1).
 pub(super) const MAX_AC_SIZE: u8 = 10;
-/// The most value bits of a DC difference of such an image.
+/// The largest number of value bits of a DC difference of an 8-bit image.
 pub(super) const MAX_DC_SIZE: u8 = 11;
 
 /// A code in the format of a DHT segment: the number of codes of each length 1..=16, and the symbols in order.
@@ -28,8 +29,8 @@ pub(super) struct Spec {
 }
 
 impl Spec {
-    /// Makes the code of `symbols`; `counts[i]` of them have codes of i + 1 bits. Returns `None` unless it is a valid
-    /// Huffman code in which no code consists only of ones, as JPEG requires.
+    /// Makes the code of `symbols`; `counts[i]` symbols have codes of i + 1 bits. Returns `None` if the counts do not
+    /// match the symbols or give no valid Huffman code, or if a code consists only of ones, which JPEG forbids.
     pub(super) fn new(counts: [u8; 16], symbols: &[u8]) -> Option<Self> {
         let total: usize = counts.iter().map(|&count| usize::from(count)).sum();
         if total != symbols.len() || total > 256 {
@@ -84,9 +85,9 @@ impl Spec {
 
 /// The result of a fast lookup of the next symbol: 32 bits from which the hot loop extracts fields by shifts alone.
 ///
-/// In plain entries, bits 0–5 are the length of code and value together, and bits 8–13 the length of the code. Bits
-/// 16–21 are the shift that brings the value down, and bits 24–28 the distance by which the coefficient index advances.
-/// Special entries have the sign bit set.
+/// In plain entries, bits 0–5 are the total length of code and value, and bits 8–13 the length of the code. Bits 16–21
+/// are the right shift that moves the value to the lowest bits, and bits 24–28 the distance by which the coefficient
+/// index advances. Special entries have the sign bit set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LookupEntry(pub(super) u32);
 
@@ -103,33 +104,34 @@ impl LookupEntry {
         (self.0 as i32) < 0
     }
 
-    /// Whether this is an end of block. In progressive files it may end several blocks; see [`Self::run_bits`].
+    /// Whether this entry is an end of block. In progressive files one symbol can end several blocks; see
+    /// [`Self::run_bits`].
     #[inline(always)]
     pub(super) fn is_end(self) -> bool {
         self.0 & Self::END != 0
     }
 
-    /// The number of bits after the code of an end of several blocks; they give the number of blocks.
+    /// The number of bits that follow the code of an end of several blocks and give the number of blocks.
     #[inline(always)]
     pub(super) fn run_bits(self) -> u32 {
         self.0 >> 24 & 15
     }
 
-    /// Whether this stands for sixteen zero coefficients.
+    /// Whether this entry stands for sixteen zero coefficients.
     #[inline(always)]
     pub(super) fn is_zeros(self) -> bool {
         self.0 & Self::ZEROS != 0
     }
 }
 
-/// The complete code, for symbols that the lookup tables do not cover. Field by field the same as in
+/// The complete code, for symbols that the lookup tables do not cover. The type has the same fields as in
 /// `cuda/indexed/table.cuh`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::decode) struct HuffmanCode {
-    /// The first value too large for codes of this length, left-aligned to 16 bits; by length - 1.
+    /// By length - 1: the first value too large for codes of this length, left-aligned to 16 bits.
     limit: [u32; 16],
-    /// The index of a symbol minus its code; by length - 1.
+    /// By length - 1: the index of a symbol minus the symbol's code.
     offset: [i32; 16],
     symbols: [u8; 256],
 }
@@ -154,8 +156,8 @@ impl HuffmanCode {
         Self { limit, offset, symbols }
     }
 
-    /// The symbol of this code of `length` bits, at most 16. `None` if the code is invalid. A shorter code must not be
-    /// a prefix of it.
+    /// The symbol of this code of `length` bits, at most 16. `None` if the code is invalid. `code` must not begin with
+    /// a shorter code.
     pub(super) fn symbol(&self, code: u32, length: u32) -> Option<u8> {
         let i = length as usize - 1;
         let known = code << (15 - i) < self.limit[i];
@@ -179,8 +181,8 @@ impl HuffmanCode {
 /// A code of DC differences.
 #[derive(Debug)]
 pub(super) struct DcTable {
-    /// The lookup table by the next [`DC_BITS`] bits. Plain entries take at most 16 bits with their value. Their shift
-    /// is one less than an AC entry's, because the size may be 0.
+    /// The lookup table, indexed by the next [`DC_BITS`] bits. A plain entry consumes at most 16 bits, including the
+    /// value. The shift is one less than in an AC entry, because the size can be 0.
     pub(super) fast: [LookupEntry; 1 << DC_BITS],
     pub(super) code: HuffmanCode,
 }
@@ -199,12 +201,14 @@ impl DcTable {
     }
 }
 
-/// A code of AC coefficients: its symbols are runs of zeros with sizes of values.
+/// A code of AC coefficients. A symbol is a run of zeros and the size of the value after it.
 #[derive(Debug)]
 pub(super) struct AcTable {
-    /// The lookup table by the next [`AC_BITS`] bits. Plain entries take at most 21 bits with their value.
+    /// The lookup table, indexed by the next [`AC_BITS`] bits. A plain entry consumes at most 21 bits, including the
+    /// value.
     pub(super) fast: [LookupEntry; 1 << AC_BITS],
-    /// The lookup table of longer codes, by the next 16 bits minus `long_from`. Plain entries take at most 26 bits.
+    /// The lookup table of longer codes, indexed by the next 16 bits minus `long_from`. A plain entry consumes at most
+    /// 26 bits, including the value.
     long: Vec<LookupEntry>,
     /// The first of the longer codes, left-aligned to 16 bits.
     long_from: usize,
@@ -212,8 +216,8 @@ pub(super) struct AcTable {
 }
 
 impl AcTable {
-    /// Builds the table. Values of more than `max_size` bits, which is at most [`MAX_AC_SIZE`], are left to
-    /// [`HuffmanCode::find`] and its callers.
+    /// Builds the table. Values of more than `max_size` bits, which is at most [`MAX_AC_SIZE`], are not in the lookup
+    /// tables: [`HuffmanCode::find`] and its callers handle them.
     pub(super) fn new(spec: &Spec, max_size: u8) -> Self {
         let mut fast = [LookupEntry::OTHER; 1 << AC_BITS];
         let first_long = spec.codes().find(|&(_, length, _)| length > AC_BITS);
@@ -252,7 +256,7 @@ impl AcTable {
     }
 }
 
-/// The range of entries that begin with this code, in a lookup table by `bits` bits.
+/// The range of entries that begin with this code, in a lookup table that is indexed by `bits` bits.
 pub(super) fn span(code: u32, length: u32, bits: u32) -> std::ops::Range<usize> {
     let first = (code << (bits - length)) as usize;
     first..first + (1 << (bits - length))
@@ -278,7 +282,7 @@ pub(super) mod standard {
             )
         };
         let dc: Vec<u8> = (0..12).collect();
-        // The long codes are in ascending order, so only the short ones are listed.
+        // The symbols of 16-bit codes are in ascending order, so only the symbols of shorter codes are listed.
         let mut ac = ac_head.to_vec();
         for run in 0..16u8 {
             ac.extend((1..=10).map(|size| run << 4 | size).filter(|symbol| !ac_head.contains(symbol)));
@@ -308,7 +312,7 @@ mod tests {
 
     fn specs() -> Vec<Spec> {
         let mut specs: Vec<Spec> = [false, true].iter().map(|&chroma| standard::tables(chroma).1).collect();
-        // The first has short codes for many symbols with few value bits; the second has only long codes.
+        // The first code has short codes for many symbols with few value bits; the second code has only long codes.
         specs.push(
             Spec::new([0, 2, 3, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], &[1, 0, 0x11, 0xF0, 2, 0x31])
                 .unwrap(),

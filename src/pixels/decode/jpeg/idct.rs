@@ -12,9 +12,11 @@ pub(super) mod avx2;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod avx512;
 
-/// The quantised coefficients of a block. Only the first 64 are used; with 256 an 8-bit index needs no bounds check.
+/// The quantised coefficients of a block. Only the first 64 entries are used; with 256 entries an 8-bit index needs no
+/// bounds check.
 ///
-/// All are zero between blocks. They are in the order of [`position`], except for `avx512`, which uses coding order.
+/// All coefficients are zero between two blocks. They are in the order of [`position`], except for `avx512`, which uses
+/// coding order.
 #[repr(C, align(64))]
 pub(super) struct IdctBlock(pub(super) [i16; 256]);
 
@@ -72,11 +74,12 @@ pub(super) static PLACES: [u8; 256] = {
 #[repr(C, align(64))]
 pub(super) struct Quantisation {
     steps: [i16; 64],
-    /// The largest coefficients whose products stay within [`LIMIT`].
+    /// For each coefficient, the largest value whose product with the step stays within [`LIMIT`].
     limits: [i16; 64],
-    /// Whether the product of a 10-bit coefficient can exceed 16 bits. If so, [`Self::limits`] must be checked.
+    /// Whether the product of a 10-bit coefficient and its step can exceed 16 bits. If so, [`Self::limits`] must be
+    /// checked.
     coarse: bool,
-    /// The largest DC coefficient whose product stays within 16 bits.
+    /// The largest DC coefficient whose product with its step stays within 16 bits.
     pub(super) dc_limit: i32,
 }
 
@@ -86,7 +89,7 @@ impl Quantisation {
         let (mut steps, mut limits) = ([0; 64], [0; 64]);
         for (k, &step) in table.iter().enumerate() {
             let place = usize::from(PLACES[k]);
-            // A step beyond signed 16 bits allows only the coefficient 0, so its value does not matter.
+            // A step beyond signed 16 bits allows only the coefficient 0, so the value stored here does not matter.
             steps[place] = i16::try_from(step).unwrap_or(1);
             limits[place] = (LIMIT / i32::from(step.max(1))) as i16;
         }
@@ -94,7 +97,7 @@ impl Quantisation {
         Self { steps, limits, coarse, dc_limit: 32767 / i32::from(table[0].max(1)) }
     }
 
-    /// The sums of the magnitudes of four coefficients that share a column. `None` if they exceed the range of 8-bit
+    /// The sums of the magnitudes of four coefficients that share a column. `None` if a sum exceeds the range of 8-bit
     /// samples.
     fn sums(&self, block: &IdctBlock) -> Option<[i32; 16]> {
         let (mut sums, mut within) = ([0i32; 16], true);
@@ -106,12 +109,12 @@ impl Quantisation {
         (within && sums.iter().all(|&sum| sum <= LIMIT)).then_some(sums)
     }
 
-    /// Whether a block in coding order can be transformed. `table` is the table that this was made from; its steps must
-    /// not exceed 32767.
+    /// Whether a block in coding order can be transformed. `table` is the table from which `self` was made. Its steps
+    /// must not exceed 32767.
     #[inline(always)]
     pub(super) fn allows(&self, block: &[i16; 64], table: &[i16; 64]) -> bool {
-        // Most blocks are far from the limit, so that even the sum of all magnitudes is below it. Ten-bit magnitudes
-        // keep that sum within 32 bits.
+        // Most blocks are far below the limit: even the sum of the magnitudes of all coefficients is below it. Ten-bit
+        // magnitudes keep this sum within 32 bits.
         let (mut sum, mut most) = (0, 0);
         for (&value, &step) in block.iter().zip(table) {
             let magnitude = value.unsigned_abs();
@@ -129,14 +132,15 @@ impl Quantisation {
 
 /// A bound on the sum of the magnitudes of four coefficients that share a column: rows 0, 2, 1, 5 and rows 4, 6, 3, 7.
 ///
-/// Blocks of 8-bit samples stay below 2048 + 510 (Parseval, and half a step of 255 each), so anything beyond is damage.
+/// The sums of a block of 8-bit samples stay below 2048 + 510 (Parseval, and half a quantisation step of 255 for each
+/// coefficient). A larger sum is damage.
 const LIMIT: i32 = 2950;
 
-/// Nothing overflows if all these sums stay within this. Values between the passes fit in 16 bits (8400 · 1.387 · 4 / 2
-/// < 2^15). Values in the second pass fit in 32 bits (16 · 2100 · 4 · 1.387² · 2^13 < 2^31).
+/// Nothing overflows if none of these sums is larger than this. Values between the passes fit in 16 bits (8400 · 1.387
+/// · 4 / 2 < 2^15). Values in the second pass fit in 32 bits (16 · 2100 · 4 · 1.387² · 2^13 < 2^31).
 const QUICK: i32 = 2100;
 
-/// The coefficients of a block exceed the range of 8-bit samples.
+/// Error: the coefficients of a block exceed the range of 8-bit samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct OutOfRange;
 
@@ -151,8 +155,8 @@ pub(super) trait InverseDct {
     ) -> Result<(), OutOfRange>;
 }
 
-/// Transforms a block whose only nonzero coefficient is `dc`, not yet multiplied. Writes 8×8 samples to `out`, rows
-/// `stride` apart.
+/// Transforms a block whose only nonzero coefficient is `dc`, which is not yet multiplied by its quantisation step.
+/// Writes 8×8 samples to `out`, rows `stride` apart.
 #[inline(always)]
 pub(super) fn dc_only(
     dc: i16,
@@ -189,8 +193,8 @@ const ONE: i32 = 1 << 13;
 /// The factors of inputs 2 and 6 in the even part's rotated outputs.
 const EVEN: [[i32; 2]; 2] = [[C_0_541 + C_0_765, C_0_541], [C_0_541, C_0_541 - C_1_847]];
 
-/// The factors of inputs 1, 3, 5, 7 in the odd part's outputs, from the output added to row 0 to the one added to row
-/// 3. They are the paper's rotations, multiplied out.
+/// The factors of inputs 1, 3, 5, 7 in the odd part's outputs, in the order of the rows 0 to 3 to which the outputs are
+/// added. They are the paper's rotations, multiplied out.
 const ODD: [[i32; 4]; 4] = [
     [C_1_501 - C_0_899 - C_0_390 + C_1_175, C_1_175, C_1_175 - C_0_390, C_1_175 - C_0_899],
     [C_1_175, C_3_072 - C_2_562 - C_1_961 + C_1_175, C_1_175 - C_2_562, C_1_175 - C_1_961],
@@ -412,7 +416,7 @@ mod tests {
                     samples.write(&mut out, 13);
                     Ok(())
                 }
-                None => avx512::transform_alone(&mut blocks[number], &tables[number], &mut out, 13),
+                None => avx512::transform_single(&mut blocks[number], &tables[number], &mut out, 13),
             };
             (result, out)
         });

@@ -1,7 +1,7 @@
 //! Parser for the segments of a JPEG file before and between its scans.
 //!
-//! It is as tolerant as libjpeg-turbo: bytes between segments, fill bytes, unknown segments and trailing bytes are
-//! skipped.
+//! The parser is as tolerant as libjpeg-turbo: bytes between segments, fill bytes, unknown segments and trailing bytes
+//! are skipped.
 
 use super::huffman::{Spec, standard};
 use crate::decode::header::JpegColorSpace;
@@ -65,7 +65,7 @@ pub(super) struct ScanHeader {
     pub(super) tables: CodingTables,
 }
 
-/// Tables that segments before a scan define. Later segments may redefine them.
+/// Tables that segments before a scan define. Later segments can redefine them.
 #[derive(Debug, Default)]
 pub(super) struct CodingTables {
     /// The number of MCUs between restart markers; 0 if there are none.
@@ -183,7 +183,7 @@ impl ScanHeader {
         }
     }
 
-    /// Advances to the next scan. `at` is the end of the previous one. Returns `false` if the image ends instead.
+    /// Advances to the next scan. `at` is the end of the previous scan. Returns `false` if the image ends instead.
     pub(super) fn next_scan(&mut self, bytes: &[u8], at: usize) -> Result<bool, DecodeError> {
         let mut walker = Walker { bytes, at };
         loop {
@@ -260,8 +260,8 @@ pub(super) fn app1_segments(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Checks that the file has an end-of-image marker. Walks to it from `at`, which may be in entropy-coded data or
-/// between segments.
+/// Checks that the file has an end-of-image marker after `at`. This offset can be in entropy-coded data or between
+/// segments.
 pub(super) fn check_end(bytes: &[u8], at: usize) -> Result<(), DecodeError> {
     let mut walker = Walker { bytes, at };
     loop {

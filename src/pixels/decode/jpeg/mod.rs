@@ -1,9 +1,9 @@
-//! JPEG decoder that decodes only the wanted region: it skips the entropy-coded data outside, and transforms the blocks
-//! inside.
+//! JPEG decoder that decodes only the wanted region: it skips the entropy-coded data outside the region, and transforms
+//! only the blocks inside.
 //!
-//! `scan.rs` decodes sequential scans and `progressive/` progressive ones, both from the unstuffed bytes of `bits.rs`.
-//! These fast decoders only detect damage. A file with damage in its entropy-coded data is decoded again by `conceal/`,
-//! a plain decoder that follows libjpeg's rules (→ `tests/images/decode/`, the fuzz tests).
+//! `scan.rs` decodes sequential scans and `progressive/` decodes progressive scans, both from the unstuffed bytes of
+//! `bits.rs`. These fast decoders only detect damage. A file with damage in its entropy-coded data is decoded again by
+//! `conceal/`, a plain decoder that follows libjpeg's rules (→ `tests/images/decode/`, the fuzz tests).
 //!
 //! `rows.rs` reuses the row positions that an earlier decoding of the same file found.
 
@@ -40,8 +40,8 @@ use super::{Backend, ColorModel, Damaged, Decoded, Plane, Planes, Region};
 use base::error::DecodeError;
 use base::simd::Level;
 
-/// The luma codes of annex K.3, which most files use, in the format of DHT segments: the code of DC differences and
-/// that of AC coefficients. Each is the number of codes of each length, and the symbols.
+/// The luma codes of annex K.3, which most files use: the code of DC differences and the code of AC coefficients. Each
+/// has the format of a DHT segment: the number of codes of each length, and the symbols.
 pub(super) fn annex_k_luma_codes() -> [([u8; 16], Vec<u8>); 2] {
     let (dc, ac) = huffman::standard::tables(false);
     [dc, ac].map(huffman::Spec::into_parts)
@@ -102,9 +102,9 @@ pub(super) fn header(bytes: &[u8]) -> Result<JpegHeader, DecodeError> {
 /// Known start positions of a file's rows of MCUs.
 pub(in crate::decode) enum RowPositions<'a> {
     None,
-    /// An index has all of them.
+    /// The index, which has the positions of all rows.
     Index(&'a IndexHead<'a>),
-    /// Those that earlier decoding found, if any. Decoding adds more.
+    /// The positions that earlier decoding found, if any. Decoding adds more positions.
     Found(&'a mut Option<RowStarts>),
 }
 
@@ -119,13 +119,13 @@ pub(super) struct Jpeg {
     /// The row starts that the latest scan found.
     rows: Vec<RowStart>,
     progressive: progressive::ProgressiveScratch,
-    /// Components of an image whose planes are computed from them.
+    /// The decoded components of an image whose planes are computed from the components.
     components: [Plane; 4],
 }
 
 impl Jpeg {
-    /// Decodes the region of the image that `choose` picks into `out`, starting at row positions that are `known`.
-    /// Returns a description of damage that was concealed.
+    /// Decodes into `out` the region of the image that `choose` picks, starting at the `known` row positions. The
+    /// result describes damage that was concealed.
     pub(super) fn decode(
         &mut self,
         bytes: &[u8],
@@ -151,12 +151,12 @@ impl Jpeg {
             }
             RowPositions::Found(rows) => {
                 if rows::decode_from(rows, self, file, &layout, level, out).is_some() {
-                    return Ok(Decoded { by_rows: true, ..Decoded::by(Backend::Region)(region) });
+                    return Ok(Decoded { used_row_starts: true, ..Decoded::by(Backend::Region)(region) });
                 }
             }
         }
         let mut components = std::mem::take(&mut self.components);
-        let planes = if layout.as_coded { &mut out.planes[..] } else { &mut components };
+        let planes = if layout.planes_are_components { &mut out.planes[..] } else { &mut components };
         let supports_row_starts = rows::supports_row_starts(&header, &layout);
         let done = if header.frame.marker == PROGRESSIVE {
             self.decode_progressive(bytes, &mut header, &layout, level, planes)
@@ -173,7 +173,7 @@ impl Jpeg {
             }
             done => done.map(|()| None)?,
         };
-        if layout.as_coded {
+        if layout.planes_are_components {
             layout.describe(&header.frame, out);
         } else {
             out.shape_full((width, height), region, layout.color);
@@ -183,7 +183,7 @@ impl Jpeg {
         Ok(Decoded { concealed, ..Decoded::by(Backend::Region)(region) })
     }
 
-    /// Decodes scans until all components are decoded; nearly always one scan.
+    /// Decodes scans until all components are decoded. Nearly every file has one scan.
     fn decode_region(
         &mut self,
         bytes: &[u8],
@@ -292,9 +292,9 @@ fn unstuff(
     let mcus = u64::from(columns) * u64::from(rows);
     let expected = (mcus - 1).checked_div(u64::from(restart_interval)).unwrap_or(0) + 1;
     let found = entropy.segments() as u64;
-    // Further markers after the last MCU are skipped, like all data there.
+    // Restart markers after the last MCU are skipped, like all other data there.
     if found < expected || (restart_interval == 0 && found > 1) {
-        // A truncated file lacks them too; then truncation is the better error.
+        // A truncated file also lacks restart markers. For such a file, truncation is the better error.
         check_end(bytes, end)?;
         return Err(DecodeError::Corrupt(format!(
             "{found} restart intervals, but the header requires {expected}"
@@ -325,7 +325,7 @@ fn incomplete(missing: Option<usize>) -> DecodeError {
 }
 
 /// Refuses files that are too short for the image size in their header, which would otherwise cause a large allocation.
-/// Each block of the image takes at least one bit, in baseline files and in the first scan of progressive ones.
+/// Each block of the image takes at least one bit, in baseline files and in the first scan of progressive files.
 fn check_size(bytes: &[u8], header: &ScanHeader) -> Result<(), DecodeError> {
     let frame = &header.frame;
     let blocks = u64::from(frame.width.div_ceil(8)) * u64::from(frame.height.div_ceil(8));
@@ -364,8 +364,8 @@ fn check_supported(header: &ScanHeader) -> Result<(), DecodeError> {
 struct RegionLayout {
     /// The meaning of the resulting planes.
     color: ColorModel,
-    /// Whether the planes are the coded components; otherwise they are computed from them.
-    as_coded: bool,
+    /// Whether the planes are the coded components. Otherwise the planes are computed from the components.
+    planes_are_components: bool,
     /// The columns and rows of MCUs in interleaved scans.
     columns: u32,
     rows: u32,
@@ -390,7 +390,7 @@ impl ComponentRegion {
         if scan.len() == 1 { (1, 1) } else { (self.h, self.v) }
     }
 
-    /// The columns of blocks of the whole component, without blocks that only fill up MCUs.
+    /// The number of columns of blocks of the whole component, without the padding blocks of MCUs.
     fn width(&self) -> usize {
         self.sampling.image_width.div_ceil(self.sampling.step_x).div_ceil(8) as usize
     }
@@ -399,7 +399,7 @@ impl ComponentRegion {
 impl RegionLayout {
     /// Lays out the region of an image whose planes are the coded components; `None` for other images.
     fn of_coded(frame: &Frame, color_space: JpegColorSpace, region: Region) -> Option<Self> {
-        Self::of(frame, color_space, region).ok().filter(|layout| layout.as_coded)
+        Self::of(frame, color_space, region).ok().filter(|layout| layout.planes_are_components)
     }
 
     /// Lays out `region`.
@@ -414,7 +414,7 @@ impl RegionLayout {
             .iter()
             .fold((1, 1), |(h, v), component| (component.h.max(h), component.v.max(v)));
         let mut parts = Vec::with_capacity(4);
-        let mut as_coded = frame.components.len() < 4;
+        let mut planes_are_components = frame.components.len() < 4;
         for &FrameComponent { h, v, table: quantisation, .. } in &frame.components {
             if !h_max.is_multiple_of(h) || !v_max.is_multiple_of(v) {
                 return Err(DecodeError::Unsupported(format!(
@@ -426,7 +426,7 @@ impl RegionLayout {
             // The resize kernels do not support samples that span three pixels, nor subsampled red, green or blue.
             let is_known =
                 if color == ColorModel::Rgb { step_x * step_y == 1 } else { step_x != 3 && step_y != 3 };
-            as_coded &= is_known;
+            planes_are_components &= is_known;
             let sampling = Sampling { step_x, step_y, image_width: frame.width, image_height: frame.height };
             let (columns, rows) = sampling.wanted(region);
             let columns = columns.start / 8..columns.end.div_ceil(8);
@@ -434,9 +434,9 @@ impl RegionLayout {
             parts.push(ComponentRegion { h, v, quantisation, sampling, columns, rows });
         }
         let blocks: u32 = parts.iter().map(|part| part.h * part.v).sum();
-        as_coded &= parts.len() == 1 || blocks <= MAX_BLOCKS;
+        planes_are_components &= parts.len() == 1 || blocks <= MAX_BLOCKS;
         let (columns, rows) = (frame.width.div_ceil(8 * h_max), frame.height.div_ceil(8 * v_max));
-        Ok(Self { color, as_coded, columns, rows, parts })
+        Ok(Self { color, planes_are_components, columns, rows, parts })
     }
 
     /// Sets the image size and the colour model of `out`.

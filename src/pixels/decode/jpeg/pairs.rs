@@ -3,11 +3,11 @@
 use super::huffman::{AC_BITS, MAX_STEP, Spec, span};
 
 /// One or two symbols with their values, as a table entry from which the hot loop extracts fields by shifts alone. An
-/// entry has four bytes, because the tables of two components share the first-level cache with the image.
+/// entry has four bytes, because the tables of two components share the L1 cache with the image.
 ///
 /// Bits 0–5 are the number of bits of all symbols. Bits 6–10 are the distance by which the first symbol advances the
 /// coefficient index, and bits 11–16 its value. Bits 17–24 are the last symbol's value, without bits beyond the lookup.
-/// Bits 25–31 are the distance by which both advance the index. A single symbol is both first and last.
+/// Bits 25–31 are the distance by which all symbols together advance the index. A single symbol is both first and last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Symbols(u32);
 
@@ -15,23 +15,25 @@ pub(super) struct Symbols(u32);
 const END: u32 = 64;
 /// The advance of an unusable entry, for which [`Symbols::last`] returns `None`.
 const NONE: u32 = 127;
-/// The most value bits of an entry's last symbol, and of the first one of two.
+/// The largest number of value bits of an entry's last symbol.
 const MAX_LAST: u32 = 7;
+/// The largest number of value bits of the first of two symbols.
 const MAX_FIRST: u32 = 5;
 
 impl Symbols {
-    /// An entry in which not even the first symbol is known.
-    const NONE: Self = Self::alone(0, NONE, 0);
+    /// An entry without a known symbol.
+    const NONE: Self = Self::single(0, NONE, 0);
 
-    /// An entry of one symbol. The decoder stores twice at the same index, the second time the value. For an end of
-    /// block it stores a zero over a zero, and the value outside the block.
-    const fn alone(bits: u32, advance: u32, value: i32) -> Self {
+    /// An entry of one symbol. The decoder stores two values for each entry. For one symbol both have the same index,
+    /// and the second is the symbol's value. For an end of block, the first value is a zero that replaces a zero, and
+    /// the second is stored outside the block.
+    const fn single(bits: u32, advance: u32, value: i32) -> Self {
         let first = if advance < END { advance } else { 1 };
         Self(bits | first << 6 | (value as u32 & 0xFF) << 17 | advance << 25)
     }
 
-    /// An entry of two symbols. The fields of both are added, except the values: the first value is the first symbol's,
-    /// the last value the second's.
+    /// An entry of two symbols. The fields of both entries are added, except the values: the first value is the value
+    /// of the first symbol, the last value is the value of the second symbol.
     const fn two(self, second: Self) -> Self {
         let value = self.0 >> 17 & 63;
         Self((self.0 & 0xFE00_07FF | value << 11) + (second.0 & 0xFFFE_003F))
@@ -56,7 +58,7 @@ impl Symbols {
     }
 
     /// The index of the block's last coefficient, if the symbols end the block by advancing to `next`, which must be
-    /// above 62. `None` if they are not known, or if the first of two ends the block.
+    /// above 62. `None` if the symbols are not known, or if the first of two symbols ends the block.
     #[inline(always)]
     pub(super) fn last(self, next: usize) -> Option<usize> {
         let last = next.wrapping_sub(END as usize);
@@ -78,8 +80,8 @@ impl Symbols {
     }
 }
 
-/// The position of the bits beyond the lookup in a window, by the number of bits of all symbols: the place of the
-/// lowest bit, plus 256 times their number.
+/// By the number of bits of all symbols: the position in a window of the bits that the lookup does not cover. It is
+/// stored as the index of the lowest of these bits, plus 256 times their number.
 static BEYOND: [u16; 32] = {
     let mut places = [0; 32];
     let mut bits = AC_BITS + 1;
@@ -90,15 +92,16 @@ static BEYOND: [u16; 32] = {
     places
 };
 
-/// The lookup table by the next [`AC_BITS`] bits, for symbols that take at most [`MAX_STEP`] bits.
+/// The lookup table, indexed by the next [`AC_BITS`] bits, for symbols that take at most [`MAX_STEP`] bits.
 #[derive(Debug)]
 pub(super) struct PairTable(pub(super) [Symbols; 1 << AC_BITS]);
 
 impl PairTable {
-    /// Builds the table. Most files have their own codes, so this adds to the time of each image.
+    /// Builds the table. Most files have their own codes, so building it adds to the time of each image.
     pub(super) fn new(spec: &Spec) -> Self {
         let mut firsts = [Symbols::NONE; 1 << AC_BITS];
-        // The number of an entry's bits that must be known for its symbol, and the number left for a second one.
+        // For each entry, the number of bits that must be known for its symbol, and the number of bits left for a
+        // second symbol.
         let (mut known, mut left) = ([u8::MAX; 1 << AC_BITS], [0; 1 << AC_BITS]);
         for (code, length, symbol) in spec.codes().take_while(|&(_, length, _)| length <= AC_BITS) {
             let (run, size) = (u32::from(symbol >> 4), u32::from(symbol & 15));
@@ -120,7 +123,7 @@ impl PairTable {
                 let value = (rest >> after << missing) as i32 & ((1 << size) - 1);
                 // Values that begin with a 0 are negative; see `bits::value`.
                 let negative = i32::from(value << 1 >> size == 0) * ((1 << size) - 1);
-                *first = Symbols::alone(bits, advance, value - negative);
+                *first = Symbols::single(bits, advance, value - negative);
             }
         }
         let mut table = firsts;
@@ -143,8 +146,9 @@ mod tests {
 
     /// A symbol found by the plain algorithm.
     struct Found {
-        /// The length of its code, and of code and value together.
+        /// The length of the symbol's code.
         length: u32,
+        /// The length of code and value together.
         bits: u32,
         advance: u32,
         value: i32,
@@ -222,10 +226,10 @@ mod tests {
         for k in 0..63 {
             let lead = |symbols: Symbols| symbols.last(k + symbols.advance());
             assert_eq!(lead(Symbols::NONE), None);
-            let end = Symbols::alone(4, END, 0);
+            let end = Symbols::single(4, END, 0);
             assert_eq!(lead(end), Some(k));
             for run in 1..=16 {
-                let one = Symbols::alone(5, run, -3);
+                let one = Symbols::single(5, run, -3);
                 if k + run as usize > 62 {
                     assert_eq!(lead(one), (k + run as usize == 63).then_some(63));
                 }

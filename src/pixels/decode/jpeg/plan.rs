@@ -1,5 +1,5 @@
-//! Plans for decoding a region of an image with Foreload's own GPU kernels: the layout of its planes, and the rows of
-//! MCUs that they need. A plan follows from the headers of a packed or an indexed image alone.
+//! Plans for decoding a region of an image with Foreload's own GPU kernels: the layout of the planes, and the needed
+//! rows of MCUs. Making a plan reads only the headers of a packed or indexed image.
 
 pub(in crate::decode) use super::huffman::HuffmanCode;
 pub(in crate::decode) use super::indexed::EntryPoint;
@@ -23,7 +23,7 @@ enum CudaImageFormat<'a> {
 
 impl<'a> CudaImage<'a> {
     /// Reads and checks the headers of an image, but not its rows of MCUs. Returns `None` for an image in another
-    /// storage format, and for one that only the CPU's decoder can handle.
+    /// storage format, and for an image that only the CPU's decoder can handle.
     ///
     /// # Errors
     /// [`DecodeError::Corrupt`] for a damaged head.
@@ -61,7 +61,7 @@ impl<'a> CudaImage<'a> {
 /// The plan by which a GPU kernel decodes a region of an image.
 #[derive(Debug, Clone)]
 pub struct CudaPlan {
-    /// The layout of the planes in their own memory. They hold the wanted blocks.
+    /// The layout of the planes in their own memory. The planes hold the wanted blocks.
     pub layout: PlanesLayout,
     /// The range of the image's bytes that is needed.
     pub bytes: Range<usize>,
@@ -73,10 +73,11 @@ pub struct CudaPlan {
 /// The wanted part of a component.
 #[derive(Debug, Clone)]
 pub(in crate::decode) struct PlannedComponent {
-    /// The index of its plane.
+    /// The index of the component's plane.
     pub(in crate::decode) plane: usize,
-    /// The columns of blocks, including those that only fill up MCUs, and the rows of blocks in a row of MCUs.
+    /// The number of columns of blocks, including the padding blocks of MCUs.
     pub(in crate::decode) columns: u32,
+    /// The number of rows of blocks in a row of MCUs.
     pub(in crate::decode) rows: u32,
     /// The wanted columns and rows of blocks.
     pub(in crate::decode) wanted: [Range<u32>; 2],
@@ -85,7 +86,7 @@ pub(in crate::decode) struct PlannedComponent {
 }
 
 impl PlannedComponent {
-    /// Plans `part` of a component. `columns` and `rows` count its blocks in a row of MCUs; `table` has the
+    /// Plans `part` of a component. `columns` and `rows` count the component's blocks in a row of MCUs; `table` has the
     /// quantisation steps in coding order.
     pub(super) fn new(
         plane: usize,
@@ -104,8 +105,9 @@ impl PlannedComponent {
 pub(in crate::decode) struct PlannedRow {
     /// The index of the row in the image.
     pub(in crate::decode) number: u32,
-    /// Its offset in [`CudaPlan::bytes`], and its length in bytes.
+    /// The row's offset in [`CudaPlan::bytes`].
     pub(in crate::decode) start: u64,
+    /// The row's length in bytes.
     pub(in crate::decode) length: u32,
 }
 
@@ -114,14 +116,14 @@ pub(in crate::decode) struct PlannedRow {
 pub(in crate::decode) enum PlannedRows {
     /// Rows of a packed image, each with the CRC-32C of its bytes.
     Packed(Vec<(PlannedRow, u32)>),
-    /// Rows of an indexed image, each with its entry point: the bits to skip, and the DC coefficients before it.
+    /// Rows of an indexed image, each with its entry point: the bits to skip, and the DC coefficients before the row.
     Indexed(PlannedScan, Vec<(PlannedRow, EntryPoint)>),
 }
 
 /// The scan of an indexed image.
 #[derive(Debug, Clone)]
 pub(in crate::decode) struct PlannedScan {
-    /// The columns and rows of MCUs.
+    /// The numbers of columns and rows of MCUs.
     pub(in crate::decode) mcus: (u32, u32),
     /// The number of MCUs between restart markers; 0 if there are none.
     pub(in crate::decode) restart_interval: u32,

@@ -1,10 +1,11 @@
-//! The start positions of a JPEG's rows of MCUs, found while decoding it. Another region of the same file is then
-//! decoded from its first row on, and each row only up to the region's right edge. Data before and to the right need
-//! not be read to find the next row. `src/engine/pipeline/row_memory.rs` keeps the positions from epoch to epoch.
+//! The start positions of a JPEG's rows of MCUs, found while decoding the file. Later decoding of another region of the
+//! same file starts at that region's first row, and reads each row only up to the region's right edge.
+//! `src/engine/pipeline/row_memory.rs` keeps the positions from epoch to epoch.
 //!
-//! Positions are known only for files with one sequential scan and without restart markers, down to the lowest region
-//! that was decoded; below it everything is read. Pixels and errors are the same as without them: a position is kept
-//! only if everything before it was read without a fault, and it is used only while the file has the same bytes.
+//! Positions are known only for files with one sequential scan and no restart markers, and only down to the lowest
+//! region that was decoded. Below that region everything is read. Pixels and errors are the same as without positions:
+//! a position is kept only if everything before it was read without a fault, and used only while the file has the same
+//! bytes.
 
 use super::bits::FileOffsets;
 use super::indexed::EntryPoint;
@@ -19,8 +20,9 @@ use std::ops::Range;
 /// The start positions of a file's rows of MCUs, beginning with the first row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowStarts {
-    /// The length of the file and the CRC-32C of its bytes.
+    /// The length of the file in bytes.
     length: usize,
+    /// The CRC-32C of the file's bytes.
     crc: u32,
     rows: Vec<PackedEntry>,
 }
@@ -33,8 +35,8 @@ const BYTE_BITS: u32 = 25;
 const DC_BITS: u32 = 12;
 
 impl PackedEntry {
-    /// Packs an entry point. Returns `None` for one in a huge file, or with coefficients that 8-bit samples do not
-    /// have.
+    /// Packs an entry point. Returns `None` if the byte offset is too large, or if a coefficient is out of the range of
+    /// 8-bit samples.
     fn new(byte: usize, RowStart { bit, dc }: RowStart) -> Option<Self> {
         let limit = 1 << (DC_BITS - 1);
         if byte >> BYTE_BITS != 0 || dc.iter().any(|dc| !(-limit..limit).contains(dc)) {
@@ -56,34 +58,34 @@ impl PackedEntry {
 }
 
 impl RowStarts {
-    /// The bytes of memory in use.
+    /// The size of the allocated memory in bytes.
     pub fn held(&self) -> usize {
         size_of::<Self>() + self.rows.capacity() * size_of::<PackedEntry>()
     }
 
-    /// The positions found by decoding `file`, whose entropy-coded data begins at `start`. Returns `None` if there are
-    /// none.
+    /// The positions that decoding of `file` found. The file's entropy-coded data begins at `start`. Returns `None` if
+    /// there are no positions.
     pub(super) fn found(file: &[u8], start: usize, rows: &[RowStart]) -> Option<Self> {
         let mut found = Self { length: file.len(), crc: checksum(file), rows: Vec::new() };
         found.add(file, start, rows);
         (!found.rows.is_empty()).then_some(found)
     }
 
-    /// Adds rows; their bit positions count from `file[start]`.
+    /// Adds rows, whose bit positions count from `file[start]`.
     fn add(&mut self, file: &[u8], start: usize, rows: &[RowStart]) {
         let mut offsets = FileOffsets::new(file, start);
         self.rows.reserve_exact(rows.len());
         self.rows.extend(rows.iter().map_while(|&row| PackedEntry::new(offsets.of(row.bit / 8), row)));
     }
 
-    fn is_of(&self, file: &[u8]) -> bool {
+    fn matches_file(&self, file: &[u8]) -> bool {
         self.length == file.len() && self.crc == checksum(file)
     }
 }
 
 /// Whether row positions can be known for this kind of file.
 pub(super) fn supports_row_starts(header: &ScanHeader, layout: &RegionLayout) -> bool {
-    layout.as_coded && is_sequential_scan(header) && header.tables.restart_interval == 0
+    layout.planes_are_components && is_sequential_scan(header) && header.tables.restart_interval == 0
 }
 
 /// Whether the file's first scan codes all components, sequentially.
@@ -92,7 +94,7 @@ pub(super) fn is_sequential_scan(header: &ScanHeader) -> bool {
 }
 
 /// Decodes the region of `layout` from `file` into `out`, starting at known rows, and adds the rows that decoding
-/// finds. Returns `None`, and clears `rows`, if they are of another file or a wanted row is damaged.
+/// finds. If `rows` belongs to another file or a wanted row is damaged, clears `rows` and returns `None`.
 pub(super) fn decode_from(
     rows: &mut Option<RowStarts>,
     jpeg: &mut Jpeg,
@@ -101,7 +103,8 @@ pub(super) fn decode_from(
     level: Level,
     out: &mut Planes,
 ) -> Option<()> {
-    let mut known = rows.take().filter(|known| supports_row_starts(header, layout) && known.is_of(file))?;
+    let is_usable = |known: &RowStarts| supports_row_starts(header, layout) && known.matches_file(file);
+    let mut known = rows.take().filter(is_usable)?;
     let last = known.rows.len() as u32 - 1;
     let scan = ScanFromEntryPoint::new(jpeg, (file, header), layout, level, out)?;
     let wanted = scan.rows.clone();
@@ -124,7 +127,7 @@ pub(super) fn decode_from(
 pub(super) struct ScanFromEntryPoint<'a> {
     file: &'a [u8],
     components: Vec<Component>,
-    /// The columns and rows of MCUs.
+    /// The numbers of columns and rows of MCUs.
     mcus: (u32, u32),
     /// The number of MCUs between restart markers; 0 if there are none.
     restart_interval: u32,
@@ -159,8 +162,8 @@ impl<'a> ScanFromEntryPoint<'a> {
         })
     }
 
-    /// Decodes the wanted blocks of `rows`, reading from `entry`, the start of `row`, which is their first row or an
-    /// earlier one. Returns `None` if the bytes `part` of the file do not contain them.
+    /// Decodes the wanted blocks of `rows`. Reading starts at `entry`, the start of row `row`, which is the first of
+    /// `rows` or an earlier row. Returns `None` if the bytes `part` of the file do not contain these blocks.
     pub(super) fn decode(
         &self,
         jpeg: &mut Jpeg,

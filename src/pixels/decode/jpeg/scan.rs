@@ -1,4 +1,4 @@
-//! Huffman decoding of a sequential scan: transforms the blocks of the wanted region and skips the others.
+//! Huffman decoding of a sequential scan: transforms the blocks of the wanted region and skips the other blocks.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub(super) struct Component {
 pub(super) struct Scan<'a> {
     pub(super) entropy: &'a Entropy,
     pub(super) components: &'a [Component],
-    /// The columns and rows of MCUs of the image.
+    /// The numbers of columns and rows of MCUs of the image.
     pub(super) columns: u32,
     pub(super) rows: u32,
     /// The number of MCUs between restart markers; 0 if there are none.
@@ -46,11 +46,11 @@ pub(super) struct Scan<'a> {
 /// The start of a scan's entropy-coded bytes; by default the first MCU.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ScanStart {
-    /// The index of the first MCU, which is at or before all wanted ones.
+    /// The index of the first MCU, which is at or before all wanted MCUs.
     pub(super) mcu: u64,
     /// The number of bits of the first byte that precede this MCU.
     pub(super) skip: u32,
-    /// The DC coefficients of the blocks before it, by component.
+    /// The DC coefficient of each component's last block before this MCU.
     pub(super) dc: [i32; 4],
 }
 
@@ -88,9 +88,9 @@ pub(super) struct ScanFailure {
 /// The start of a row of MCUs, found while decoding a scan without restart markers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RowStart {
-    /// The number of unstuffed bits before it, counted from the first unstuffed byte of the scan.
+    /// The number of unstuffed bits before the row, counted from the first unstuffed byte of the scan.
     pub(super) bit: usize,
-    /// The DC coefficients of the blocks before it, by component.
+    /// The DC coefficient of each component's last block before the row.
     pub(super) dc: [i32; 4],
 }
 
@@ -104,9 +104,9 @@ pub(super) fn decode(
     level: Level,
 ) -> Result<(), ScanFailure> {
     rows.clear();
-    // Blocks are transformed after the next one is read, so a coefficient out of range is detected one block late. With
-    // AVX-512, which transforms pairs, it is detected even later. A scan that fails there is decoded again with AVX2,
-    // so that all levels report the same position.
+    // A block is transformed after the next block is read, so a coefficient out of range is detected one block late.
+    // With AVX-512, which transforms pairs, it is detected even later. A scan that fails with AVX-512 is decoded again
+    // with AVX2, so that all levels report the same position.
     match level {
         // SAFETY: the level guarantees that the processor has these instructions.
         #[cfg(target_arch = "x86_64")]
@@ -247,7 +247,7 @@ pub(super) fn skip_mcu(
     Ok(())
 }
 
-/// Reads a DC difference, which takes at most 16 bits in the plain case. The window must have 56 bits.
+/// Reads a DC difference, which takes at most 16 bits if the lookup table covers it. The window must have 56 bits.
 #[inline(always)]
 pub(super) fn read_difference(bits: &mut BitReader, table: &DcTable) -> Result<i32, ScanFault> {
     let entry = table.fast[(bits.window >> (64 - DC_BITS)) as usize];
@@ -269,7 +269,7 @@ fn read_dc(bits: &mut BitReader, component: &Component, dc: &mut i32) -> Result<
     Ok(())
 }
 
-/// Reads a symbol and its value of any length, if the lookup tables do not cover it. Leaves 56 bits in the window.
+/// Reads a symbol that the lookup tables do not cover, and its value, of any length. Leaves 56 bits in the window.
 ///
 /// All functions that take a reader by reference are inlined: a call would force the reader out of registers
 /// everywhere.
@@ -311,8 +311,8 @@ pub(super) fn decode_block<B: CoefficientOrder>(
         for _ in 0..3 {
             let symbols = pairs.0[(bits.window >> (64 - AC_BITS)) as usize];
             let next = k + symbols.advance();
-            // Coefficients outside the block are stored in unused places, so that all can be stored before any index is
-            // checked.
+            // Coefficients outside the block are stored in unused places, so that all values can be stored before any
+            // index is checked.
             block.0[B::index(k + symbols.first())] = symbols.first_value() as i16;
             block.0[B::index(next)] = symbols.last_value(bits.window) as i16;
             if next > 62 {
@@ -320,7 +320,7 @@ pub(super) fn decode_block<B: CoefficientOrder>(
                     bits.consume(symbols.bits());
                     return Ok(last);
                 }
-                // A long code, or a pair whose first symbol may end the block.
+                // A long code, or a pair whose first symbol might end the block.
                 let (ends, value) = read_symbol(bits, ac, &mut k)?;
                 if value != 0 {
                     block.0[B::index(k)] = value as i16;
@@ -337,7 +337,7 @@ pub(super) fn decode_block<B: CoefficientOrder>(
 }
 
 /// Reads the symbol after coefficient `k`. Returns whether it ends the block, and its value. If it does not end the
-/// block, the window may need a refill.
+/// block, the window might need a refill.
 #[inline(always)]
 fn read_symbol(bits: &mut BitReader, table: &AcTable, k: &mut usize) -> Result<(bool, i32), ScanFault> {
     bits.refill();

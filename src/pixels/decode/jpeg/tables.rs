@@ -6,8 +6,8 @@ use super::huffman::{AcTable, DcTable, MAX_AC_SIZE, Spec};
 use super::pairs::PairTable;
 use base::error::DecodeError;
 
-/// The most recently built tables. Files with the codes of annex K share them. Nearly all photographs of ImageNet have
-/// their own codes: their tables are built for each file and evict the oldest.
+/// The most recently built tables. Files with the codes of annex K share tables. Nearly all photographs of ImageNet
+/// have their own codes, so tables are built for each file and replace the oldest tables.
 #[derive(Debug, Default)]
 pub(super) struct TableCache {
     dc: Recent<DcTable>,

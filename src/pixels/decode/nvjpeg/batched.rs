@@ -1,8 +1,8 @@
 //! Decoding of many images in one call, by the decoding engine, or by the CUDA kernels that also decode Huffman codes.
 //!
-//! The two need different functions of nvJPEG. Calls with parameters, which regions require, work only on the engine's
-//! backend (nvJPEG guide, 2.3.3.4; the other backends return status 9 in 12.4 and 13.3, although they report every such
-//! file as supported). The kernels decode whole images.
+//! The engine and the kernels need different functions of nvJPEG. Calls with parameters, which regions require, work
+//! only on the engine's backend (nvJPEG guide, 2.3.3.4). The other backends return status 9 in nvJPEG 12.4 and 13.3,
+//! although they report every such file as supported. The kernels decode whole images.
 
 use nvjpeg_sys::safe::{
     Backend, Batch, BitStream, ChromaSubsampling, Handle, Image, OutputFormat, State, image,
@@ -25,7 +25,7 @@ pub(super) struct Batched {
     // The callers, which must be dropped before the handle.
     callers: Vec<Caller>,
     parsed: BitStream,
-    /// Passed when a stream has done the work that it had queued.
+    /// Event that completes when a stream has done the work that it had queued.
     idle: Event,
     handle: Handle,
 }
@@ -36,7 +36,7 @@ struct Caller {
     format: OutputFormat,
     state: State,
     params: Batch,
-    /// Passed when the last call is done.
+    /// Event that completes when the last call is done.
     done: Event,
     // The images of the call in preparation; `indices` are their positions in the requests.
     indices: Vec<usize>,
@@ -65,16 +65,22 @@ impl Batched {
             _ => Backend::NVJPEG_BACKEND_GPU_HYBRID,
         };
         let flags = nvjpeg_sys::sys::NVJPEG_FLAGS_BITSTREAM_STRICT;
-        let handle = Handle::new(library.raw(), its_backend, memory.of_device(), memory.of_host(), flags)?;
+        let handle = Handle::new(
+            library.raw(),
+            its_backend,
+            memory.device_allocator(),
+            memory.host_allocator(),
+            flags,
+        )?;
         let parsed = BitStream::new(&handle)?;
         let mut callers = Vec::with_capacity(FORMATS.len());
         for (color, format) in FORMATS {
             let mut state = State::new(&handle)?;
             if backend == NvJpegBackend::Hardware && color == ColorModel::YCbCr {
-                // A hint, which older libraries do not support. Whatever size it states, the engine is faster after it
-                // (nvImageCodec, extensions/nvjpeg/hw_decoder.cpp); memory still grows with the images.
+                // A hint, which older libraries do not support. The engine is faster after the hint, whatever size the
+                // hint states (nvImageCodec, extensions/nvjpeg/hw_decoder.cpp); memory still grows with the images.
                 let css = ChromaSubsampling::NVJPEG_CSS_444;
-                let most = batch.clamp(1, backend.most_of_call());
+                let most = batch.clamp(1, backend.max_images_per_call());
                 let _ = state.preallocate(most, (1, 1), css, format);
             }
             callers.push(Caller {
@@ -122,11 +128,11 @@ impl Batched {
             sleep_until_idle(idle, stream)?;
         }
         begins.map_or(Ok(()), |begins| begins.record(stream))?;
-        let mut in_parts = false;
+        let mut retried_in_parts = false;
         for caller in callers.iter_mut().filter(|caller| !caller.indices.is_empty()) {
-            in_parts |= caller.decode(*backend, stream, idle, outcomes)?;
+            retried_in_parts |= caller.decode(*backend, stream, idle, outcomes)?;
         }
-        Ok(in_parts)
+        Ok(retried_in_parts)
     }
 }
 
@@ -186,9 +192,9 @@ impl Caller {
         Ok(())
     }
 
-    /// Decodes all images in as many calls as the backend needs, and returns whether one failed. nvJPEG does not report
-    /// which image of a call caused a failure. So if a call fails, it is repeated in halves, recursively. Halves so
-    /// small that the kernels would leave the Huffman codes to the host are not tried; their images are refused
+    /// Decodes all images in as many calls as the backend needs, and returns whether a call failed. nvJPEG does not
+    /// report which image of a call caused a failure. So if a call fails, it is repeated in halves, recursively. Halves
+    /// so small that the kernels would leave the Huffman codes to the host are not tried; their images are refused
     /// together.
     fn decode(
         &mut self,
@@ -198,8 +204,8 @@ impl Caller {
         outcomes: &mut [ImageOutcome],
     ) -> Result<bool> {
         let count = self.indices.len();
-        let least = if backend.takes_call_of(count) { backend.least_of_call() } else { 1 };
-        let calls = count.div_ceil(backend.most_of_call());
+        let least = if backend.accepts_call_of(count) { backend.min_images_per_call() } else { 1 };
+        let calls = count.div_ceil(backend.max_images_per_call());
         let part = |call: usize| (count * call / calls, count * (call + 1) / calls);
         let mut left: Vec<_> = (0..calls).rev().map(part).collect();
         let mut failed = false;
@@ -212,7 +218,7 @@ impl Caller {
                 continue;
             };
             failed = true;
-            // After this the state is free; an error of the GPU itself shows here.
+            // After this wait the state is free. An error of the GPU itself is reported here.
             sleep_until_idle(idle, stream)?;
             let middle = start + (end - start) / 2;
             if middle - start < least {
@@ -237,8 +243,9 @@ impl Caller {
         let params = (backend == NvJpegBackend::Hardware).then_some((&self.params, range.start));
         let images = &mut self.images[range.clone()];
         let (files, lengths) = (&self.files[range.clone()], &self.lengths[range]);
-        // SAFETY: the caller of the decoder keeps files and targets until the stream has passed; targets have room for
-        // the layout that the parameters request, or for the whole image; the last batch of this state is done.
+        // SAFETY: the caller of the decoder keeps files and targets until the stream has done the work; targets have
+        // space for the layout that the parameters request, or for the whole image; the last batch of this state is
+        // done.
         unsafe { self.state.decode_batch(files, lengths, images, params, stream.handle()) }
     }
 }

@@ -9,22 +9,22 @@ use base::error::{DecodeError, Error, Result};
 use nvjpeg_sys::sys::nvjpegStatus_t as Status;
 
 /// The outcome for an image: queued or refused. [`Error::Decode`] concerns the file and recurs if the image is tried
-/// again. [`Error::Unavailable`] concerns the backend, which may for example lack memory.
+/// again. [`Error::Unavailable`] concerns the backend, which for example lacks memory.
 pub type ImageOutcome = Result<()>;
 
 /// The outcomes of a call.
 #[derive(Debug)]
-pub struct Verdict {
+pub struct CallOutcomes {
     /// The outcome for each image, in order.
     pub outcomes: Vec<ImageOutcome>,
     /// Whether a call failed and was repeated in parts. If so, its duration is no measure of the time per image.
-    pub in_parts: bool,
+    pub retried_in_parts: bool,
 }
 
 /// Decodes JPEGs on a GPU. It owns the state that nvJPEG needs for images in flight, and is leased to one lane (a
 /// thread with its own stream) at a time.
 ///
-/// It allocates device and page-locked memory when larger images or batches arrive, and keeps it.
+/// The decoder allocates device and page-locked memory when larger images or batches arrive, and keeps it.
 pub struct NvJpegDecoder {
     device: GpuDevice,
     library: Library,
@@ -33,8 +33,8 @@ pub struct NvJpegDecoder {
     memory: WorkingMemory,
 }
 
-/// The backends of a decoder. Each is made by [`NvJpegDecoder::make`] or on first use, because nvJPEG takes long to
-/// make one and not every loader uses all of them.
+/// The backends of a decoder. A backend is made by [`NvJpegDecoder::make`] or on first use, because making one takes
+/// nvJPEG long and not every loader uses all backends.
 #[derive(Default)]
 struct Backends {
     hardware: BackendState<Batched>,
@@ -44,7 +44,7 @@ struct Backends {
     streams: Vec<Stream>,
 }
 
-/// A backend after it was made, or why this GPU has none; `None` before.
+/// `None` before a backend is made; then the backend, or the reason why this GPU has none.
 type BackendState<T> = Option<Result<T, String>>;
 
 /// Why a backend could not be made.
@@ -83,7 +83,7 @@ impl NvJpegDecoder {
     }
 
     /// Forgets the streams and makes freed memory available again; all work must be done. Afterwards the decoder can
-    /// use other streams, even if the old ones no longer exist.
+    /// use other streams, even if the old streams no longer exist.
     ///
     /// # Errors
     /// [`Error::Gpu`].
@@ -97,11 +97,11 @@ impl NvJpegDecoder {
         Ok(())
     }
 
-    /// Queues the decoding of images on `stream`. If it succeeds, work that is queued on the stream afterwards finds
-    /// the planes in the requests' memory. Several streams may be used alternately.
+    /// Queues the decoding of images on `stream`. After success, work that is queued on the stream later finds the
+    /// planes in the requests' memory. Calls can alternate between several streams.
     ///
-    /// The caller must keep files and memory until the stream has passed; memory may be freed in the stream's order.
-    /// `begins` is recorded on `stream` when everything is parsed and the first call starts.
+    /// The caller must keep files and memory until the stream has done this work; memory can be freed in the stream's
+    /// order. `begins` is recorded on `stream` when everything is parsed and the first call starts.
     ///
     /// The host sleeps here until earlier work is done:
     ///
@@ -114,7 +114,7 @@ impl NvJpegDecoder {
     ///
     /// An image is refused if the backend does not support it or finds it damaged. The caller then tries the next
     /// backend and finally the CPU, whose result for damaged files is final. A file that does not end with an
-    /// end-of-image marker is refused at once, because a GPU decoder may fill in missing parts. All images are refused
+    /// end-of-image marker is refused at once, because a GPU decoder can fill in missing parts. All images are refused
     /// if the backend cannot be made. The next call tries to make it again, unless this GPU or nvJPEG lacks the
     /// backend.
     ///
@@ -126,9 +126,9 @@ impl NvJpegDecoder {
         backend: NvJpegBackend,
         begins: Option<&Event>,
         requests: &[Request<'_>],
-    ) -> Result<Verdict> {
+    ) -> Result<CallOutcomes> {
         let outcomes = requests.iter().map(check).collect();
-        let mut verdict = Verdict { outcomes, in_parts: false };
+        let mut verdict = CallOutcomes { outcomes, retried_in_parts: false };
         match self.make(backend) {
             Ok(()) => {}
             // If the GPU is lost, its next call reports that.
@@ -148,7 +148,7 @@ impl NvJpegDecoder {
         }
         if backend != NvJpegBackend::Cuda {
             if let Some(Ok(batched)) = backends.batched(backend) {
-                verdict.in_parts = batched.decode(stream, begins, requests, &mut verdict.outcomes)?;
+                verdict.retried_in_parts = batched.decode(stream, begins, requests, &mut verdict.outcomes)?;
             }
         } else if let Some(Ok(cuda)) = &mut backends.cuda {
             begins.map_or(Ok(()), |begins| begins.record(stream))?;
@@ -185,7 +185,7 @@ impl NvJpegDecoder {
         }
     }
 
-    /// The number of the GPU's decoding engines and of cores per engine, or why none is used.
+    /// The number of the GPU's decoding engines and of cores per engine, or the reason why no engine is used.
     ///
     /// # Errors
     /// [`Error::Gpu`].
@@ -216,7 +216,7 @@ impl Drop for NvJpegDecoder {
         let done =
             backends.iter().flat_map(|backends| &backends.streams).all(|stream| stream.synchronize().is_ok());
         if bound.is_err() || !done {
-            // The GPU is lost and may still use any of this memory.
+            // The GPU is lost and might still use any of this memory.
             std::mem::forget((backends, self.memory.clone()));
         }
     }
@@ -250,7 +250,7 @@ fn fill<T>(
         *place = Some(match make() {
             Ok(made) => Ok(made),
             Err(CreateError::Library(error)) if is_final(error) => Err(explain(backend, error)),
-            // Memory may be short now and sufficient next time.
+            // Memory might be short now and sufficient next time.
             Err(CreateError::Library(error)) => return Err(Error::Unavailable(explain(backend, error))),
             Err(CreateError::Driver(error)) => return Err(error),
         });

@@ -1,4 +1,4 @@
-//! nvJPEG's working memory: blocks that are kept, so that nothing is allocated after all sizes have occurred.
+//! nvJPEG's working memory. Its blocks are kept, so that nothing is allocated after all sizes have occurred.
 //!
 //! nvJPEG grows its buffers by freeing and allocating, and may free a buffer that its stream still uses. So freed
 //! blocks are *retired*, and reused only after the decoder has found that all its streams are done.
@@ -34,7 +34,7 @@ impl<B> MemoryBlocks<B> {
         Self { used: HashMap::new(), retired: Vec::new(), free: Vec::new(), made: 0 }
     }
 
-    /// Takes a block of at least `bytes` and returns its address. If none is free, `make` allocates one: (address,
+    /// Takes a block of at least `bytes` and returns its address. If no block is free, `make` allocates one: (address,
     /// memory).
     fn take(&mut self, bytes: usize, make: impl FnOnce(usize) -> Option<(u64, B)>) -> Option<u64> {
         let wanted = bytes.max(SMALLEST).checked_next_power_of_two()?;
@@ -71,8 +71,8 @@ struct WorkingMemoryInner {
     pool: MemoryPool,
     /// The stream for allocations. Memory is handed out after its allocation is done, for use on any stream.
     stream: Stream,
-    of_device: Mutex<MemoryBlocks<DeviceBuffer>>,
-    of_host: Mutex<MemoryBlocks<PinnedBuffer>>,
+    device_blocks: Mutex<MemoryBlocks<DeviceBuffer>>,
+    host_blocks: Mutex<MemoryBlocks<PinnedBuffer>>,
 }
 
 fn lock<B>(blocks: &Mutex<MemoryBlocks<B>>) -> MutexGuard<'_, MemoryBlocks<B>> {
@@ -85,39 +85,39 @@ impl WorkingMemory {
             device: device.clone(),
             pool: MemoryPool::new(device, device.memory()?.1 as usize)?,
             stream: Stream::new(device)?,
-            of_device: Mutex::new(MemoryBlocks::new()),
-            of_host: Mutex::new(MemoryBlocks::new()),
+            device_blocks: Mutex::new(MemoryBlocks::new()),
+            host_blocks: Mutex::new(MemoryBlocks::new()),
         })))
     }
 
     /// Makes freed memory available again. All work of the decoder must be done.
     pub(super) fn recycle(&self) {
-        lock(&self.0.of_device).recycle();
-        lock(&self.0.of_host).recycle();
+        lock(&self.0.device_blocks).recycle();
+        lock(&self.0.host_blocks).recycle();
     }
 
     /// The number of allocations so far, of device and host memory together.
     pub(super) fn allocations(&self) -> u64 {
-        lock(&self.0.of_device).made + lock(&self.0.of_host).made
+        lock(&self.0.device_blocks).made + lock(&self.0.host_blocks).made
     }
 
-    pub(super) fn of_device(&self) -> Box<dyn Allocator> {
-        Box::new(OfDevice(self.clone()))
+    pub(super) fn device_allocator(&self) -> Box<dyn Allocator> {
+        Box::new(DeviceBlockAllocator(self.clone()))
     }
 
-    pub(super) fn of_host(&self) -> Box<dyn Allocator> {
-        Box::new(OfHost(self.clone()))
+    pub(super) fn host_allocator(&self) -> Box<dyn Allocator> {
+        Box::new(HostBlockAllocator(self.clone()))
     }
 }
 
-struct OfDevice(WorkingMemory);
+struct DeviceBlockAllocator(WorkingMemory);
 
-// SAFETY: blocks come from the device's pool, have one user at a time, and are handed out only after the allocation is
-// done, so that the decoding engine, which does not wait for its stream, may write them.
-unsafe impl Allocator for OfDevice {
+// SAFETY: blocks come from the device's pool and have one user at a time. They are handed out only after the allocation
+// is done, so the decoding engine, which does not wait for its stream, can write them.
+unsafe impl Allocator for DeviceBlockAllocator {
     fn allocate(&self, bytes: usize, _stream: u64) -> Option<u64> {
-        let WorkingMemoryInner { pool, stream, of_device, .. } = &*self.0.0;
-        lock(of_device).take(bytes, |bytes| {
+        let WorkingMemoryInner { pool, stream, device_blocks, .. } = &*self.0.0;
+        lock(device_blocks).take(bytes, |bytes| {
             let buffer = pool.allocate(stream, bytes).ok()?;
             stream.synchronize().ok()?;
             Some((buffer.ptr(), buffer))
@@ -125,24 +125,24 @@ unsafe impl Allocator for OfDevice {
     }
 
     fn free(&self, address: u64, _bytes: usize, _stream: u64) {
-        lock(&self.0.0.of_device).retire(address);
+        lock(&self.0.0.device_blocks).retire(address);
     }
 }
 
-struct OfHost(WorkingMemory);
+struct HostBlockAllocator(WorkingMemory);
 
-// SAFETY: blocks are registered with the driver as long as they live, and have one user at a time.
-unsafe impl Allocator for OfHost {
+// SAFETY: blocks are registered with the driver while they exist, and have one user at a time.
+unsafe impl Allocator for HostBlockAllocator {
     fn allocate(&self, bytes: usize, _stream: u64) -> Option<u64> {
-        let WorkingMemoryInner { device, of_host, .. } = &*self.0.0;
-        lock(of_host).take(bytes, |bytes| {
+        let WorkingMemoryInner { device, host_blocks, .. } = &*self.0.0;
+        lock(host_blocks).take(bytes, |bytes| {
             let buffer = PinnedBuffer::new(device, bytes).ok()?;
             Some((buffer.as_ptr() as u64, buffer))
         })
     }
 
     fn free(&self, address: u64, _bytes: usize, _stream: u64) {
-        lock(&self.0.0.of_host).retire(address);
+        lock(&self.0.0.host_blocks).retire(address);
     }
 }
 

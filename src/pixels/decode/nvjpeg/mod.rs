@@ -1,4 +1,4 @@
-//! JPEG decoding with nvJPEG: the choice of its backend for an image, and the layout of the planes.
+//! JPEG decoding with nvJPEG: the choice of the nvJPEG backend for an image, and the layout of the planes.
 //!
 //! The decoding engine is tried first if the GPU has one, then CUDA kernels. An image that all backends refuse is
 //! decoded by the CPU, whose result is final. nvJPEG's success is not trusted: a probe tries every backend on known
@@ -13,14 +13,14 @@ mod specimen;
 mod trial;
 
 pub use decoder::ImageOutcome;
-pub use decoder::{NvJpegDecoder, Verdict};
+pub use decoder::{CallOutcomes, NvJpegDecoder};
 pub use library::Library;
 
 use super::{ColorModel, JpegHeader, PlanesLayout, Process, Region};
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// A backend of nvJPEG. The first one that can decode an image is the fastest.
+/// A backend of nvJPEG. In the order of the variants, the first backend that can decode an image is the fastest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum NvJpegBackend {
     /// The GPU's fixed-function engine, for baseline files of one scan.
@@ -28,7 +28,7 @@ pub enum NvJpegBackend {
     /// CUDA kernels that decode many images in one call, including the Huffman codes: whole baseline files of one scan.
     CudaBatched,
     /// CUDA kernels that decode image by image, progressive files too. The CPU decodes the Huffman codes, except those
-    /// of huge baseline images; see [`by_host`].
+    /// of huge baseline images; see [`host_decodes_huffman`].
     Cuda,
 }
 
@@ -36,7 +36,7 @@ impl NvJpegBackend {
     /// All backends, in the order in which they are tried.
     pub const ALL: [Self; 3] = [Self::Hardware, Self::CudaBatched, Self::Cuda];
 
-    /// The name in metrics and messages.
+    /// The backend's name in metrics and messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::Hardware => "hardware",
@@ -45,11 +45,11 @@ impl NvJpegBackend {
         }
     }
 
-    /// The fewest images, all colour or all grey, that the backend gets in a call. [`NvJpegBackend::CudaBatched`] gets
-    /// at least that many or none, unless no other backend may decode them. With fewer images it leaves the Huffman
-    /// codes to one core of the CPU. (Comment on `NVJPEG_BACKEND_GPU_HYBRID` in nvjpeg.h: "bigger than 50"; with nvJPEG
-    /// 13.0 on an H200 no such threshold was measurable.)
-    pub const fn least_of_call(self) -> usize {
+    /// The smallest number of images, all colour or all grey, that the backend gets in a call.
+    /// [`NvJpegBackend::CudaBatched`] gets at least that many images or none, unless no other backend is allowed. With
+    /// fewer images it leaves the Huffman codes to one core of the CPU. (Comment on `NVJPEG_BACKEND_GPU_HYBRID` in
+    /// nvjpeg.h: "bigger than 50"; with nvJPEG 13.0 on an H200 no such threshold was measurable.)
+    pub const fn min_images_per_call(self) -> usize {
         match self {
             Self::CudaBatched => 51,
             Self::Hardware | Self::Cuda => 1,
@@ -57,40 +57,41 @@ impl NvJpegBackend {
     }
 
     /// Whether the backend accepts a call with this many images, all colour or all grey.
-    pub const fn takes_call_of(self, images: usize) -> bool {
-        images >= self.least_of_call()
+    pub const fn accepts_call_of(self, images: usize) -> bool {
+        images >= self.min_images_per_call()
     }
 
-    /// The most images, all colour or all grey, that the backend gets in a call; more are divided evenly. A call of the
-    /// engine occupies a host thread until it returns. The best limit for the kernels is unknown.
+    /// The largest number of images, all colour or all grey, that the backend gets in a call. More images are divided
+    /// evenly among calls. A call of the engine occupies a host thread until it returns. The best limit for the kernels
+    /// is unknown.
     ///
-    /// The engine's limit was measured on an H200 with nvJPEG 13.0 and three threads that do nothing else
-    /// (`rates HARDWARE` in `benches/results/gpu-probe.jsonl`). In photographs/s, and CPU time for each:
+    /// The engine's limit was measured on an H200 with nvJPEG 13.0 and three threads that do nothing else (`rates
+    /// HARDWARE` in `benches/results/gpu-probe.jsonl`). Photographs decoded per second, and CPU time per photograph:
     ///
-    /// - calls of 32: 23 600, 99 µs
-    /// - calls of 64: 24 600, 105 µs
-    /// - calls of 128: 14 300, 201 µs
-    /// - calls of 256: 16 800, 177 µs
-    pub(super) const fn most_of_call(self) -> usize {
+    /// - calls of 32 images: 23 600, 99 µs
+    /// - calls of 64 images: 24 600, 105 µs
+    /// - calls of 128 images: 14 300, 201 µs
+    /// - calls of 256 images: 16 800, 177 µs
+    pub(super) const fn max_images_per_call(self) -> usize {
         match self {
             Self::Hardware => 64,
             Self::CudaBatched | Self::Cuda => usize::MAX,
         }
     }
 
-    /// The highest ability that the backend may have.
+    /// The highest ability that the backend can have.
     pub fn best(self) -> Ability {
         if self == Self::CudaBatched { Ability::Whole } else { Ability::Region }
     }
 }
 
-/// With more pixels than this, kernels decode the Huffman codes of one image faster than a core of the CPU (the
-/// threshold of nvImageCodec and DALI, `hybrid_huffman_threshold`).
+/// For images with more pixels than this, kernels decode the Huffman codes of one image faster than a core of the CPU
+/// (the threshold of nvImageCodec and DALI, `hybrid_huffman_threshold`).
 const HUGE: u64 = 1_000_000;
 
 /// Whether [`NvJpegBackend::Cuda`] leaves an image's Huffman codes to the CPU. All codes of a file are decoded,
 /// regardless of the region, and the kernels support only files of one scan.
-pub fn by_host(header: &JpegHeader) -> bool {
+pub fn host_decodes_huffman(header: &JpegHeader) -> bool {
     let pixels = u64::from(header.width) * u64::from(header.height);
     pixels <= HUGE || header.process != Process::Baseline || !header.interleaved
 }
@@ -114,7 +115,7 @@ impl Subsampling {
     /// All kinds of subsampling.
     pub const ALL: [Self; 5] = [Self::S444, Self::S422, Self::S420, Self::S440, Self::Gray];
 
-    /// The subsampling of a file; `None` for an unsupported one.
+    /// The subsampling of a file; `None` for an unsupported subsampling.
     pub fn of(header: &JpegHeader) -> Option<Self> {
         match header.color()? {
             ColorModel::Gray => Some(Self::Gray),
@@ -162,7 +163,7 @@ pub enum Ability {
     None,
     /// Decodes whole images.
     Whole,
-    /// Decodes whole images, or a region of one.
+    /// Decodes whole images and regions of images.
     Region,
 }
 
@@ -170,16 +171,16 @@ pub enum Ability {
 #[derive(Debug, Clone, Default)]
 pub struct Abilities {
     table: AbilityTable,
-    /// Why a backend is not more capable, by backend and subsampling.
+    /// The reason why a backend is not more capable, by backend and subsampling.
     notes: Arc<[[Option<String>; Subsampling::ALL.len()]; NvJpegBackend::ALL.len()]>,
     /// The number of decoding engines, and of cores per engine.
     engines: Option<(u32, u32)>,
-    /// The first backend whose trial failed but may succeed another time, and the reason.
+    /// The first backend whose trial failed but might succeed another time, and the reason.
     failed: Option<(NvJpegBackend, String)>,
 }
 
-/// The ability of each backend for each subsampling: for images of any size, and for images without chroma samples that
-/// are partly outside.
+/// The abilities of each backend for each subsampling: the first for images of any size, the second for images whose
+/// size is a multiple of the pixels that a chroma sample spans.
 #[derive(Debug, Clone, Copy, Default)]
 struct AbilityTable([[(Ability, Ability); Subsampling::ALL.len()]; NvJpegBackend::ALL.len()]);
 
@@ -210,7 +211,8 @@ impl Abilities {
         samplings.any(|sampling| self.get_even(backend, sampling) != Ability::None)
     }
 
-    /// The ability of `backend` for `sampling` and images without chroma samples that are partly outside.
+    /// The ability of `backend` for `sampling` and images whose size is a multiple of the pixels that a chroma sample
+    /// spans.
     pub fn get_even(&self, backend: NvJpegBackend, sampling: Subsampling) -> Ability {
         self.table.0[backend as usize][sampling as usize].1
     }
@@ -220,7 +222,7 @@ impl Abilities {
         self.engines
     }
 
-    /// The backend whose trial failed for a reason other than its abilities, for example a lack of memory, and that
+    /// The backend whose trial failed for a reason other than its abilities, for example a lack of memory, and the
     /// reason.
     pub fn failed(&self) -> Option<&(NvJpegBackend, String)> {
         self.failed.as_ref()
@@ -249,13 +251,13 @@ impl Abilities {
     }
 
     /// The backends that can decode an image, in the order in which they are tried. If there are none, the CPU decodes
-    /// it.
+    /// the image.
     pub fn backends(&self, header: &JpegHeader) -> impl Iterator<Item = NvJpegBackend> + use<> {
         let (table, header) = (self.table, *header);
         NvJpegBackend::ALL.into_iter().filter(move |&backend| table.of(&header, backend) != Ability::None)
     }
 
-    /// The layout of an image's planes when `backend` decodes at least `region`; `None` if it cannot.
+    /// The layout of an image's planes when `backend` decodes at least `region`; `None` if the backend cannot.
     pub fn layout(
         &self,
         header: &JpegHeader,

@@ -8,7 +8,7 @@ use nvjpeg_sys::safe::{
 use super::batched::target;
 use super::decoder::{CreateError, ImageOutcome, refusal, region};
 use super::memory::WorkingMemory;
-use super::{Library, Request, by_host};
+use super::{Library, Request, host_decodes_huffman};
 use crate::decode::ColorModel;
 use crate::gpu::{Event, GpuDevice, Stream};
 use base::error::{DecodeError, Result};
@@ -16,17 +16,17 @@ use base::error::{DecodeError, Result};
 /// nvJPEG's decoder with separately called phases.
 pub(super) struct PerImageDecoder {
     // The state of two images. The fields are dropped in this order.
-    pages: [Page; 2],
-    /// The index of the most recently used page.
+    image_states: [ImageState; 2],
+    /// The index of the most recently used state.
     latest: usize,
     by_cpu: Decoder,
     by_gpu: Decoder,
 }
 
-/// The state of one image in flight. There are two, so that the CPU decodes the codes of one image while those of the
-/// other are copied.
-struct Page {
-    /// Passed when the image is done.
+/// The state of one image in flight. A decoder has two states, so that the CPU decodes the codes of one image while the
+/// data of the other image is copied to the GPU.
+struct ImageState {
+    /// Event that completes when the image is done.
     done: Event,
     by_cpu: State,
     by_gpu: State,
@@ -44,11 +44,12 @@ impl PerImageDecoder {
     ) -> Result<Self, CreateError> {
         let flags = nvjpeg_sys::sys::NVJPEG_FLAGS_BITSTREAM_STRICT;
         let backend = Backend::NVJPEG_BACKEND_DEFAULT;
-        let handle = Handle::new(library.raw(), backend, memory.of_device(), memory.of_host(), flags)?;
+        let handle =
+            Handle::new(library.raw(), backend, memory.device_allocator(), memory.host_allocator(), flags)?;
         let by_cpu = Decoder::new(&handle, Backend::NVJPEG_BACKEND_HYBRID)?;
         let by_gpu = Decoder::new(&handle, Backend::NVJPEG_BACKEND_GPU_HYBRID)?;
-        let page = || {
-            Ok::<_, CreateError>(Page {
+        let image_state = || {
+            Ok::<_, CreateError>(ImageState {
                 done: Event::new(device)?,
                 by_cpu: State::of(&by_cpu)?,
                 by_gpu: State::of(&by_gpu)?,
@@ -58,12 +59,12 @@ impl PerImageDecoder {
                 device: DeviceBuffer::new(&handle)?,
             })
         };
-        Ok(Self { pages: [page()?, page()?], latest: 0, by_cpu, by_gpu })
+        Ok(Self { image_states: [image_state()?, image_state()?], latest: 0, by_cpu, by_gpu })
     }
 
     /// Whether no image is in flight.
     pub(super) fn is_idle(&self) -> Result<bool> {
-        self.pages.iter().try_fold(true, |idle, page| Ok(idle && page.done.is_done()?))
+        self.image_states.iter().try_fold(true, |idle, image_state| Ok(idle && image_state.done.is_done()?))
     }
 
     /// Decodes the images that `outcomes` does not refuse yet.
@@ -74,30 +75,31 @@ impl PerImageDecoder {
         outcomes: &mut [ImageOutcome],
     ) -> Result<()> {
         for (request, outcome) in requests.iter().zip(outcomes).filter(|(_, outcome)| outcome.is_ok()) {
-            self.latest = (self.latest + 1) % self.pages.len();
-            let page = &mut self.pages[self.latest];
-            // The copy for the image before the previous one reads this page's page-locked buffer.
-            page.done.synchronize()?;
-            match page.decode([&self.by_cpu, &self.by_gpu], stream, request) {
+            self.latest = (self.latest + 1) % self.image_states.len();
+            let image_state = &mut self.image_states[self.latest];
+            // The copy of the state's previous image might still read the state's page-locked buffer.
+            image_state.done.synchronize()?;
+            match image_state.decode([&self.by_cpu, &self.by_gpu], stream, request) {
                 Ok(true) => {}
                 Ok(false) => {
                     let kind = "JPEG that nvJPEG's backend cuda does not support";
                     *outcome = Err(DecodeError::Unsupported(kind.into()).into())
                 }
                 Err(error) => {
-                    // Wait until the work that was queued for the image is done; an error of the GPU itself shows here.
-                    page.done.record(stream)?;
-                    page.done.synchronize()?;
+                    // Wait until the work that was queued for the image is done. An error of the GPU itself is reported
+                    // here.
+                    image_state.done.record(stream)?;
+                    image_state.done.synchronize()?;
                     *outcome = Err(refusal(error));
                 }
             }
-            page.done.record(stream)?;
+            image_state.done.record(stream)?;
         }
         Ok(())
     }
 }
 
-impl Page {
+impl ImageState {
     /// Queues an image. Returns `false` if no decoder supports it.
     fn decode(
         &mut self,
@@ -110,17 +112,17 @@ impl Page {
             _ => OutputFormat::NVJPEG_OUTPUT_YUV,
         })?;
         self.params.set_region(region(request))?;
-        // SAFETY: the caller of the decoder keeps the file until the stream has passed; after that the page parses
-        // another.
+        // SAFETY: the caller of the decoder keeps the file until the stream has done the work; only then does the state
+        // parse another file.
         unsafe { self.parsed.parse(request.bytes) }?;
-        let huge = !by_host(request.header) && by_gpu.takes(&self.parsed, &self.params)?;
+        let huge = !host_decodes_huffman(request.header) && by_gpu.takes(&self.parsed, &self.params)?;
         if !huge && !by_cpu.takes(&self.parsed, &self.params)? {
             return Ok(false);
         }
         let (decoder, state) = if huge { (by_gpu, &mut self.by_gpu) } else { (by_cpu, &mut self.by_cpu) };
         let mut image = target(request);
         // SAFETY: the buffers live as long as the states; `done` shows that their previous use is done; the caller
-        // keeps the file and the target, which has room for the layout that the parameters request.
+        // keeps the file and the target, which has space for the layout that the parameters request.
         unsafe {
             state.attach_pinned(&self.pinned)?;
             state.attach_device(&self.device)?;

@@ -8,14 +8,14 @@ use super::Subsampling;
 use crate::decode::PlanesLayout;
 use crate::decode::jpeg::annex_k_luma_codes;
 
-/// The largest deviation in grey levels, which allows for a decoder's rounding.
+/// The largest accepted deviation of a sample in grey levels. It allows for a decoder's rounding.
 const TOLERANCE: f64 = 1.5;
 
-/// The quantisation step of all coefficients. With it, the DC coefficient of a block is the mean of its samples minus
-/// 128.
+/// The quantisation step of all coefficients. With this step, the DC coefficient of a block is the mean of its samples
+/// minus 128.
 const STEP: u8 = 8;
 
-/// Whether planes have the samples of a specimen.
+/// Whether planes have the samples of a specimen, within the tolerance.
 pub(super) fn is_right(layout: &PlanesLayout, samples: &[u8]) -> bool {
     layout.used().iter().enumerate().all(|(component, plane)| {
         (0..plane.height).all(|y| {
@@ -37,8 +37,9 @@ pub(super) fn is_right(layout: &PlanesLayout, samples: &[u8]) -> bool {
 struct SpecimenBlock {
     /// The mean of the block's samples.
     level: i32,
-    /// The coefficients of one horizontal half wave, and of one in both directions: places 1 and 4 of the zigzag.
+    /// The coefficient of a horizontal half wave: place 1 of the zigzag.
     wave: i32,
+    /// The coefficient of a half wave in both directions: place 4 of the zigzag.
     bump: i32,
 }
 

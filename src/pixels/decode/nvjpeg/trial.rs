@@ -1,9 +1,9 @@
 //! Determines the abilities of a GPU by trial: every backend decodes small images with known samples, whole and in
 //! part.
 //!
-//! nvJPEG is also asked for every image whether it supports it. But its answer does not cover a region that is shifted
-//! by a few samples, or planes in the wrong order; these would enter every batch unnoticed. Results for one GPU and
-//! version of nvJPEG may not hold for others.
+//! For every image, nvJPEG is also asked whether it supports the image. But its reply does not cover errors such as a
+//! region that is shifted by a few samples, or planes in the wrong order. These errors would enter every batch
+//! unnoticed. Results for one GPU and version of nvJPEG might not hold for others.
 
 use super::specimen::{self, is_right};
 use super::{Abilities, Ability, Library, NvJpegBackend, NvJpegDecoder, PlaneTarget, Request, Subsampling};
@@ -11,11 +11,12 @@ use crate::decode::{JpegHeader, PlanesLayout, Region, parse_header};
 use crate::gpu::{GpuDevice, InFlight, MemoryPool, PinnedBuffer, Stream};
 use base::error::{Error, Result};
 
-/// The size of the images: like sizes of photographs no multiple of MCUs, and not below the minimum of decoding
-/// engines.
+/// The size of the trial images. As with most photographs, it is no multiple of the size of an MCU. It is not below the
+/// minimum of decoding engines.
 const ODD_SIZE: (u32, u32) = (203, 157);
 
-/// The size rounded up to whole chroma samples, for a backend that fails only if one is partly outside.
+/// The size rounded up to whole chroma samples, for a backend that fails only if a chroma sample is partly outside the
+/// image.
 fn even(sampling: Subsampling) -> (u32, u32) {
     let ((width, height), (step_x, step_y)) = (ODD_SIZE, sampling.steps());
     (width.next_multiple_of(step_x), height.next_multiple_of(step_y))
@@ -28,14 +29,14 @@ const FEW: usize = 4;
 type TrialResult = Result<(), String>;
 
 impl Abilities {
-    /// Determines the abilities of nvJPEG on this GPU. It takes as long as making decoders, and frees all that it
+    /// Determines the abilities of nvJPEG on this GPU. Takes as long as making decoders, and frees everything that it
     /// makes.
     ///
     /// # Errors
     /// Fails if nvJPEG cannot use the GPU at all, or if the GPU fails.
     pub fn probe(library: &Library, device: &GpuDevice) -> Result<Self> {
         let mut decoder =
-            NvJpegDecoder::new(library, device, NvJpegBackend::CudaBatched.least_of_call() + 1)?;
+            NvJpegDecoder::new(library, device, NvJpegBackend::CudaBatched.min_images_per_call() + 1)?;
         let engines = decoder.engines()?;
         let mut examiner = BackendProbe {
             decoder,
@@ -50,7 +51,8 @@ impl Abilities {
         for backend in NvJpegBackend::ALL {
             match examiner.decoder.make(backend) {
                 Ok(()) => backends.push(backend),
-                // The last backend is required, because nothing of nvJPEG works without it; the others are optional.
+                // The last backend is required, because nothing of nvJPEG works without it; the other backends are
+                // optional.
                 Err(Error::Unavailable(reason)) if backend != NvJpegBackend::Cuda => {
                     if !examiner.decoder.lacks_backend(backend) {
                         examiner.failures[backend as usize] = Some(reason.clone());
@@ -67,7 +69,7 @@ impl Abilities {
         {
             let (ability, reason) = examiner.ability(backend, sampling, ODD_SIZE)?;
             abilities.set(backend, sampling, ability);
-            // With one pixel per chroma sample, none is partly outside.
+            // With one pixel per chroma sample, no chroma sample is partly outside the image.
             if ability < backend.best() && even(sampling) != ODD_SIZE {
                 let (even, _) = examiner.ability(backend, sampling, even(sampling))?;
                 abilities.set_even(backend, sampling, even.max(ability));
@@ -87,7 +89,7 @@ struct BackendProbe {
     stream: Stream,
     pool: MemoryPool,
     device: GpuDevice,
-    /// The latest failure of each backend that does not concern its abilities.
+    /// For each backend, the latest failure that does not concern its abilities.
     failures: [Option<String>; NvJpegBackend::ALL.len()],
     /// The number of images that the engines decode in parallel.
     cores: usize,
@@ -128,14 +130,14 @@ impl BackendProbe {
         let layout = |region: &Region| PlanesLayout::of(header, *region).ok_or_else(unlaid);
         let layouts: Vec<PlanesLayout> = regions.iter().map(layout).collect::<Result<_>>()?;
         let count = match backend {
-            // Each core gets a second image, and one core a third.
+            // Each core gets a second image, and one core gets a third.
             NvJpegBackend::Hardware => 2 * self.cores + 1,
-            NvJpegBackend::CudaBatched => backend.least_of_call() + 1,
+            NvJpegBackend::CudaBatched => backend.min_images_per_call() + 1,
             NvJpegBackend::Cuda => FEW,
         };
-        // Room for the whole image, in case a decoder ignores the region.
-        let room = layout(&header.whole())?.bytes.next_multiple_of(256) as usize;
-        let memory = self.pool.allocate(&self.stream, count * room)?;
+        // Space for the whole image, in case a decoder ignores the region.
+        let image_bytes = layout(&header.whole())?.bytes.next_multiple_of(256) as usize;
+        let memory = self.pool.allocate(&self.stream, count * image_bytes)?;
         // Fill the memory first, so that samples that a decoder does not write cannot be right by chance.
         let mut flight = InFlight::new(&self.stream)?;
         flight.fill(memory.whole(), 0)?;
@@ -144,13 +146,13 @@ impl BackendProbe {
         let layout = |index: usize| &layouts[index % layouts.len()];
         let requests: Vec<Request<'_>> = (0..count)
             .map(|index| {
-                let at = memory.ptr() + (index * room) as u64;
+                let at = memory.ptr() + (index * image_bytes) as u64;
                 let planes = layout(index).planes;
                 let planes = planes.map(|p| PlaneTarget { ptr: at + p.offset, stride: p.stride });
                 Request { bytes: &bytes, header, layout: layout(index), planes }
             })
             .collect();
-        // A failure is a result of the trial and must not prevent the next one.
+        // A failure is a result of the trial and must not prevent the next trial.
         let verdict = self.decoder.decode(&self.stream, backend, None, &requests);
         // Even after a failure, queued work accesses the memory that is freed here.
         self.stream.synchronize()?;
@@ -160,9 +162,9 @@ impl BackendProbe {
             }
             return Ok(Err(error.to_string()));
         }
-        let samples = PinnedBuffer::new(&self.device, count * room)?;
+        let samples = PinnedBuffer::new(&self.device, count * image_bytes)?;
         let samples = self.stream.copy_to_host(samples, memory.whole())?;
-        let wrong = (0..count).find(|&index| !is_right(layout(index), &samples[index * room..]));
+        let wrong = (0..count).find(|&index| !is_right(layout(index), &samples[index * image_bytes..]));
         Ok(wrong.map_or(Ok(()), |index| {
             let Region { x, y, width, height } = layout(index).decoded;
             let (w, h) = (header.width, header.height);

@@ -1,11 +1,12 @@
-//! One request for the bytes of a sample, and the check that its answer matches the index.
+//! One request for the bytes of a sample, and the check that the response matches the index.
 
 use super::{RangedShared, SILENCE};
 use crate::io::files::RemoteFile;
 use base::error::Error;
 use data::dataset::{Extent, Stamp};
 use data::http::{
-    Ask, COMPRESSED, GaveUp, HttpAnswer, HttpFailure, NO_CONTENT_RANGE, NO_RANGES, StatusCode, header,
+    COMPRESSED, FileRequest, HttpFailure, NO_CONTENT_RANGE, NO_RANGES, OpenResponse, RequestError,
+    StatusCode, header,
 };
 use data::source::ContentRange;
 use std::path::Path;
@@ -24,11 +25,11 @@ pub(super) struct Wanted {
 #[derive(Debug)]
 pub(super) enum RangeFailure {
     /// The same request may succeed later.
-    Passing(HttpFailure),
+    Transient(HttpFailure),
     /// All retries are used up, or the request can never succeed.
-    GaveUp(GaveUp),
-    /// The shard's version differs from the known one; the text describes how.
-    Moved(String),
+    RequestError(RequestError),
+    /// The shard's version differs from the expected version; the text describes how.
+    VersionChanged(String),
     /// The file differs from the indexed one; the text describes how.
     Changed(String),
     Other(Error),
@@ -38,8 +39,8 @@ impl From<HttpFailure> for RangeFailure {
     fn from(failure: HttpFailure) -> Self {
         match failure {
             failure if failure.is_gone() => Self::Changed(format!("is no longer on the server: {failure}")),
-            failure if failure.may_succeed_later() => Self::Passing(failure),
-            failure => Self::GaveUp(GaveUp { failure, tries: 1 }),
+            failure if failure.may_succeed_later() => Self::Transient(failure),
+            failure => Self::RequestError(RequestError { failure, tries: 1 }),
         }
     }
 }
@@ -47,23 +48,23 @@ impl From<HttpFailure> for RangeFailure {
 impl RangeFailure {
     /// Returns the failure of a request that was not answered in time.
     pub(super) fn late(allowed: Duration) -> Self {
-        Self::Passing(HttpFailure::Late(allowed))
+        Self::Transient(HttpFailure::Late(allowed))
     }
 
     /// Returns whether the request timed out.
     pub(super) fn is_late(&self) -> bool {
-        matches!(self, Self::Passing(HttpFailure::Late(_) | HttpFailure::Stalled(_)))
+        matches!(self, Self::Transient(HttpFailure::Late(_) | HttpFailure::Stalled(_)))
     }
 
     /// Returns the error of reading `extent` of the file named `path`.
     pub(super) fn into_error(self, path: &Path, extent: Extent) -> Error {
         let read = || format!("read {} bytes at {} of", extent.length, extent.offset);
         match self {
-            Self::Moved(message) | Self::Changed(message) => {
+            Self::VersionChanged(message) | Self::Changed(message) => {
                 Error::DatasetChanged { path: path.to_path_buf(), message }
             }
-            Self::Passing(failure) => Error::io(read(), path, GaveUp { failure, tries: 1 }.into()),
-            Self::GaveUp(gave_up) => Error::io(read(), path, gave_up.into()),
+            Self::Transient(failure) => Error::io(read(), path, RequestError { failure, tries: 1 }.into()),
+            Self::RequestError(gave_up) => Error::io(read(), path, gave_up.into()),
             Self::Other(error) => error,
         }
     }
@@ -71,15 +72,15 @@ impl RangeFailure {
 
 impl Wanted {
     /// Returns the request to the server: a range of a shard, or the whole file.
-    pub(super) fn ask(&self) -> Ask {
+    pub(super) fn ask(&self) -> FileRequest {
         let Extent { offset, length, .. } = self.extent;
         match self.stamp {
-            Some(_) => Ask::Range(offset, offset + u64::from(length.max(1)) - 1),
-            None => Ask::Whole,
+            Some(_) => FileRequest::Range(offset, offset + u64::from(length.max(1)) - 1),
+            None => FileRequest::Whole,
         }
     }
 
-    /// Checks the status and headers of an answer, before its bytes are taken. Returns the stamp of a whole file.
+    /// Checks the status and headers of a response, before its body is read. Returns the stamp of a whole file.
     pub(super) fn check(
         &self,
         status: StatusCode,
@@ -103,7 +104,7 @@ impl Wanted {
                 let range = ContentRange::of(headers);
                 let range = range.ok_or_else(|| HttpFailure::Broken(NO_CONTENT_RANGE.to_owned()))?;
                 if let Some(difference) = stamp.difference_of_object(headers, range.total) {
-                    return Err(RangeFailure::Moved(difference));
+                    return Err(RangeFailure::VersionChanged(difference));
                 }
                 let last = self.extent.offset + length - 1;
                 if (range.first, range.last) != (self.extent.offset, last) {
@@ -119,7 +120,7 @@ impl Wanted {
             (Some(stamp), StatusCode::OK) => {
                 let size = body.unwrap_or(stamp.size);
                 if let Some(difference) = stamp.difference_of_object(headers, size) {
-                    return Err(RangeFailure::Moved(difference));
+                    return Err(RangeFailure::VersionChanged(difference));
                 }
                 if self.extent.offset == 0 && length == stamp.size {
                     return Ok(None);
@@ -127,7 +128,7 @@ impl Wanted {
                 Err(HttpFailure::Broken(NO_RANGES.to_owned()).into())
             }
             (Some(_), StatusCode::RANGE_NOT_SATISFIABLE) => {
-                Err(RangeFailure::Moved("ends before a sample that was indexed in it".to_owned()))
+                Err(RangeFailure::VersionChanged("ends before a sample that was indexed in it".to_owned()))
             }
             (_, status) if status.is_success() => {
                 Err(HttpFailure::Final(format!("the server answers {status}, without the file's bytes"))
@@ -139,7 +140,7 @@ impl Wanted {
 }
 
 impl RangedShared {
-    /// Makes one request, and reads its bytes into `room`. Returns the stamp of a whole file.
+    /// Makes one request, and reads the body of the response into `room`. Returns the stamp of a whole file.
     pub(super) async fn attempt(
         &self,
         file: &RemoteFile,
@@ -163,10 +164,10 @@ impl RangedShared {
         }
     }
 
-    /// Reads the body of an answer into `room`, which it must fill.
+    /// Reads the body of a response into `room`. The body must fill `room`.
     async fn take(
         &self,
-        answer: &mut HttpAnswer<'_>,
+        answer: &mut OpenResponse<'_>,
         wanted: Wanted,
         room: &mut [u8],
     ) -> Result<(), RangeFailure> {

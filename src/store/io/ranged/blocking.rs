@@ -1,6 +1,6 @@
 //! Reads one sample from a server, on the calling thread.
 
-use super::MAX_MOVES;
+use super::MAX_RESTARTS;
 use super::attempt::{RangeFailure, Wanted};
 use crate::io::files::{Files, RemoteFile};
 use base::error::Result;
@@ -15,7 +15,7 @@ pub(in crate::io) fn read_blocking(
     extent: Extent,
     again: &AtomicU64,
 ) -> Result<Vec<u8>> {
-    let mut moves = 0;
+    let mut restarts = 0;
     let mut retries = Retries::new();
     loop {
         let wanted = Wanted { extent, stamp: files.stamp(extent.file) };
@@ -27,17 +27,19 @@ pub(in crate::io) fn read_blocking(
             Err(failure) => failure,
         };
         match failure {
-            RangeFailure::Moved(difference) if moves < MAX_MOVES => {
-                moves += 1;
+            RangeFailure::VersionChanged(difference) if restarts < MAX_RESTARTS => {
+                restarts += 1;
                 files.accept(extent.file, difference)?;
             }
-            RangeFailure::Passing(failure) => match retries.after(failure) {
+            RangeFailure::Transient(failure) => match retries.after(failure) {
                 Ok(pause) => {
                     again.fetch_add(1, Relaxed);
                     std::thread::sleep(pause);
                 }
                 Err(gave_up) => {
-                    return Err(RangeFailure::GaveUp(gave_up).into_error(&files.path(extent.file), extent));
+                    return Err(
+                        RangeFailure::RequestError(gave_up).into_error(&files.path(extent.file), extent)
+                    );
                 }
             },
             failure => return Err(failure.into_error(&files.path(extent.file), extent)),
@@ -45,16 +47,16 @@ pub(in crate::io) fn read_blocking(
     }
 }
 
-/// Makes one request and checks its answer. An outer error ends the read; an inner failure may allow another attempt.
+/// Makes one request and checks the response. An outer error ends the read; an inner failure may allow another attempt.
 fn read_once(file: &RemoteFile, wanted: Wanted) -> Result<Result<Vec<u8>, RangeFailure>> {
     let length = wanted.extent.length as usize;
-    // Bound the answer for a shard, because a server without support for ranges would send all of it. Read a whole file
-    // to its end, so that the error can give its new size.
+    // Bound the response for a shard, because a server without support for ranges sends the whole shard. Read a whole
+    // file to its end, so that the error can give its new size.
     let most = u64::from(if wanted.stamp.is_some() { wanted.extent.length } else { u32::MAX });
     let found = match file.ranges.fetch(&file.name, wanted.ask(), most, &|_| Ok(()))? {
         Ok(found) => found,
         Err(gave_up) if gave_up.failure.is_gone() => return Ok(Err(gave_up.failure.into())),
-        Err(gave_up) => return Ok(Err(RangeFailure::GaveUp(gave_up))),
+        Err(gave_up) => return Ok(Err(RangeFailure::RequestError(gave_up))),
     };
     let checked = wanted.check(found.status, &found.headers, || HttpFailure::Status(found.status, None));
     Ok(checked.and_then(|_| match found.bytes.len() {

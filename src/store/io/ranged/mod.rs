@@ -9,7 +9,7 @@ mod attempt;
 mod blocking;
 mod race;
 
-use super::files::{Files, MAX_MOVES, RemoteFile};
+use super::files::{Files, MAX_RESTARTS, RemoteFile};
 use super::{Completion, DROP_LIMIT, Filled, ReadRequest, ReadStats, Reader, Waker};
 use attempt::{RangeFailure, Wanted};
 use base::error::{Error, Result};
@@ -25,7 +25,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout, timeout_at};
 
-/// Limits on the time of a request; measured times decide within them. Networks of a few MB/s must work, too.
+/// The limits of the deadline of a request. Within them, measured times decide. Networks of a few MB/s must work, too.
 const LIMITS: DeadlineLimits = DeadlineLimits {
     first: Duration::from_secs(10),
     floor: Duration::from_secs(2),
@@ -33,7 +33,7 @@ const LIMITS: DeadlineLimits = DeadlineLimits {
     factor: 4.0,
     slowest: 4_000_000,
 };
-/// The longest pause of an answer before it counts as stalled.
+/// The longest pause within a response before the response counts as stalled.
 const SILENCE: Duration = Duration::from_secs(5);
 /// The earliest time for a hedge, however fast other requests are.
 const HEDGE_FLOOR: Duration = Duration::from_millis(50);
@@ -42,7 +42,7 @@ const HEDGED: u64 = 20;
 
 /// A reader with many requests in flight.
 pub(crate) struct RangedReader {
-    /// `None` once dropping, which consumes the runtime.
+    /// `None` while the reader is dropped, because the shutdown consumes the runtime.
     runtime: Option<Runtime>,
     shared: Arc<RangedShared>,
     queued: Vec<ReadRequest>,
@@ -75,7 +75,7 @@ impl RangedReader {
     /// Makes a reader of remote `files` with up to `depth` concurrent requests, each on its own connection.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] where the system refuses what its runtime needs.
+    /// [`Error::Unavailable`] if the system refuses a resource that the runtime needs.
     pub(crate) fn new(files: Arc<dyn Files>, depth: usize) -> Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().max_blocking_threads(2).build();
         let runtime = runtime.map_err(|error| {
@@ -158,7 +158,7 @@ impl Drop for RangedReader {
     }
 }
 
-/// A read that is answered when this is dropped, even if its task dies.
+/// A read. Dropping it answers the read, even if its task has died.
 struct OpenRequest {
     token: u64,
     shared: Arc<RangedShared>,
@@ -205,20 +205,20 @@ impl RangedShared {
         let file = self.files.remote(extent.file);
         let path = || self.files.path(extent.file);
         let file = file.ok_or_else(|| Error::Internal(format!("{} is not on a server", path().display())))?;
-        let mut moves = 0;
+        let mut restarts = 0;
         loop {
             let stamp = self.files.stamp(extent.file);
             match self.fetch(&file, Wanted { extent, stamp }, room).await {
                 Ok(found) => return Ok(found.filter(|found| found.is_stable()).map(Stamp::version)),
-                Err(RangeFailure::Moved(difference)) if moves < MAX_MOVES => {
+                Err(RangeFailure::VersionChanged(difference)) if restarts < MAX_RESTARTS => {
                     let _alone = self.accepting.lock().await;
                     if self.files.stamp(extent.file) != stamp {
                         // Another read found that the shard still holds the indexed samples.
                         continue;
                     }
-                    moves += 1;
+                    restarts += 1;
                     let files = self.files.clone();
-                    // This may parse the shard again, which makes further requests and waits for them.
+                    // `accept` may parse the shard again, which makes further requests and waits for them.
                     let accepted = tokio::task::spawn_blocking(move || files.accept(extent.file, difference));
                     accepted.await.map_err(|_| {
                         Error::Internal("the check of a changed file ended without a result".to_owned())
@@ -252,8 +252,8 @@ impl RangedShared {
             };
             self.deadline().end(&posted, end, Instant::now());
             match result {
-                Err(RangeFailure::Passing(failure)) => {
-                    let pause = retries.after(failure).map_err(RangeFailure::GaveUp)?;
+                Err(RangeFailure::Transient(failure)) => {
+                    let pause = retries.after(failure).map_err(RangeFailure::RequestError)?;
                     self.counters.retries.fetch_add(1, Relaxed);
                     sleep(pause).await;
                 }

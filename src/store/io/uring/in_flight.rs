@@ -2,7 +2,7 @@
 
 use super::ring::Ring;
 use crate::io::files::{OpenMode, OpenShard, ReadAttempt, ReadFailure};
-use crate::io::transfer::{ReadPiece, ShortReads, Transfer, TransferProgress};
+use crate::io::transfer::{ReadChunk, ShortReads, Transfer, TransferProgress};
 use base::error::{Error, Result};
 use io_uring::opcode;
 use io_uring::squeue::{self, Flags};
@@ -15,14 +15,14 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The kind of a request. With the number of a read or of a shard it is the request's user data.
+/// The kind of a request. The request's user data is the kind and the number of a read or of a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RequestTag {
     Open,
     Read,
     Close,
     OpenShard,
-    /// The read of a second piece, concurrent with the first.
+    /// The read of a second chunk, concurrent with the first.
     SecondRead,
 }
 
@@ -47,7 +47,7 @@ impl RequestTag {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct RequestResults {
     open: i32,
-    /// The results of the reads of both pieces.
+    /// The results of the reads of both chunks.
     reads: [i32; 2],
 }
 
@@ -57,8 +57,8 @@ impl RequestResults {
             RequestTag::Open => self.open = result,
             RequestTag::Read => self.reads[0] = result,
             RequestTag::SecondRead => self.reads[1] = result,
-            // The bytes are there or not, whatever the close returns. The next open replaces the descriptor in any
-            // case.
+            // The result of a close does not matter: the bytes have arrived or not. The next open replaces the
+            // descriptor in any case.
             RequestTag::Close | RequestTag::OpenShard => {}
         }
     }
@@ -85,27 +85,27 @@ pub(super) struct InFlightRead {
     pub path: Option<CString>,
     /// The shard that contains the extent; `None` until the shard is open.
     pub shard: Option<Arc<OpenShard>>,
-    /// The requested pieces. Only a read of a shard has a second one.
-    pieces: [Option<ReadPiece>; 2],
+    /// The requested chunks. Only a read of a shard has a second one.
+    chunks: [Option<ReadChunk>; 2],
     /// The number of completions that are still to arrive.
     pub pending: u8,
     /// The current attempt, for a file that is one sample.
     pub attempt: ReadAttempt,
     /// How often the file changed during its read.
-    pub moves: u8,
+    pub restarts: u8,
     pub answers: RequestResults,
 }
 
 impl InFlightRead {
-    /// Makes a transfer without requests to the kernel so far. `path` is that of a file that is one sample.
+    /// Makes a transfer without requests to the kernel so far. `path` is the path of a file that is one sample.
     pub(super) fn new(transfer: Transfer, mode: OpenMode, path: Option<CString>) -> Self {
         let answers = RequestResults::default();
         let attempt = ReadAttempt::begin(0);
-        let pieces = [None; 2];
-        Self { transfer, mode, path, shard: None, pieces, pending: 0, attempt, moves: 0, answers }
+        let chunks = [None; 2];
+        Self { transfer, mode, path, shard: None, chunks, pending: 0, attempt, restarts: 0, answers }
     }
 
-    /// Appends the requests for the next pieces to `entries`. Returns how many of them read, and how many open files.
+    /// Appends the requests for the next chunks to `entries`. Returns how many of them read, and how many open files.
     pub(super) fn requests(
         &mut self,
         number: u32,
@@ -113,40 +113,40 @@ impl InFlightRead {
         short: Option<&mut ShortReads>,
         entries: &mut Vec<squeue::Entry>,
     ) -> (u64, u64) {
-        self.pieces = self.transfer.pieces(short);
+        self.chunks = self.transfer.chunks(short);
         self.answers = RequestResults::default();
         let base = self.transfer.slot.bytes_mut();
         macro_rules! read {
-            ($file:expr, $piece:expr, $tag:expr) => {{
-                let piece: ReadPiece = $piece;
-                let place = &mut base[piece.at..piece.at + piece.length];
+            ($file:expr, $chunk:expr, $tag:expr) => {{
+                let chunk: ReadChunk = $chunk;
+                let place = &mut base[chunk.at..chunk.at + chunk.length];
                 let (address, length) = (place.as_mut_ptr(), place.len() as u32);
-                match ring.registered(address as usize, piece.length) {
+                match ring.registered(address as usize, chunk.length) {
                     Some(buffer) => {
-                        opcode::ReadFixed::new($file, address, length, buffer).offset(piece.offset).build()
+                        opcode::ReadFixed::new($file, address, length, buffer).offset(chunk.offset).build()
                     }
-                    None => opcode::Read::new($file, address, length).offset(piece.offset).build(),
+                    None => opcode::Read::new($file, address, length).offset(chunk.offset).build(),
                 }
                 .user_data($tag.with(number))
             }};
         }
-        match (&self.path, &self.shard, self.pieces) {
-            (Some(path), _, [Some(piece), _]) => {
+        match (&self.path, &self.shard, self.chunks) {
+            (Some(path), _, [Some(chunk), _]) => {
                 let descriptor = DestinationSlot::try_from_slot_target(number).ok();
                 let open = open_request(path, self.mode, descriptor)
                     .flags(Flags::IO_LINK)
                     .user_data(RequestTag::Open.with(number));
                 // The link is hard: a short read must not cancel the close.
-                let read = read!(Fixed(number), piece, RequestTag::Read).flags(Flags::IO_HARDLINK);
+                let read = read!(Fixed(number), chunk, RequestTag::Read).flags(Flags::IO_HARDLINK);
                 let close =
                     opcode::Close::new(Fixed(number)).build().user_data(RequestTag::Close.with(number));
                 entries.extend([open, read, close]);
                 (1, 1)
             }
-            (None, Some(shard), pieces) => {
-                let tagged = pieces.into_iter().zip([RequestTag::Read, RequestTag::SecondRead]);
-                for (piece, tag) in tagged.filter_map(|(piece, tag)| Some((piece?, tag))) {
-                    entries.push(read!(Fd(shard.fd.as_raw_fd()), piece, tag));
+            (None, Some(shard), chunks) => {
+                let tagged = chunks.into_iter().zip([RequestTag::Read, RequestTag::SecondRead]);
+                for (chunk, tag) in tagged.filter_map(|(chunk, tag)| Some((chunk?, tag))) {
+                    entries.push(read!(Fd(shard.fd.as_raw_fd()), chunk, tag));
                 }
                 (entries.len() as u64, 0)
             }
@@ -164,12 +164,12 @@ impl InFlightRead {
             };
         }
         let mut next = NextStep::Again;
-        for (piece, read) in self.pieces.into_iter().zip(self.answers.reads) {
-            let Some(piece) = piece else { continue };
+        for (chunk, read) in self.chunks.into_iter().zip(self.answers.reads) {
+            let Some(chunk) = chunk else { continue };
             match errno(read) {
                 Some(error) if is_transient(error) => {}
                 Some(error) => return NextStep::Failed(ReadFailure::Read(error)),
-                None if self.transfer.advance(piece, read as usize) != TransferProgress::More => {
+                None if self.transfer.advance(chunk, read as usize) != TransferProgress::More => {
                     next = NextStep::Done;
                 }
                 None => {}

@@ -9,7 +9,9 @@ mod ring;
 
 pub use ring::RingMode;
 
-use super::files::{Files, MAX_MOVES, OpenMode, OpenPolicy, OpenShard, OpenShards, ReadAttempt, ReadFailure};
+use super::files::{
+    Files, MAX_RESTARTS, OpenMode, OpenPolicy, OpenShard, OpenShards, ReadAttempt, ReadFailure,
+};
 use super::transfer::{ShortReads, Transfer};
 use super::{Completion, DROP_LIMIT, ReadRequest, ReadStats, Reader, Waker};
 use base::error::{Error, Result};
@@ -131,9 +133,9 @@ impl UringReader {
     }
 
     /// Makes the ring usable by this thread. Replaces the ring of another thread if it is idle.
-    fn claim(&mut self) -> Result<()> {
+    fn bind_to_thread(&mut self) -> Result<()> {
         let failed = |error: std::io::Error| Error::Internal(format!("io_uring: {error}"));
-        if self.ring.claim().map_err(failed)? {
+        if self.ring.bind_to_thread().map_err(failed)? {
             return Ok(());
         }
         if self.outstanding > 0 {
@@ -141,7 +143,7 @@ impl UringReader {
         }
         let mut ring = make_ring(&self.slots, self.reads.len(), &self.options).map_err(failed)?;
         ring.adopt_wake_fd(self.ring.wake_fd().clone());
-        ring.claim().map_err(failed)?;
+        ring.bind_to_thread().map_err(failed)?;
         self.ring = ring;
         Ok(())
     }
@@ -251,7 +253,7 @@ impl UringReader {
                 let failure = self.accept(file, failure);
                 for number in waiting {
                     match &failure {
-                        None => self.begin_anew(number),
+                        None => self.restart_read(number),
                         Some(failure) => self.retry_or_fail(number, failure.again()),
                     }
                 }
@@ -272,8 +274,8 @@ impl UringReader {
             NextStep::Again if !self.dropping => self.advance(number),
             NextStep::Again => self.fail(number, ReadFailure::Read(Errno::CANCELED)),
             NextStep::Done => {
-                if let Err(failure) = self.look_again(number) {
-                    return self.moved(number, failure);
+                if let Err(failure) = self.check_after_read(number) {
+                    return self.handle_change(number, failure);
                 }
                 if let Some(read) = self.retire(number) {
                     self.policy.worked(read.used_mode());
@@ -287,7 +289,7 @@ impl UringReader {
     }
 
     /// Checks that the file of read `number` did not change during the read.
-    fn look_again(&self, number: u32) -> Result<(), ReadFailure> {
+    fn check_after_read(&self, number: u32) -> Result<(), ReadFailure> {
         match &self.reads[number as usize] {
             _ if self.files.never_change() || self.dropping => Ok(()),
             Some(InFlightRead { shard: Some(shard), .. }) => shard.check_again(),
@@ -297,19 +299,19 @@ impl UringReader {
     }
 
     /// Handles a file that changed while read `number` read it.
-    fn moved(&mut self, number: u32, failure: ReadFailure) {
+    fn handle_change(&mut self, number: u32, failure: ReadFailure) {
         let Some(read) = &self.reads[number as usize] else { return };
         let file = read.transfer.extent.file;
         match self.accept(file, failure) {
-            None | Some(ReadFailure::Written) => self.begin_anew(number),
+            None | Some(ReadFailure::WrittenDuringRead) => self.restart_read(number),
             Some(failure) => self.retry_or_fail(number, failure),
         }
     }
 
-    /// Accepts the new version of a shard that still holds the indexed samples, and closes the old one. Returns the
-    /// failure if it is another one, or if the shard holds other samples.
+    /// Accepts the new version of a shard that still holds the indexed samples, and closes the old version. Returns a
+    /// failure if `failure` is of another kind, or if the shard holds other samples.
     fn accept(&mut self, file: FileId, failure: ReadFailure) -> Option<ReadFailure> {
-        let ReadFailure::Moved(difference) = failure else { return Some(failure) };
+        let ReadFailure::VersionChanged(difference) = failure else { return Some(failure) };
         match self.files.accept(file, difference) {
             Ok(()) => {
                 self.shards.forget(file);
@@ -320,13 +322,13 @@ impl UringReader {
     }
 
     /// Restarts a read from the first byte, with the current version of the file.
-    fn begin_anew(&mut self, number: u32) {
+    fn restart_read(&mut self, number: u32) {
         let Some(read) = &mut self.reads[number as usize] else { return };
-        read.moves += 1;
-        if read.moves > MAX_MOVES {
-            return self.fail(number, ReadFailure::Written);
+        read.restarts += 1;
+        if read.restarts > MAX_RESTARTS {
+            return self.fail(number, ReadFailure::WrittenDuringRead);
         }
-        read.attempt = ReadAttempt::begin(read.moves);
+        read.attempt = ReadAttempt::begin(read.restarts);
         read.shard = None;
         read.restart(read.mode);
         self.advance(number);
@@ -395,7 +397,7 @@ impl Reader for UringReader {
 
     fn submit(&mut self, request: ReadRequest) {
         assert!(self.room() > 0, "submit without room");
-        if let Err(error) = self.claim() {
+        if let Err(error) = self.bind_to_thread() {
             return self.ready.push(Completion::failed(request.token, error, request.slot));
         }
         let file = request.extent.file;
@@ -423,7 +425,7 @@ impl Reader for UringReader {
         if self.in_flight() == 0 {
             return Ok(());
         }
-        self.claim()?;
+        self.bind_to_thread()?;
         loop {
             let want = usize::from(self.ready.is_empty());
             self.ring
@@ -469,7 +471,7 @@ impl Drop for UringReader {
         }
         self.dropping = true;
         let deadline = Instant::now() + DROP_LIMIT;
-        let ours = self.ring.claim().unwrap_or(false);
+        let ours = self.ring.bind_to_thread().unwrap_or(false);
         while self.outstanding > 0 {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -483,7 +485,7 @@ impl Drop for UringReader {
                     break;
                 }
             } else {
-                // The ring answers only to its own thread. Completions still arrive once that thread has ended.
+                // The ring answers only to its own thread. Completions still arrive after that thread has ended.
                 std::thread::sleep(left.min(Duration::from_millis(1)));
             }
             self.reap();

@@ -128,8 +128,9 @@ impl Ring {
         self.wake = wake;
     }
 
-    /// Returns whether the current thread may use the ring. The first thread that asks owns it from then on.
-    pub(crate) fn claim(&mut self) -> io::Result<bool> {
+    /// Returns whether the current thread may use the ring. The first thread that calls this owns the ring from then
+    /// on.
+    pub(crate) fn bind_to_thread(&mut self) -> io::Result<bool> {
         let current = std::thread::current().id();
         match self.owner {
             Some(owner) => Ok(owner == current || self.mode != RingMode::Deferred),
@@ -141,7 +142,7 @@ impl Ring {
         }
     }
 
-    /// Returns the number of the registered buffer that holds all of these bytes; `None` if no single buffer does.
+    /// Returns the index of the registered buffer that holds all of these bytes; `None` if no single buffer does.
     pub(crate) fn registered(&self, address: usize, length: usize) -> Option<u16> {
         let first = (address - self.base) / LARGEST_BUFFER;
         let last = (address - self.base + length.max(1) - 1) / LARGEST_BUFFER;

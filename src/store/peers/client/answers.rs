@@ -24,7 +24,7 @@ struct AnswerState {
     answers: Vec<PeerAnswer>,
     /// Whether the caller sleeps in `wait_until`.
     asleep: bool,
-    /// Whether the caller sleeps elsewhere, to be woken by the first answer.
+    /// Whether the caller waits for something else, so that the first answer must call `on_ready`.
     listening: bool,
     woken: bool,
 }
@@ -98,14 +98,14 @@ impl AnswerQueue {
     }
 }
 
-/// A posted read. It is answered and counted exactly once: dropping it answers it too, also when the client's thread
-/// has ended.
+/// A posted read, which is answered and counted exactly once. Dropping the read answers it as unreachable, even if the
+/// client's thread has ended.
 pub(super) struct OpenRead {
     read: Option<PeerRead>,
     answers: Arc<AnswerQueue>,
     /// The counters of the peer.
     counters: Arc<PeerCounters>,
-    /// Its deadline and the time of its post.
+    /// The read's deadline, and the time at which it was posted.
     pub times: PostedRead,
 }
 
@@ -137,14 +137,15 @@ impl OpenRead {
     }
 
     /// Returns the bytes of the slot that the sample may fill.
-    pub(super) fn room(&mut self) -> &mut [u8] {
+    pub(super) fn buffer(&mut self) -> &mut [u8] {
         match &mut self.read {
             Some(read) => &mut read.slot.bytes_mut()[..read.most as usize],
             None => &mut [],
         }
     }
 
-    /// Answers the read. `arrived` makes the copy from the slot with its bytes.
+    /// Answers the read with the copy that the function in `result` makes from the slot, or with the reason why none
+    /// arrived.
     pub(super) fn finish(mut self, result: Result<impl FnOnce(Slot) -> PeerCopy, Miss>) {
         match result {
             Ok(arrived) => {

@@ -1,4 +1,5 @@
-//! A circuit breaker: it stops requests to a failing peer for a backoff period, then allows one trial. Pure.
+//! A circuit breaker: it stops requests to a failing peer for a backoff period, then allows one trial. It does no I/O
+//! and reads no clock.
 //!
 //! After Michael Nygard, "Release It!" (2007), chapter 5.
 
@@ -10,9 +11,9 @@ use std::time::{Duration, Instant};
 pub struct BreakerLimits {
     /// The number of failures in a row that opens the breaker.
     pub failures: u32,
-    /// The first time that it stays open. Each trial that fails doubles it.
+    /// How long the breaker stays open at first. Each failed trial doubles this time.
     pub first: Duration,
-    /// The longest time that it stays open.
+    /// The longest time that the breaker stays open.
     pub longest: Duration,
 }
 
@@ -31,7 +32,7 @@ pub enum BreakerState {
     Closed,
     /// No requests are allowed, for a backoff period.
     Open,
-    /// One request is under way, as a trial whose outcome decides.
+    /// One request is in flight, as a trial: its outcome closes the breaker or opens it again.
     Trial,
 }
 
@@ -58,8 +59,8 @@ impl Breaker {
         self.state
     }
 
-    /// Returns whether a request may be made at `now`. The caller must report the outcome of each admitted request. A
-    /// trial without an outcome gives way to another one after the longest period.
+    /// Returns whether a request may be made at `now`. The caller must report the outcome of each admitted request. If
+    /// the outcome of a trial is not reported, the next trial is allowed after the longest period.
     pub(super) fn admit(&mut self, now: Instant) -> bool {
         if self.state == BreakerState::Closed {
             return true;
@@ -79,8 +80,8 @@ impl Breaker {
         self.pause = self.limits.first;
     }
 
-    /// Records that a request failed. Returns whether it was the first trial after the breaker opened: then the trouble
-    /// persists.
+    /// Records that a request failed. Returns whether the request was the first trial after the breaker opened, so that
+    /// the failure persists.
     pub(super) fn failed(&mut self, now: Instant) -> bool {
         match self.state {
             // Requests from before the breaker opened add no information.

@@ -1,4 +1,4 @@
-//! The connections to a peer: few, opened when needed, and kept.
+//! The connections to a peer. They are few, are opened when needed, and are then kept open.
 
 use super::stats::PeerCounters;
 use super::transfer::Miss;
@@ -35,12 +35,13 @@ pub(super) struct ConnectionPool {
     address: SocketAddr,
     tls: Option<TlsConnector>,
     permits: Semaphore,
-    /// Connections without a request. The most recently used one is taken first, so that no more are open than needed.
+    /// Idle connections. The most recently used connection is taken first, so that no more connections are open than
+    /// needed.
     idle: Mutex<Vec<PeerConnection>>,
     counters: Arc<PeerCounters>,
 }
 
-/// An answer that has begun, and its connection.
+/// A response whose headers have arrived, and its connection.
 pub(super) struct Exchange<'a> {
     pub response: Response<Incoming>,
     connection: PeerConnection,
@@ -49,13 +50,13 @@ pub(super) struct Exchange<'a> {
 }
 
 /// The permit to use one of the pool's connections.
-pub(super) struct ConnectionTurn<'a> {
+pub(super) struct ConnectionPermit<'a> {
     pool: &'a ConnectionPool,
     permit: SemaphorePermit<'a>,
 }
 
 impl Exchange<'_> {
-    /// Keeps the connection for the next request. Call it only when the answer was read to its end.
+    /// Keeps the connection for the next request. Call this only after the response was read to its end.
     pub(super) fn keep_connection(self) {
         self.pool.idle().push(self.connection);
     }
@@ -72,14 +73,15 @@ impl ConnectionPool {
     }
 
     /// Waits until a connection is free.
-    pub(super) async fn turn(&self) -> ConnectionTurn<'_> {
+    pub(super) async fn wait_for_connection(&self) -> ConnectionPermit<'_> {
         let permit = self.permits.acquire().await.expect("nobody closes the semaphore");
-        ConnectionTurn { pool: self, permit }
+        ConnectionPermit { pool: self, permit }
     }
 
     async fn connect(&self) -> Result<PeerConnection, Miss> {
         let stream = TcpStream::connect(self.address).await.map_err(|_| Miss::Unreachable)?;
-        // Without TCP_NODELAY a request's last bytes would wait for an acknowledgement. Failing to set it does no harm.
+        // Without TCP_NODELAY a request's last bytes wait for an acknowledgement. A failure to set the option does no
+        // harm.
         let _ = stream.set_nodelay(true);
         match &self.tls {
             None => self.begin(stream).await,
@@ -106,8 +108,8 @@ impl ConnectionPool {
     }
 }
 
-impl<'a> ConnectionTurn<'a> {
-    /// Sends a request, and waits until its answer begins.
+impl<'a> ConnectionPermit<'a> {
+    /// Sends a request, and waits until the headers of the response arrive.
     pub(super) async fn send(self, request: impl Fn() -> PeerRequest) -> Result<Exchange<'a>, Miss> {
         let Self { pool, permit } = self;
         loop {
@@ -117,8 +119,8 @@ impl<'a> ConnectionTurn<'a> {
                 Some(connection) => connection,
                 None => pool.connect().await?,
             };
-            // The peer may have closed an idle connection. A request that fails for that reason is sent again, which
-            // does no harm if the first one came through after all.
+            // The peer may have closed an idle connection. A request that fails for that reason is sent again. The
+            // repetition does no harm, even if the peer has received the first request.
             if used && connection.http.ready().await.is_err() {
                 continue;
             }

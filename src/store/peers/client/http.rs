@@ -20,10 +20,10 @@ use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
-/// The least bytes that a push counts for.
+/// The fewest bytes that the budget of pushes counts for one push.
 const MIN_PUSH: usize = 4096;
 
-/// The warning when the thread has died.
+/// The warning after the client's thread has died.
 const DIED: &str = "the thread that reads from other nodes panicked: from now on, their samples are read from the \
                     source. This is a bug in Foreload: please report it";
 
@@ -43,9 +43,9 @@ pub struct HttpOptions {
     pub dataset: SharedDataset,
     /// The token of each request.
     pub token: Token,
-    /// The most connections to a peer for reads. Pushes use one more.
+    /// The most connections to a peer for reads. Pushes use one more connection.
     pub connections: usize,
-    /// The most reads in flight, to all peers together. Each uses a slot of the caller.
+    /// The most reads in flight, to all peers together. Each read uses a slot of the caller.
     pub depth: usize,
     /// The most bytes of samples that wait to be pushed, to all peers together. Further samples are dropped.
     pub push_bytes: usize,
@@ -80,8 +80,8 @@ enum PeerWork {
     Push(usize, PeerPush),
 }
 
-/// Offers samples to peers, from any thread, and has the counters of all requests to them. Clones share their
-/// [`HttpTransfer`]. Once that is dropped, pushes are dropped.
+/// Pushes samples to peers, from any thread, and returns the counters of all requests to peers. Clones use the same
+/// [`HttpTransfer`]. After the transfer was dropped, pushes are dropped.
 #[derive(Clone)]
 pub struct PeerPusher {
     links: Arc<[Arc<PeerLink>]>,
@@ -91,8 +91,8 @@ pub struct PeerPusher {
 
 impl PeerPusher {
     /// Offers `peer` the bytes of `sample` in `version`, whose CRC-32C is `crc`. Does not wait for the outcome, which
-    /// the peer's counters show. Returns `false` if the push is dropped at once: too much waits, the peer's breaker is
-    /// open, or the peer has reported that it is full.
+    /// the peer's counters show. Returns `false` if the push is dropped at once, because too many bytes wait, the
+    /// peer's breaker is open, or the peer has reported that it is full.
     ///
     /// # Panics
     /// Panics if there is no such peer.
@@ -116,12 +116,12 @@ impl PeerPusher {
         queued
     }
 
-    /// Allows offers to peers again that have reported that they are full.
+    /// Allows pushes again to peers that have reported that they are full.
     pub fn offer_again(&self) {
         self.links.iter().for_each(|link| link.offer_again());
     }
 
-    /// Returns the statistics of each peer, by number.
+    /// Returns the statistics of each peer, in the order of the peers' indices.
     pub fn stats(&self) -> Vec<PeerStats> {
         self.links.iter().map(|link| link.stats()).collect()
     }
@@ -136,10 +136,11 @@ impl PeerPusher {
 
 /// Reads from peers over HTTP/1.1.
 ///
-/// Dropping it closes all connections and abandons reads in flight; their slots return to their pools. A forked child
-/// has none of its threads and must not use its copy. Dropping that copy does nothing.
+/// Dropping the transfer closes all connections and abandons reads in flight; the slots of these reads return to their
+/// pools. A forked child has a copy of the transfer without its thread, and must not use this copy. Dropping the copy
+/// does nothing.
 pub struct HttpTransfer {
-    /// `None` only while dropping.
+    /// `None` only while the transfer is dropped.
     pusher: Option<PeerPusher>,
     answers: Arc<AnswerQueue>,
     /// Reads that were posted and not yet passed to the thread.
@@ -191,7 +192,7 @@ impl HttpTransfer {
 impl Drop for HttpTransfer {
     fn drop(&mut self) {
         if !self.thread.is_own_process() {
-            // Dropping them would take locks that another thread of the parent may have held at the fork.
+            // Dropping the pusher and the reads can take locks that another thread of the parent held at the fork.
             std::mem::forget(self.pusher.take());
             std::mem::forget(std::mem::take(&mut self.posted));
         }
@@ -224,7 +225,7 @@ impl PeerTransfer for HttpTransfer {
     }
 
     /// # Panics
-    /// Panics without room, and when there is no such peer.
+    /// Panics if `room` is 0, and if there is no such peer.
     fn post(&mut self, read: PeerRead) {
         assert!(self.room() > 0, "a read without room");
         let link = self.pusher().links[read.peer].clone();
@@ -245,7 +246,7 @@ impl PeerTransfer for HttpTransfer {
 
     fn flush(&mut self) {
         if !self.posted.is_empty() {
-            // If the thread has died, the reads come back unsent, and answer themselves when they are dropped.
+            // If the thread has died, `send` returns the reads, and dropping them answers them.
             let posted = std::mem::take(&mut self.posted);
             let _ = self.pusher().work.send(PeerWork::Reads(posted));
         }

@@ -1,9 +1,9 @@
-//! One peer: its connections, its breaker and deadlines, and its statistics. Reads and pushes share the breaker.
-//! Requests that wait for a connection when it opens fail too.
+//! One peer: its connections, its breaker and deadlines, and its statistics. Reads and pushes share the breaker. When
+//! the breaker opens, requests that wait for a connection fail too.
 
 use super::answers::OpenRead;
 use super::breaker::{Breaker, BreakerState};
-use super::connection::{ConnectionPool, ConnectionTurn, PeerRequest};
+use super::connection::{ConnectionPermit, ConnectionPool, PeerRequest};
 use super::http::{HttpOptions, Peer};
 use super::stats::{PeerCounters, PeerStats};
 use super::transfer::{Miss, PeerCopy};
@@ -29,10 +29,10 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// The number of connections for pushes. They are separate from those for reads.
+/// The number of connections for pushes. Reads have their own connections.
 const PUSH_CONNECTIONS: usize = 1;
 
-/// One peer.
+/// Sends requests to one peer, and records their outcomes.
 pub(super) struct PeerLink {
     address: SocketAddr,
     dataset: SharedDataset,
@@ -41,10 +41,10 @@ pub(super) struct PeerLink {
     reads: ConnectionPool,
     pushes: ConnectionPool,
     limits: DeadlineLimits,
-    judgement: Mutex<PeerHealth>,
+    health: Mutex<PeerHealth>,
     pub counters: Arc<PeerCounters>,
     latency: SharedHistogram,
-    /// Whether the peer has reported that it has no room for more.
+    /// Whether the peer has reported that it has no space for more samples.
     full: AtomicBool,
     notices: Notices,
 }
@@ -78,7 +78,7 @@ impl PeerLink {
             reads: pool(options.connections),
             pushes: pool(PUSH_CONNECTIONS),
             limits: options.deadline,
-            judgement: Mutex::new(PeerHealth {
+            health: Mutex::new(PeerHealth {
                 breaker: Breaker::new(options.breaker),
                 deadline: RequestDeadline::new(options.deadline, Instant::now()),
             }),
@@ -91,16 +91,16 @@ impl PeerLink {
 
     /// Posts a read of `bytes` at `now`; `None` if the breaker is open.
     pub(super) fn admit_read(&self, bytes: u64, now: Instant) -> Option<PostedRead> {
-        let PeerHealth { breaker, deadline } = &mut *self.judgement();
+        let PeerHealth { breaker, deadline } = &mut *self.health();
         breaker.admit(now).then(|| deadline.post(bytes, now))
     }
 
     /// Returns whether the breaker allows a push at `now`.
     pub(super) fn admit_push(&self, now: Instant) -> bool {
-        self.judgement().breaker.admit(now)
+        self.health().breaker.admit(now)
     }
 
-    /// Returns whether the peer has reported to be full since the last [`PeerLink::offer_again`].
+    /// Returns whether the peer has reported since the last [`PeerLink::offer_again`] that it is full.
     pub(super) fn is_full(&self) -> bool {
         self.full.load(Relaxed)
     }
@@ -112,25 +112,26 @@ impl PeerLink {
 
     pub(super) fn stats(&self) -> PeerStats {
         let (breaker, deadline) = {
-            let judgement = self.judgement();
-            (judgement.breaker.state(), judgement.deadline.allowed(0))
+            let health = self.health();
+            (health.breaker.state(), health.deadline.allowed(0))
         };
         let (counts, latency) = (self.counters.read(), self.latency.snapshot());
         PeerStats { address: self.address, counts, breaker, deadline, latency }
     }
 
     /// Waits until a connection of `pool` is free. Fails if the breaker is open by then.
-    async fn turn<'a>(&self, pool: &'a ConnectionPool) -> Result<ConnectionTurn<'a>, Miss> {
-        let turn = pool.turn().await;
-        // The requests before it have failed. Those that wait for a connection must not each wait for the same failure.
-        if self.judgement().breaker.state() == BreakerState::Open { Err(Miss::Breaker) } else { Ok(turn) }
+    async fn wait_for_connection<'a>(&self, pool: &'a ConnectionPool) -> Result<ConnectionPermit<'a>, Miss> {
+        let permit = pool.wait_for_connection().await;
+        // Earlier requests have failed. Requests that wait for a connection must not wait for the same failure one by
+        // one.
+        if self.health().breaker.state() == BreakerState::Open { Err(Miss::Breaker) } else { Ok(permit) }
     }
 
     /// Reads a sample and answers the read.
     pub(super) async fn read(self: Arc<Self>, mut read: OpenRead) {
         let (limit, sample, version) = (read.times.deadline.into(), read.sample(), read.version());
         let expected = read.length();
-        let get = self.get(sample, version, expected, read.room());
+        let get = self.get(sample, version, expected, read.buffer());
         let result = tokio::time::timeout_at(limit, get).await;
         let result = result.unwrap_or(Err(Miss::Timeout));
         if result.is_ok() {
@@ -142,24 +143,25 @@ impl PeerLink {
         }));
     }
 
-    /// Reads a sample into `room`, in the `asked` version if that is known. The sample has the `expected` length, or
-    /// another one if its copy is in another storage format. Returns its version, checksum and length.
+    /// Reads a sample into `buffer`, in `requested_version` if the caller knows the version. The sample has the
+    /// `expected` length, or another length if the peer's copy is in another storage format. Returns the copy's
+    /// version, checksum and length.
     async fn get(
         &self,
         sample: u64,
-        asked: Option<FileVersion>,
+        requested_version: Option<FileVersion>,
         expected: usize,
-        room: &mut [u8],
+        buffer: &mut [u8],
     ) -> Result<(FileVersion, u32, usize), Miss> {
         let path = self.dataset.path(sample);
         let request = || {
             let mut request = self.request(Method::GET, &path, Bytes::new());
-            if let Some(version) = asked {
+            if let Some(version) = requested_version {
                 request.headers_mut().insert(header::IF_MATCH, wire::version_value(version));
             }
             request
         };
-        let mut exchange = self.turn(&self.reads).await?.send(request).await?;
+        let mut exchange = self.wait_for_connection(&self.reads).await?.send(request).await?;
         let response = &mut exchange.response;
         let status = response.status();
         if status != StatusCode::OK {
@@ -173,20 +175,20 @@ impl PeerLink {
         let crc = version.and_then(|version| wire::crc_of(headers, sample, version));
         let (Some(version), Some(crc)) = (version, crc) else { return Err(Miss::Wrong) };
         let length = wire::length_of(headers).and_then(|length| usize::try_from(length).ok());
-        let room = length.and_then(|length| room.get_mut(..length)).ok_or(Miss::Wrong)?;
-        if asked.is_some_and(|asked| asked != version) {
+        let buffer = length.and_then(|length| buffer.get_mut(..length)).ok_or(Miss::Wrong)?;
+        if requested_version.is_some_and(|requested_version| requested_version != version) {
             return Err(Miss::Wrong);
         }
         let (mut arrived, mut checksum) = (0, Checksum::new());
         while let Some(frame) = response.body_mut().frame().await {
             let frame = frame.map_err(|_| Miss::Unreachable)?;
-            let Some(piece) = frame.data_ref() else { continue };
-            room.get_mut(arrived..arrived + piece.len()).ok_or(Miss::Wrong)?.copy_from_slice(piece);
-            checksum.update(piece);
-            arrived += piece.len();
+            let Some(payload) = frame.data_ref() else { continue };
+            buffer.get_mut(arrived..arrived + payload.len()).ok_or(Miss::Wrong)?.copy_from_slice(payload);
+            checksum.update(payload);
+            arrived += payload.len();
         }
-        let may_be = arrived == expected || storage_format_of(room) != StorageFormat::AsIs;
-        if arrived != room.len() || checksum.value() != crc || !may_be {
+        let may_be = arrived == expected || storage_format_of(buffer) != StorageFormat::AsIs;
+        if arrived != buffer.len() || checksum.value() != crc || !may_be {
             return Err(Miss::Wrong);
         }
         exchange.keep_connection();
@@ -195,7 +197,7 @@ impl PeerLink {
 
     /// Pushes a sample.
     pub(super) async fn push(self: Arc<Self>, push: PeerPush) {
-        let outcome = self.put_in_turn(&push).await;
+        let outcome = self.push_when_connected(&push).await;
         match outcome {
             Ok(StatusCode::CREATED) => {
                 count(&self.counters.pushes_taken, 1);
@@ -208,18 +210,18 @@ impl PeerLink {
             Ok(_) => count(&self.counters.pushes_refused, 1),
             Err(_) => count(&self.counters.pushes_dropped, 1),
         }
-        self.judge(outcome.err());
+        self.record_outcome(outcome.err());
     }
 
-    /// Sends a push as soon as a connection is free; its time limit begins then. The limit is needed although nothing
-    /// waits for the push: it holds its bytes, and so do the pushes after it.
-    async fn put_in_turn(&self, push: &PeerPush) -> Result<StatusCode, Miss> {
-        let turn = self.turn(&self.pushes).await?;
+    /// Sends a push as soon as a connection is free. The time limit of the push begins then. The limit is needed
+    /// although nothing waits for the push, because the push and the pushes queued after it hold their bytes in memory.
+    async fn push_when_connected(&self, push: &PeerPush) -> Result<StatusCode, Miss> {
+        let permit = self.wait_for_connection(&self.pushes).await?;
         let limit = self.limits.longest(push.bytes.len() as u64);
-        tokio::time::timeout(limit, self.put(turn, push)).await.unwrap_or(Err(Miss::Timeout))
+        tokio::time::timeout(limit, self.put(permit, push)).await.unwrap_or(Err(Miss::Timeout))
     }
 
-    async fn put(&self, turn: ConnectionTurn<'_>, push: &PeerPush) -> Result<StatusCode, Miss> {
+    async fn put(&self, permit: ConnectionPermit<'_>, push: &PeerPush) -> Result<StatusCode, Miss> {
         let path = self.dataset.path(push.sample);
         let request = || {
             let mut request = self.request(Method::PUT, &path, push.bytes.clone());
@@ -229,7 +231,7 @@ impl PeerLink {
             request.headers_mut().insert(wire::CRC, wire::crc_value(push.sample, push.version, push.crc));
             request
         };
-        let exchange = turn.send(request).await?;
+        let exchange = permit.send(request).await?;
         let status = exchange.response.status();
         if exchange.response.body().is_end_stream() {
             exchange.keep_connection();
@@ -249,34 +251,34 @@ impl PeerLink {
         request
     }
 
-    /// Records how a read ended: `None` if its bytes arrived.
+    /// Records how a read ended; `missed` is `None` if the sample's bytes arrived.
     fn end_read(&self, read: &PostedRead, missed: Option<Miss>) {
         let end = match missed {
             None => ReadEnd::Arrived,
             Some(Miss::Timeout) => ReadEnd::Late,
             Some(_) => ReadEnd::Other,
         };
-        self.judgement().deadline.end(read, end, Instant::now());
-        self.judge(missed);
+        self.health().deadline.end(read, end, Instant::now());
+        self.record_outcome(missed);
     }
 
-    /// Updates the breaker with the outcome of an admitted request: `None` if it was answered.
-    fn judge(&self, missed: Option<Miss>) {
-        let mut judgement = self.judgement();
+    /// Updates the breaker with the outcome of an admitted request; `missed` is `None` if the request was answered.
+    fn record_outcome(&self, missed: Option<Miss>) {
+        let mut health = self.health();
         let miss = match missed {
             // No request was sent.
             Some(Miss::Breaker) => return,
             Some(miss) if miss.is_failure() => miss,
-            _ => return judgement.breaker.succeeded(),
+            _ => return health.breaker.succeeded(),
         };
-        let persists = judgement.breaker.failed(Instant::now());
-        drop(judgement);
+        let persists = health.breaker.failed(Instant::now());
+        drop(health);
         if persists {
-            self.notices.warn_once(("peers", miss.name()), || self.complaint(miss));
+            self.notices.warn_once(("peers", miss.name()), || self.warning(miss));
         }
     }
 
-    fn complaint(&self, miss: Miss) -> String {
+    fn warning(&self, miss: Miss) -> String {
         let (what, remedy) = match miss {
             Miss::Refused => (
                 "refuses this node's requests",
@@ -293,12 +295,12 @@ impl PeerLink {
         )
     }
 
-    fn judgement(&self) -> MutexGuard<'_, PeerHealth> {
-        self.judgement.lock().unwrap_or_else(PoisonError::into_inner)
+    fn health(&self) -> MutexGuard<'_, PeerHealth> {
+        self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Returns the reason for an answer without the sample.
+/// Returns the reason for a miss that an HTTP status stands for.
 fn miss_of(status: StatusCode) -> Miss {
     match status {
         StatusCode::NOT_FOUND => Miss::Absent,

@@ -13,20 +13,20 @@ counters! {
     PeerCounts,
     /// The atomic counters.
     PeerCounters:
-    /// The number of requested samples. Each is a hit or one of the misses.
+    /// The number of requested samples. Each sample is a hit or one of the misses below.
     reads,
     /// The number of samples that arrived.
     hits,
-    /// The bytes of these samples.
+    /// The bytes of the samples that arrived.
     bytes,
     /// The number of samples that the peer did not keep.
     absent,
-    /// The number of samples of which the peer kept another version of the file.
+    /// The number of samples that the peer kept in another version of their file.
     stale,
-    /// The number of samples that the peer gives only for a request with the version of their file. They are requested
-    /// again with it.
+    /// The number of samples that the peer gives only for a request with the version of the sample's file. Such samples
+    /// are requested again with the version.
     unconfirmed,
-    /// The number of samples that the peer was too busy for.
+    /// The number of samples that the peer was too busy to send.
     busy,
     /// The number of samples that had not arrived by the deadline.
     timeouts,
@@ -38,21 +38,21 @@ counters! {
     unreachable,
     /// The number of samples that were not requested, because the peer's breaker was open.
     breaker,
-    /// The number of samples offered as pushes. Each is taken, refused, full or dropped.
+    /// The number of samples offered as pushes. Each push counts as taken, refused, full or dropped.
     pushes,
     /// The number of samples that the peer took.
     pushes_taken,
-    /// The bytes of these samples.
+    /// The bytes of the pushed samples that the peer took.
     pushed_bytes,
-    /// The number of samples that the peer did not take because it has them already, or was busy.
+    /// The number of samples that the peer did not take because it had the sample already, or was busy.
     pushes_refused,
-    /// The number of samples that the peer has no room for.
+    /// The number of samples that the peer has no space for.
     pushes_full,
     /// The number of samples that were not pushed: too many waited, or the peer failed.
     pushes_dropped,
     /// The number of connections that were made.
     connects,
-    /// Gauge: the number of open connections. One that the peer has closed counts until its next use.
+    /// Gauge: the number of open connections. A connection that the peer has closed counts until it is used again.
     connections,
 }
 
@@ -77,13 +77,14 @@ impl PeerCounters {
 /// The statistics and the state of a peer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PeerStats {
-    /// The address that it listens on.
+    /// The address that the peer listens on.
     pub address: SocketAddr,
     /// The counters since the transfer was started.
     pub counts: PeerCounts,
-    /// Whether requests to it are allowed.
+    /// Whether requests to the peer are allowed.
     pub breaker: BreakerState,
-    /// The time allowed for the next read, without the time for its bytes, which is four times their usual time.
+    /// The time allowed for the next read, without the time for its bytes. The time for bytes is four times their usual
+    /// time.
     pub deadline: Duration,
     /// The latencies of the samples that arrived.
     pub latency: Histogram,

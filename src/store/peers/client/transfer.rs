@@ -10,9 +10,9 @@ use std::time::Instant;
 
 /// A request to read a sample that a peer keeps.
 pub struct PeerRead {
-    /// The number that the answer carries; its meaning is the caller's.
+    /// A number of the caller's choice, which the answer carries too.
     pub token: u64,
-    /// The number of the peer, in the order in which the engine received the peers.
+    /// The index of the peer, in the order in which the engine received the peers.
     pub peer: usize,
     /// The sample.
     pub sample: u64,
@@ -20,9 +20,9 @@ pub struct PeerRead {
     pub length: u32,
     /// The most bytes that a copy of the sample has in any storage format. Longer answers are refused.
     pub most: u32,
-    /// The version of its file, if the caller knows it. A copy of another version does not count.
+    /// The version of the sample's file, if the caller knows it. A copy of another version is a miss.
     pub version: Option<FileVersion>,
-    /// The slot to read into, taken for at least `most` bytes.
+    /// The slot to read into, with space for at least `most` bytes.
     pub slot: Slot,
 }
 
@@ -30,12 +30,12 @@ pub struct PeerRead {
 pub struct PeerAnswer {
     /// The request's token.
     pub token: u64,
-    /// The number of the peer.
+    /// The index of the peer.
     pub peer: usize,
-    /// The copy that arrived, or the reason for none. In that case the caller reads the source.
+    /// The copy that arrived, or the reason why none arrived. Without a copy, the caller reads the source.
     pub result: Result<PeerCopy, Miss>,
-    /// The slot of a read that missed, to read the source with. `None` if the network may still write to it: the engine
-    /// keeps such a slot until that is over, and then returns it to its pool.
+    /// The slot of a read that missed, for the read from the source. `None` if the network may still write to the slot.
+    /// The engine keeps such a slot until the network has finished, and then returns it to its pool.
     pub slot: Option<Slot>,
 }
 
@@ -43,20 +43,21 @@ pub struct PeerAnswer {
 pub struct PeerCopy {
     /// Exactly the sample's bytes, with a verified checksum.
     pub bytes: Filled,
-    /// Their CRC-32C.
+    /// The CRC-32C of the bytes.
     pub crc: u32,
-    /// The version of the source's file that they are of: the requested one, or the one that the peer has confirmed.
+    /// The version of the source's file that the bytes are of: the requested version, or the version that the peer has
+    /// confirmed.
     pub version: FileVersion,
 }
 
 /// Why a peer did not give a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Miss {
-    /// The peer does not keep it.
+    /// The peer does not keep the sample.
     Absent,
-    /// The peer keeps it in another version than its file has now.
+    /// The peer keeps the sample in another version than the sample's file has now.
     Stale,
-    /// The peer keeps it, but gives it only for a request with the version of its file.
+    /// The peer keeps the sample, but gives it only for a request with the version of the sample's file.
     Unconfirmed,
     /// The peer is too busy.
     Busy,
@@ -64,9 +65,9 @@ pub enum Miss {
     Timeout,
     /// The peer refuses the token, the dataset or the generation.
     Refused,
-    /// The answer is not the sample: another length or checksum, or not the answer of a Foreload server.
+    /// The response has a wrong length or checksum, or does not come from a Foreload server.
     Wrong,
-    /// There is no connection, or it broke.
+    /// No connection could be made, or the connection broke.
     Unreachable,
     /// The peer failed several times in a row, and is skipped for a backoff period.
     Breaker,
@@ -77,7 +78,8 @@ named!(Miss: "absent" => Absent, "stale" => Stale, "unconfirmed" => Unconfirmed,
     "breaker" => Breaker);
 
 impl Miss {
-    /// Returns whether it shows a fault of the peer, and not only that the peer does not have or give the sample now.
+    /// Returns whether the miss is a fault of the peer. A healthy peer can lack the sample or be busy, which is no
+    /// fault.
     pub fn is_failure(self) -> bool {
         matches!(self, Self::Timeout | Self::Refused | Self::Wrong | Self::Unreachable)
     }
@@ -86,7 +88,7 @@ impl Miss {
 /// An engine with many reads from peers in flight, driven by one thread of the caller. Only
 /// [`PeerTransfer::wait_until`] blocks.
 ///
-/// Every read is answered, by its deadline at the latest. The engine sets the deadlines from its measurements.
+/// The engine answers every read, by the read's deadline at the latest. It computes the deadlines from measured times.
 pub trait PeerTransfer: Send {
     /// Returns how many more reads may be posted before some are answered.
     fn room(&self) -> usize;
@@ -94,7 +96,7 @@ pub trait PeerTransfer: Send {
     /// Returns the number of reads that were posted and not yet answered.
     fn in_flight(&self) -> usize;
 
-    /// Queues a read. It begins with the next `flush`, or with any other method that takes answers.
+    /// Queues a read. The read begins at the next `flush`, or at the next call of a method that takes answers.
     fn post(&mut self, read: PeerRead);
 
     /// Begins the reads that were posted.
@@ -106,8 +108,8 @@ pub trait PeerTransfer: Send {
     /// The error that ended the engine: no more answers will arrive.
     fn try_answers(&mut self, out: &mut Vec<PeerAnswer>) -> Result<()>;
 
-    /// Makes the first answer from now on call the waker that the engine was made with. Returns `false` if answers are
-    /// already available, or if none will arrive.
+    /// Arms the waker that the engine was made with: the next answer calls it. Returns `false` if answers are already
+    /// available, or if none will arrive.
     fn listen(&mut self) -> bool;
 
     /// Waits for answers, until `limit` or until the [waker](PeerTransfer::waker) is called, and appends them to `out`.
@@ -120,7 +122,7 @@ pub trait PeerTransfer: Send {
     /// Makes a `wait_until` return soon, from any thread.
     fn waker(&self) -> Waker;
 
-    /// Returns the statistics of each peer, by number.
+    /// Returns the statistics of each peer, in the order of the peers' indices.
     fn stats(&self) -> Vec<PeerStats>;
 
     /// Describes the engine: "HTTP/1.1, 4 connections a peer".

@@ -1,12 +1,12 @@
-//! Makes the answer to a request of a peer.
+//! Makes the response to a request of a peer.
 
-use super::connections::{AnswerUnderWay, ConnectionWatch};
+use super::connections::{ActiveResponse, ConnectionWatch};
 use super::copies::ServeFailure;
 use super::serving::Serving;
 use crate::peers::bound::ReservedBytes;
 use crate::peers::counters::count;
 use crate::peers::served_cache::{Accepted, CopyBytes, Found, ServedCache};
-use crate::peers::wire::{self, RangeAsked, SharedDataset};
+use crate::peers::wire::{self, RequestedRange, SharedDataset};
 use base::crc::{Checksum, checksum};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -17,10 +17,10 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-/// An answer with its complete body.
+/// A response with its complete body.
 pub(super) type Answer = Response<Full<Bytes>>;
 
-/// Answers a request. Without the token the answer reveals nothing, not even whether the path is valid.
+/// Answers a request. Without the token the response reveals nothing, not even whether the path is valid.
 pub(super) async fn answer(
     serving: Arc<Serving>,
     watch: Arc<ConnectionWatch>,
@@ -33,7 +33,7 @@ pub(super) async fn answer(
         answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         return answer;
     }
-    let under_way = watch.begin();
+    let active = watch.begin();
     let Some((dataset, sample)) = SharedDataset::parse(request.uri().path()) else {
         return refused(&counters.malformed, StatusCode::NOT_FOUND);
     };
@@ -41,7 +41,7 @@ pub(super) async fn answer(
         return refused(&counters.other_datasets, StatusCode::CONFLICT);
     };
     match *request.method() {
-        Method::GET => serve(&serving, &*served_cache, sample, request.headers(), under_way).await,
+        Method::GET => serve(&serving, &*served_cache, sample, request.headers(), active).await,
         Method::PUT => take(&serving, served_cache, sample, request).await,
         _ => refused(&counters.malformed, StatusCode::METHOD_NOT_ALLOWED),
     }
@@ -53,11 +53,11 @@ async fn serve(
     served_cache: &dyn ServedCache,
     sample: u64,
     headers: &HeaderMap,
-    under_way: AnswerUnderWay,
+    active: ActiveResponse,
 ) -> Answer {
     let counters = &serving.counters;
-    let asked = wire::version_of(headers, header::IF_MATCH);
-    let (copy, crc, version) = match served_cache.find(sample, asked) {
+    let requested_version = wire::version_of(headers, header::IF_MATCH);
+    let (copy, crc, version) = match served_cache.find(sample, requested_version) {
         Found::Copy { bytes, crc, version } => (bytes, crc, version),
         Found::Absent => return refused(&counters.absent, StatusCode::NOT_FOUND),
         Found::Stale => return refused(&counters.stale, StatusCode::PRECONDITION_FAILED),
@@ -68,16 +68,16 @@ async fn serve(
         CopyBytes::File { length, .. } => u64::from(*length),
     };
     let (status, part) = match wire::range_of(headers, length) {
-        RangeAsked::Whole => (StatusCode::OK, 0..length),
-        RangeAsked::Part(part) => (StatusCode::PARTIAL_CONTENT, part),
-        RangeAsked::Outside => {
+        RequestedRange::Whole => (StatusCode::OK, 0..length),
+        RequestedRange::Part(part) => (StatusCode::PARTIAL_CONTENT, part),
+        RequestedRange::Outside => {
             let mut answer = refused(&counters.malformed, StatusCode::RANGE_NOT_SATISFIABLE);
             answer.headers_mut().insert(header::CONTENT_RANGE, text(format!("bytes */{length}")));
             return answer;
         }
     };
     let served = part.end - part.start;
-    let Some(reserved) = serving.under_way.reserve(served as usize) else { return busy(&counters.busy) };
+    let Some(reserved) = serving.byte_budget.reserve(served as usize) else { return busy(&counters.busy) };
     if !serving.wait_to_serve(served).await {
         return busy(&counters.busy);
     }
@@ -89,15 +89,15 @@ async fn serve(
             return refused(&counters.unreadable, StatusCode::NOT_FOUND);
         }
     };
-    // The receiver would detect the damage too, but could not repair it.
+    // The receiver detects damage too, but cannot remove the damaged copy.
     if status == StatusCode::OK && checksum(&bytes) != crc {
         served_cache.damaged(sample, crc);
         return refused(&counters.unreadable, StatusCode::NOT_FOUND);
     }
-    serving.learn_pace(begun);
+    serving.adjust_pace(begun);
     count(&counters.served, 1);
     count(&counters.served_bytes, served);
-    let body = Bytes::from_owner(BodyBytes { bytes, _reserved: reserved, _under_way: under_way });
+    let body = Bytes::from_owner(BodyBytes { bytes, _reserved: reserved, _active: active });
     let mut answer = Response::new(Full::new(body));
     *answer.status_mut() = status;
     let headers = answer.headers_mut();
@@ -110,11 +110,12 @@ async fn serve(
     answer
 }
 
-/// The bytes of an answer, with their reservations, which last until the bytes are written.
+/// The bytes of a response, and their reservation in the byte budget. The reservation lasts until the bytes are
+/// written.
 struct BodyBytes {
     bytes: Bytes,
     _reserved: ReservedBytes,
-    _under_way: AnswerUnderWay,
+    _active: ActiveResponse,
 }
 
 impl AsRef<[u8]> for BodyBytes {
@@ -147,19 +148,19 @@ async fn take(
         Ordering::Greater => return damaged(StatusCode::PAYLOAD_TOO_LARGE),
     }
     let length = expected as usize;
-    let buffer = serving.under_way.reserve(length).zip(serving.copies.push_buffer(length));
+    let buffer = serving.byte_budget.reserve(length).zip(serving.copies.push_buffer(length));
     let Some((_reserved, mut slot)) = buffer else { return busy(&counters.busy) };
     let (mut arrived, mut checksum) = (0, Checksum::new());
     let mut body = request.into_body();
     while let Some(frame) = body.frame().await {
         let Ok(frame) = frame else { return damaged(StatusCode::BAD_REQUEST) };
-        let Some(piece) = frame.data_ref() else { continue };
-        let Some(room) = slot.bytes_mut()[..length].get_mut(arrived..arrived + piece.len()) else {
+        let Some(payload) = frame.data_ref() else { continue };
+        let Some(room) = slot.bytes_mut()[..length].get_mut(arrived..arrived + payload.len()) else {
             return damaged(StatusCode::PAYLOAD_TOO_LARGE);
         };
-        room.copy_from_slice(piece);
-        checksum.update(piece);
-        arrived += piece.len();
+        room.copy_from_slice(payload);
+        checksum.update(payload);
+        arrived += payload.len();
     }
     if arrived != length || checksum.value() != crc {
         return damaged(StatusCode::UNPROCESSABLE_ENTITY);
@@ -168,7 +169,7 @@ async fn take(
     let accept = move || served_cache.accept(sample, version, crc, &slot.bytes()[..length]);
     let accepted = match at_once {
         true => accept(),
-        // On another thread, so that the server answers other requests in the meantime.
+        // Accept on another thread, so that the server answers other requests in the meantime.
         false => tokio::task::spawn_blocking(accept).await.unwrap_or(Accepted::Busy),
     };
     match accepted {

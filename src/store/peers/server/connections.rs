@@ -13,28 +13,28 @@ use tokio::task::AbortHandle;
 #[derive(Debug, Clone, Copy)]
 pub struct ConnectionLimits {
     /// The time in which a new connection must send its first request with the token, TLS included.
-    pub stranger: Duration,
+    pub first_request: Duration,
     /// The time in which a connection that has shown the token must send its next request.
     pub idle: Duration,
-    /// The time in which a request must be answered, and the client must take the answer.
+    /// The time in which the server must answer a request and the client must read the response.
     pub request: Duration,
 }
 
 impl Default for ConnectionLimits {
-    /// 5 seconds, 60 seconds, and 30 seconds.
+    /// 5 seconds for the first request, 60 seconds until the next request, and 30 seconds for a response.
     fn default() -> Self {
         let seconds = Duration::from_secs;
-        Self { stranger: seconds(5), idle: seconds(60), request: seconds(30) }
+        Self { first_request: seconds(5), idle: seconds(60), request: seconds(30) }
     }
 }
 
-/// The phase of one connection, and since when it lasts.
+/// The current phase of a connection, and the time at which the phase began.
 pub(super) struct ConnectionWatch {
     /// The start of the server.
     start: Instant,
-    known: AtomicBool,
-    /// The number of answers under way: usually 1 at most, but the bytes of an answer are released a little after the
-    /// next request.
+    authorised: AtomicBool,
+    /// The number of responses in progress. It is usually 1 at most, but the bytes of a response may be released
+    /// shortly after the next request has arrived.
     answers: AtomicU64,
     /// Milliseconds from the start of the server to the start of the phase.
     since: AtomicU64,
@@ -44,7 +44,7 @@ impl ConnectionWatch {
     fn new(start: Instant) -> Self {
         let watch = Self {
             start,
-            known: AtomicBool::new(false),
+            authorised: AtomicBool::new(false),
             answers: AtomicU64::new(0),
             since: AtomicU64::new(0),
         };
@@ -56,17 +56,17 @@ impl ConnectionWatch {
         self.since.store(self.start.elapsed().as_millis() as u64, Relaxed);
     }
 
-    /// Records a request with the token. Its answer is under way until the returned value is dropped.
-    pub(super) fn begin(self: &Arc<Self>) -> AnswerUnderWay {
-        self.known.store(true, Relaxed);
+    /// Records a request with the token. Its response counts as in progress until the returned value is dropped.
+    pub(super) fn begin(self: &Arc<Self>) -> ActiveResponse {
+        self.authorised.store(true, Relaxed);
         self.answers.fetch_add(1, Relaxed);
         self.mark();
-        AnswerUnderWay(self.clone())
+        ActiveResponse(self.clone())
     }
 
     fn overdue(&self, limits: &ConnectionLimits) -> bool {
-        let limit = match (self.answers.load(Relaxed), self.known.load(Relaxed)) {
-            (0, false) => limits.stranger,
+        let limit = match (self.answers.load(Relaxed), self.authorised.load(Relaxed)) {
+            (0, false) => limits.first_request,
             (0, true) => limits.idle,
             _ => limits.request,
         };
@@ -75,10 +75,10 @@ impl ConnectionWatch {
     }
 }
 
-/// An answer that is being made or written.
-pub(super) struct AnswerUnderWay(Arc<ConnectionWatch>);
+/// A response that is being made or written.
+pub(super) struct ActiveResponse(Arc<ConnectionWatch>);
 
-impl Drop for AnswerUnderWay {
+impl Drop for ActiveResponse {
     fn drop(&mut self) {
         self.0.answers.fetch_sub(1, Relaxed);
         self.0.mark();
@@ -99,7 +99,7 @@ struct ConnectionTable {
     open: HashMap<u64, (Arc<ConnectionWatch>, Option<AbortHandle>)>,
 }
 
-/// A place among the connections, until dropped.
+/// A place among the open connections, which is free again when this value is dropped.
 pub(super) struct ConnectionPlace {
     connections: Arc<OpenConnections>,
     number: u64,
@@ -123,7 +123,7 @@ impl OpenConnections {
         Some(ConnectionPlace { connections: self.clone(), number, watch })
     }
 
-    /// Sets the task that serves connection `number`, if that is still open.
+    /// Sets the task that serves connection `number`, if the connection is still open.
     pub(super) fn served_by(&self, number: u64, task: AbortHandle) {
         if let Some((_, handle)) = self.state().open.get_mut(&number) {
             *handle = Some(task);
@@ -139,7 +139,7 @@ impl OpenConnections {
     pub(super) fn end_overdue(&self, counters: &ServerCounters) {
         for (watch, task) in self.state().open.values() {
             if let Some(task) = task.as_ref().filter(|_| watch.overdue(&self.limits)) {
-                // The place is freed when the task is dropped, which is later. So a task may be aborted twice.
+                // The place is freed later, when the task is dropped. So a task may be aborted twice.
                 if !task.is_finished() {
                     count(&counters.slow_connections, 1);
                 }
@@ -149,8 +149,8 @@ impl OpenConnections {
     }
 
     /// Returns the interval between two checks for connections that exceed their limits.
-    pub(super) fn patience(&self) -> Duration {
-        let shortest = self.limits.stranger.min(self.limits.idle).min(self.limits.request);
+    pub(super) fn check_interval(&self) -> Duration {
+        let shortest = self.limits.first_request.min(self.limits.idle).min(self.limits.request);
         (shortest / 4).clamp(Duration::from_millis(10), Duration::from_secs(1))
     }
 

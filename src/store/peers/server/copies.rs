@@ -1,4 +1,4 @@
-//! Reads the bytes of copies for answers, into buffers of bounded size.
+//! Reads the bytes of copies for responses, into buffers of bounded size.
 
 use crate::io::Filled;
 use crate::peers::served_cache::CopyBytes;
@@ -19,9 +19,9 @@ const QUEUED_READS: usize = 256;
 /// Why a copy is not served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ServeFailure {
-    /// Too much is in progress.
+    /// All buffers are in use, or the queue of reads is full.
     Busy,
-    /// Its file cannot be read.
+    /// The copy's file cannot be read.
     Unreadable,
 }
 
@@ -41,7 +41,7 @@ struct QueuedRead {
 /// A read into a slot, and its progress.
 struct CopyRead {
     file: Arc<File>,
-    /// The bytes of the file to read, aligned as the file requires. The file may end before they do.
+    /// The range of the file to read, aligned as the file requires. The file may end before the range does.
     range: Range<u64>,
     /// The number of bytes that must arrive.
     enough: usize,
@@ -54,7 +54,7 @@ impl CopyReader {
     /// Makes a reader with `threads` threads and slots of `buffers` bytes in total.
     ///
     /// # Errors
-    /// [`Error::Config`] without enough memory; [`Error::Unavailable`] if the system refuses a thread.
+    /// [`Error::Config`] if there is not enough memory; [`Error::Unavailable`] if the system refuses a thread.
     pub(super) fn new(threads: usize, buffers: usize) -> Result<Self> {
         let slots = SlotPool::new(buffers)?;
         let (reads, queue) = bounded(QUEUED_READS);
@@ -71,7 +71,7 @@ impl CopyReader {
         Ok(Self { slots, reads })
     }
 
-    /// Takes a buffer for a pushed sample; `None` if buffers are short. Half of them are reserved for reads.
+    /// Takes a buffer for a pushed sample; `None` if buffers are short. Half of the buffers are reserved for reads.
     pub(super) fn push_buffer(&self, length: usize) -> Option<Slot> {
         let usage = self.slots.usage();
         if usage.in_use + length > usage.bytes / 2 && usage.in_use > 0 {
@@ -80,7 +80,7 @@ impl CopyReader {
         self.slots.try_take(length)
     }
 
-    /// Reads the bytes `part` of a copy.
+    /// Reads the byte range `part` of a copy.
     pub(super) async fn read(&self, copy: CopyBytes, part: Range<u64>) -> Result<Bytes, ServeFailure> {
         let (file, offset, alignment) = match copy {
             CopyBytes::Memory(bytes) => return Ok(bytes.slice(part.start as usize..part.end as usize)),
@@ -104,7 +104,8 @@ impl CopyReader {
 }
 
 impl CopyRead {
-    /// Reads the bytes that are in the page cache, which avoids a detour over a thread. Returns whether they suffice.
+    /// Reads the bytes that are in the page cache, on the calling thread. Returns whether all needed bytes have
+    /// arrived.
     fn cached(&mut self) -> bool {
         // Ignore the error: a thread repeats the read and finds the cause.
         self.arrived = self.step(ReadWriteFlags::NOWAIT).unwrap_or(0);
@@ -124,7 +125,7 @@ impl CopyRead {
         true
     }
 
-    /// Reads once, after the bytes that have arrived.
+    /// Makes one read call, which continues after the bytes that have arrived.
     fn step(&mut self, flags: ReadWriteFlags) -> Result<usize, Errno> {
         let length = (self.range.end - self.range.start) as usize;
         let rest = &mut self.slot.bytes_mut()[self.arrived..length];

@@ -43,18 +43,18 @@ pub struct ServerOptions {
     pub token: Token,
     /// The server's certificate and key; `None` for unencrypted connections.
     pub tls: Option<TlsIdentity>,
-    /// The most connections at a time. Further ones are closed at once.
+    /// The most connections at a time. Further connections are closed at once.
     pub connections: usize,
-    /// The most bytes of answers and pushes under way at a time. Further requests are asked to try again later.
+    /// The most bytes of responses and pushes in progress at a time. Further requests are asked to try again later.
     pub bytes_under_way: usize,
-    /// The bytes of buffers for reads from files and for pushes. All of them are resident.
+    /// The bytes of buffers for reads from files and for pushes. All buffers stay in memory.
     pub buffers: usize,
     /// The number of threads that read copies that are not in the page cache.
     pub read_threads: usize,
     /// The most bytes a second to serve; `None` is unlimited.
     pub bandwidth: Option<u64>,
-    /// Whether the node's own training waits for its own reads from the same drive or memory. Serving slows down while
-    /// it does. It must not include waiting for peers: nodes that wait for one another would slow one another down.
+    /// Whether the node's own training waits for its reads from the same drive or memory. Serving slows down while this
+    /// is true. Waiting for peers must not count: nodes that wait for one another would slow one another down.
     pub own_reads_wait: Arc<AtomicBool>,
     /// The time limits of connections.
     pub limits: ConnectionLimits,
@@ -64,7 +64,7 @@ pub struct ServerOptions {
 
 impl ServerOptions {
     /// Makes options to listen on `listen` for requests with `token`. The defaults are no TLS, 4096 connections or a
-    /// quarter of the files that the process may have open, 64 MiB under way, 32 MiB of buffers, 2 threads, and
+    /// quarter of the files that the process may have open, 64 MiB in progress, 32 MiB of buffers, 2 threads, and
     /// unlimited bandwidth.
     pub fn new(listen: SocketAddr, token: Token) -> Self {
         Self {
@@ -91,21 +91,22 @@ fn most_connections() -> usize {
 
 /// A node's server, on its own thread. Dropping it closes all connections.
 ///
-/// A forked child has none of its threads. Dropping its copy does nothing.
+/// A forked child has a copy of the server without its threads. Dropping this copy does nothing.
 pub struct Server {
     serving: Arc<Serving>,
     address: SocketAddr,
-    /// The listening socket, to close it also for forked processes, which have copies of it.
+    /// The listening socket. Closing it also closes the copies of the socket that forked processes have.
     listening: Arc<TcpListener>,
     thread: RuntimeThread,
 }
 
 impl Server {
-    /// Listens, and begins to serve. It refuses all samples until [`Server::share`] adds their dataset.
+    /// Listens, and begins to serve. The server refuses requests for a dataset until [`Server::share`] adds the
+    /// dataset.
     ///
     /// # Errors
-    /// [`Error::Config`] for `peers` if it cannot listen on the address or the certificate's key is wrong, and for
-    /// `memory` without memory for the buffers; [`Error::Unavailable`] if the system refuses a thread.
+    /// [`Error::Config`] for `peers` if the server cannot listen on the address or the certificate's key is wrong, and
+    /// for `memory` if there is no memory for the buffers; [`Error::Unavailable`] if the system refuses a thread.
     pub fn start(options: ServerOptions) -> Result<Self> {
         let refused = |error: std::io::Error| {
             let remedy = match error.kind() {
@@ -126,9 +127,9 @@ impl Server {
         let start = Instant::now();
         let serving = Arc::new(Serving {
             token: options.token.clone(),
-            shelves: RwLock::default(),
+            served_caches: RwLock::default(),
             copies,
-            under_way: ByteBudget::new(options.bytes_under_way),
+            byte_budget: ByteBudget::new(options.bytes_under_way),
             pace: Mutex::new(ServingPace::new(options.bandwidth)),
             own_reads_wait: options.own_reads_wait.clone(),
             counters: Default::default(),
@@ -150,19 +151,24 @@ impl Server {
         Ok(Self { serving, address, listening, thread })
     }
 
-    /// Returns the address that it listens on, with the port that the system chose.
+    /// Returns the address that the server listens on, with the port that the system chose.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Serves the samples of `dataset` from `served_cache` from now on, in place of a former shelf of that dataset.
+    /// Serves the samples of `dataset` from `served_cache` from now on. This replaces a former served cache of the
+    /// dataset.
     pub fn share(&self, dataset: SharedDataset, served_cache: Arc<dyn ServedCache>) {
-        self.serving.shelves.write().unwrap_or_else(PoisonError::into_inner).insert(dataset, served_cache);
+        self.serving
+            .served_caches
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(dataset, served_cache);
     }
 
     /// Stops serving the samples of `dataset`.
     pub fn withdraw(&self, dataset: &SharedDataset) {
-        self.serving.shelves.write().unwrap_or_else(PoisonError::into_inner).remove(dataset);
+        self.serving.served_caches.write().unwrap_or_else(PoisonError::into_inner).remove(dataset);
     }
 
     /// Returns the counters so far.

@@ -1,10 +1,10 @@
-//! The pace of serving: the node's own training comes first. Pure.
+//! The pace of serving: the node's own training comes first. This module does no I/O and reads no clock.
 
 use std::time::Duration;
 
-/// The longest rest after a copy, as a multiple of its read time. So peers always get a quarter of the drive's time.
-/// Staging leaves itself less. But all nodes wait for one another: if each of them almost stopped while it waits, all
-/// would.
+/// The longest rest after a copy, as a multiple of the copy's read time. So peers always get a quarter of the drive's
+/// time, more than staging gets while training waits. Peers need this share: all nodes wait for one another, and if
+/// each node almost stopped serving while it waits, all nodes would.
 const LONGEST_REST: f64 = 3.0;
 
 /// The longest delay of a copy in favour of the node's own reads. It is short enough to keep the peers' deadlines.
@@ -18,11 +18,11 @@ const LONGEST_QUEUE: Duration = Duration::from_millis(100);
 pub(super) struct ServingPace {
     /// The user's limit in bytes per second.
     limit: Option<f64>,
-    /// When the bytes served so far are paid for at that rate.
+    /// The time from which the limit allows further bytes.
     paid: Duration,
     /// The rest after a copy, as a multiple of its read time.
     rest: f64,
-    /// When the rests end.
+    /// The time at which the current rest ends.
     rested: Duration,
 }
 
@@ -37,12 +37,12 @@ impl ServingPace {
         }
     }
 
-    /// Returns how long to wait from `now` (of any clock) before serving `bytes`, and counts them as served. `None` if
-    /// the limit leaves no room for them soon.
+    /// Returns how long to wait from `now` (of any clock) before serving `bytes`, and counts the bytes as served.
+    /// `None` if the limit does not allow the bytes soon.
     pub(super) fn wait(&mut self, now: Duration, bytes: u64) -> Option<Duration> {
         let rest = self.rested.saturating_sub(now).min(LONGEST_WAIT);
         let Some(limit) = self.limit else { return Some(rest) };
-        // Unused time is not saved up.
+        // Idle time earns no credit.
         let begin = self.paid.max(now);
         if begin - now > LONGEST_QUEUE {
             return None;
@@ -51,15 +51,16 @@ impl ServingPace {
         Some(rest.max(begin - now))
     }
 
-    /// Adjusts the rests at `now`: reading a copy took `took`, and the node's own reads were waiting or not.
-    pub(super) fn learn(&mut self, now: Duration, took: Duration, own_reads_wait: bool) {
-        // The pace backs off at once and comes back step by step.
+    /// Adjusts the rest at `now`, after reading a copy took `took`. `own_reads_wait` says whether the node's own reads
+    /// wait.
+    pub(super) fn adjust(&mut self, now: Duration, took: Duration, own_reads_wait: bool) {
+        // Slow down at once, and speed up step by step.
         self.rest = if own_reads_wait { (2.0 * self.rest + 1.0).min(LONGEST_REST) } else { self.rest / 2.0 };
         if self.rest < 0.1 {
             self.rest = 0.0;
         }
         self.rested = self.rested.max(now) + took.mul_f64(self.rest);
-        // The rests of concurrent reads do not add up to more.
+        // The rests of concurrent reads together are not longer than `LONGEST_WAIT`.
         self.rested = self.rested.min(now + LONGEST_WAIT);
     }
 }
@@ -78,7 +79,7 @@ mod tests {
         assert_eq!(waits, [0, 10, 20, 30]);
         assert_eq!(pace.wait(now, 9_000_000).unwrap().as_millis(), 40);
         assert_eq!(pace.wait(now, 1), None, "nobody waits for long");
-        // Idle time is not saved up: a second later the first goes at once and the next waits.
+        // Idle time earns no credit: a second later, the first copy goes at once and the next copy waits.
         let later = now + Duration::from_secs(1);
         assert_eq!(pace.wait(later, 1_000_000), Some(Duration::ZERO));
         assert_eq!(pace.wait(later, 1_000_000).unwrap().as_millis(), 10);
@@ -91,7 +92,7 @@ mod tests {
         let mut serve = |own_reads_wait| {
             let waited = pace.wait(now, 1).unwrap();
             now += waited + TOOK;
-            pace.learn(now, TOOK, own_reads_wait);
+            pace.adjust(now, TOOK, own_reads_wait);
             waited
         };
         assert_eq!((serve(false), serve(false)), (Duration::ZERO, Duration::ZERO));
@@ -105,7 +106,7 @@ mod tests {
     fn nobody_waits_long_for_the_nodes_own_reads() {
         let mut pace = ServingPace::new(None);
         for _ in 0..100 {
-            pace.learn(Duration::ZERO, Duration::from_secs(1), true);
+            pace.adjust(Duration::ZERO, Duration::from_secs(1), true);
         }
         assert_eq!(pace.wait(Duration::ZERO, 1), Some(LONGEST_WAIT));
     }

@@ -35,9 +35,9 @@ const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 /// State shared by all connections of a server.
 pub(super) struct Serving {
     pub token: Token,
-    pub shelves: RwLock<HashMap<SharedDataset, Arc<dyn ServedCache>>>,
+    pub served_caches: RwLock<HashMap<SharedDataset, Arc<dyn ServedCache>>>,
     pub copies: CopyReader,
-    pub under_way: ByteBudget,
+    pub byte_budget: ByteBudget,
     pub pace: Mutex<ServingPace>,
     pub own_reads_wait: Arc<AtomicBool>,
     pub counters: ServerCounters,
@@ -47,7 +47,7 @@ pub(super) struct Serving {
 
 impl Serving {
     pub(super) fn served_cache(&self, dataset: &SharedDataset) -> Option<Arc<dyn ServedCache>> {
-        self.shelves.read().unwrap_or_else(PoisonError::into_inner).get(dataset).cloned()
+        self.served_caches.read().unwrap_or_else(PoisonError::into_inner).get(dataset).cloned()
     }
 
     /// Returns the time since the server was started.
@@ -67,11 +67,11 @@ impl Serving {
         true
     }
 
-    /// Records that a copy was read since `begun`, a time of [`Serving::now`].
-    pub(super) fn learn_pace(&self, begun: Duration) {
+    /// Updates the pace after a copy was read. `begun` is the time of [`Serving::now`] at which the read began.
+    pub(super) fn adjust_pace(&self, begun: Duration) {
         let now = self.now();
         let wait = self.own_reads_wait.load(Relaxed);
-        self.pace.lock().unwrap_or_else(PoisonError::into_inner).learn(now, now - begun, wait);
+        self.pace.lock().unwrap_or_else(PoisonError::into_inner).adjust(now, now - begun, wait);
     }
 
     pub(super) fn stats(&self) -> ServerStats {
@@ -100,13 +100,14 @@ impl Serving {
 
     async fn end_overdue(self: Arc<Self>) {
         loop {
-            tokio::time::sleep(self.connections.patience()).await;
+            tokio::time::sleep(self.connections.check_interval()).await;
             self.connections.end_overdue(&self.counters);
         }
     }
 
     async fn converse(self: Arc<Self>, stream: TcpStream, tls: Option<TlsAcceptor>, place: ConnectionPlace) {
-        // Without TCP_NODELAY an answer's last bytes would wait for an acknowledgement. Failing to set it does no harm.
+        // Without TCP_NODELAY a response's last bytes wait for an acknowledgement. A failure to set the option does no
+        // harm.
         let _ = stream.set_nodelay(true);
         match tls {
             None => self.answer_on(stream, place).await,
@@ -126,9 +127,9 @@ impl Serving {
         });
         let mut http = http1::Builder::new();
         http.max_buf_size(READ_BUFFER).max_header_size(HEADER_BYTES).max_headers(HEADERS);
-        // A client that has closed its sending side still gets its answer.
+        // A client that has closed its sending side still gets its response.
         http.half_close(true).auto_date_header(false);
-        // A connection that breaks, or that is not HTTP, matters only to its other end.
+        // Ignore the error: a broken connection, or one that does not carry HTTP, matters only to the client.
         let _ = http.serve_connection(TokioIo::new(stream), service).await;
     }
 }

@@ -19,17 +19,17 @@ counters! {
     strangers,
     /// The number of samples that were served, whole or in part.
     served,
-    /// The bytes of these samples.
+    /// The bytes of the samples that were served.
     served_bytes,
     /// The number of requests for a sample that is not kept.
     absent,
-    /// The number of requests for a sample whose copy is of another version than its file has now.
+    /// The number of requests for a sample whose copy is not of the version that the sample's file has now.
     stale,
     /// The number of requests without a version, for a sample whose current version is not known.
     unconfirmed,
     /// The number of requests for another dataset, or for another start of the job.
     other_datasets,
-    /// The number of requests that were refused because too much was under way.
+    /// The number of requests that were refused because the server was busy.
     busy,
     /// The number of copies that could not be read, or had a wrong checksum.
     unreadable,
@@ -37,9 +37,10 @@ counters! {
     malformed,
     /// The number of pushed samples that were taken.
     pushes_taken,
-    /// The bytes of these samples.
+    /// The bytes of the pushed samples that were taken.
     pushed_bytes,
-    /// The number of pushed samples that were refused: kept already, no room, or busy.
+    /// The number of pushed samples that were refused because they were kept already, there was no space, or the server
+    /// was busy.
     pushes_refused,
     /// The number of pushed samples whose length or checksum was wrong.
     pushes_damaged,

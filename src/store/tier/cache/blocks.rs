@@ -1,8 +1,9 @@
 //! Keeps all samples of a block that was read.
 //!
-//! A thread that decompresses a block, or reads a block of neighbours from a server at once, has the bytes of all its
-//! samples. It offers them to the tiers that are filled with the samples that come first, as if they had been staged.
-//! So each block is decompressed once for the tiers, no matter which of its samples is requested first.
+//! A thread that decompresses a block, or reads a block of neighbours from a server, has the bytes of all samples of
+//! the block. It offers the samples to the tiers that are filled with the samples that come first, as if the samples
+//! had been staged. So each block is decompressed once for the tiers, no matter which of its samples is requested
+//! first.
 
 use super::Cache;
 use crate::tier::copies::Offer;
@@ -10,8 +11,8 @@ use data::dataset::{BlockObserver, FileBlock, FileId};
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
-/// The most repeated offers for all samples of a block together, a millisecond apart, while all write buffers wait for
-/// the drive.
+/// The most repeated offers for all samples of a block together. Offers are repeated every millisecond while all write
+/// buffers wait for the drive.
 const MAX_WAITS: u32 = 500;
 
 impl Cache {
@@ -19,24 +20,24 @@ impl Cache {
     pub(super) fn listen_for_blocks(self: &Arc<Self>) {
         if self.index.has_blocks() || self.index.has_remote() {
             let cache: Weak<Self> = Arc::downgrade(self);
-            self.index.unpacked().tell(cache);
+            self.index.unpacked().register(cache);
         }
     }
 
-    /// Returns whether this process, and no other that shares a directory with it, keeps whole blocks of a file. Takes
-    /// the lock on the file if it is free, and holds it from then on.
+    /// Returns whether this process is the one that keeps whole blocks of a file, of all processes that share a
+    /// directory with it. Takes the lock on the file if the lock is free, and holds it from then on.
     pub(in crate::tier) fn keeps_blocks_of(&self, file: FileId) -> bool {
-        let mut claims = self.block_claims.lock().unwrap_or_else(PoisonError::into_inner);
-        if claims.contains_key(&file) {
+        let mut locks = self.block_locks.lock().unwrap_or_else(PoisonError::into_inner);
+        if locks.contains_key(&file) {
             return true;
         }
-        let claimed = self.claim_unit(u64::from(file.0));
-        claimed.map(|claim| claims.insert(file, claim)).is_some()
+        let unit_locks = self.lock_unit(u64::from(file.0));
+        unit_locks.map(|unit_locks| locks.insert(file, unit_locks)).is_some()
     }
 
     /// Releases the locks, so that other processes may keep these blocks.
     pub(super) fn release_blocks(&self) {
-        self.block_claims.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.block_locks.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }
 
@@ -56,7 +57,7 @@ impl BlockObserver for Cache {
         for sample in self.index.samples_in(block) {
             let range = block.range(self.index.extent(sample));
             let Some(bytes) = range.and_then(|range| bytes.get(range)) else { continue };
-            // A sample of another owner node is pushed there when it is used.
+            // If another node owns the sample, the sample is pushed to that node when it is used.
             if !drawn.contains(sample) || self.knows(sample) || self.responsible_tier(sample).is_some() {
                 continue;
             }

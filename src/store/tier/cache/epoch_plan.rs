@@ -1,4 +1,4 @@
-//! Plans what each tier keeps during an epoch, from its schedule and those of later epochs.
+//! Plans what each tier keeps during an epoch, from the schedules of this epoch and of later epochs.
 
 use super::super::copies::TierParts;
 use super::super::fill::FillChoice;
@@ -8,7 +8,7 @@ use super::{Cache, KeptTier};
 use data::schedule::{Order, Schedule};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// The most epochs that the plan looks ahead. A later use counts as none.
+/// The most epochs that the plan looks ahead. A use after these epochs counts as no use.
 const MAX_EPOCHS: u64 = 64;
 
 /// The plan of a tier that decides by future uses, for one epoch.
@@ -16,23 +16,23 @@ pub(super) struct EpochPlan {
     pub(super) plan: TierPlan,
     future: KnownUses,
     epoch: u64,
-    /// The last sample asked about, the moment of its last use in the epoch, and that of its next use.
-    asked: Option<(u64, Moment, Option<Moment>)>,
+    /// The sample of the last query, the moment of its last use in the epoch, and the moment of its next use.
+    last_query: Option<(u64, Moment, Option<Moment>)>,
 }
 
 impl EpochPlan {
     /// Decides whether to keep a sample of `bytes` that the epoch has just used. With `evicting`, samples that are used
-    /// later may leave for it; otherwise it must fit alongside everything held.
+    /// later may be evicted for it. Otherwise the sample must fit alongside all samples that are held.
     pub(super) fn admit(&mut self, sample: u64, bytes: u64, evicting: bool) -> Admission {
-        let (now, next) = match self.asked {
-            // A full tier is asked twice about the same sample.
+        let (now, next) = match self.last_query {
+            // For a full tier, this is called twice with the same sample.
             Some((same, now, next)) if same == sample => (now, next),
             _ => {
                 let now = self.future.last_use(sample, self.epoch);
                 (now, self.future.next_use(sample, now))
             }
         };
-        self.asked = Some((sample, now, next));
+        self.last_query = Some((sample, now, next));
         if !evicting && !self.plan.has_room(bytes, next, now) {
             return Admission::Bypass;
         }
@@ -48,21 +48,21 @@ pub(super) struct EpochPlans {
     pub(super) tiers: Vec<Option<EpochPlan>>,
 }
 
-/// The parts of the plans that every sample needs, as sets of tiers with a bit for each, so that no thread waits for a
-/// lock.
+/// The parts of the plans that every sample needs. Each part is a set of tiers with a bit for each tier, so that no
+/// thread waits for a lock.
 #[derive(Default)]
 pub(super) struct EpochRules {
-    /// The tiers that decide by future uses. The others are filled with the samples that come first.
-    by_future: AtomicU64,
+    /// The tiers that decide by future uses. All other tiers are filled with the samples that come first.
+    by_next_use: AtomicU64,
     /// The tiers whose ranks together use the whole epoch, so that it may be staged for them.
     of_all_ranks: AtomicU64,
-    /// The slowest tier that has room for everything that the epoch draws, if there is one.
+    /// The slowest tier that has space for all samples that the epoch draws, if there is one.
     whole: AtomicU64,
 }
 
 impl EpochRules {
     pub(super) fn keep_first(&self, place: TierPlace) -> bool {
-        self.by_future.load(Relaxed) >> place & 1 == 0
+        self.by_next_use.load(Relaxed) >> place & 1 == 0
     }
 
     pub(super) fn are_of_all_ranks(&self, place: TierPlace) -> bool {
@@ -103,18 +103,18 @@ impl Cache {
                 plan: former.map_or_else(new, |former| former.plan),
                 future,
                 epoch,
-                asked: None,
+                last_query: None,
             })
         });
         *plans = EpochPlans { tiers: planned.collect() };
-        self.rules.by_future.store(set_of(plans.tiers.iter().map(Option::is_some)), Relaxed);
+        self.rules.by_next_use.store(set_of(plans.tiers.iter().map(Option::is_some)), Relaxed);
         self.rules.of_all_ranks.store(of_all_ranks, Relaxed);
         self.rules.whole.store(whole.map_or(0, |whole| 1 << whole), Relaxed);
         drop(plans);
-        self.decide_forms(used);
+        self.decide_formats(used);
     }
 
-    /// Returns the rule by which a tier decides, and the future uses, for an epoch that uses `used` bytes of samples;
+    /// Returns a tier's retention rule and the future uses of samples, for an epoch that uses `used` bytes of samples.
     /// `None` if the tier is filled with the samples that come first.
     fn future(
         &self,
@@ -129,7 +129,8 @@ impl Cache {
         if rule == RetentionRule::Keep {
             return None;
         }
-        // On average a sample comes back after as many epochs as there are users, or repeats.
+        // On average a sample is used again after as many epochs as there are nodes (`users`), or repeats if these are
+        // more.
         let users = slice.global_batch.div_ceil((slice.end - slice.begin).max(1));
         let between = users.max(schedule.order().repeats().into());
         let known = (4 * between).min(MAX_EPOCHS);
@@ -160,9 +161,9 @@ impl Cache {
         let room: u64 = (0..self.tiers.len()).filter(of_slice).map(|place| self.tiers[place].room()).sum();
         // If the user asks for staging, staged shards are kept without regard to their next use.
         let staged = slice.is_whole() && self.options.fill == FillChoice::Ahead;
-        // If nodes share their caches, samples have owner nodes and stay there.
-        let have_homes = self.tiers().any(|tier| tier.parts().nodes.is_some());
-        if used <= room || staged || have_homes {
+        // If nodes share their caches, samples have owner nodes and stay on them.
+        let have_owners = self.tiers().any(|tier| tier.parts().nodes.is_some());
+        if used <= room || staged || have_owners {
             RetentionRule::Keep
         } else {
             RetentionRule::best(slice, schedule.order())
@@ -170,14 +171,14 @@ impl Cache {
     }
 }
 
-/// Makes a plan that accounts for the copies in the tier. Each process decides about the samples that it reads itself,
-/// for its part of a tier that `sharers` ranks share.
+/// Makes a plan that accounts for the copies in the tier. Each of the `sharers` ranks that share a tier plans its own
+/// part of the tier, for the samples that it reads itself.
 fn new_plan(kept: &KeptTier, rule: RetentionRule, sharers: u32) -> TierPlan {
     let mut plan = TierPlan::new(rule, kept.room() / u64::from(sharers));
     let local = kept.tier.parts().local;
     for (group, bytes) in local.iter().flat_map(|local| local.groups()) {
         if group == 0 {
-            // A job that used the whole dataset kept these samples, without regard to their next use.
+            // Evict samples that a job kept without regard to their next use, because it used the whole dataset.
             local.iter().for_each(|local| local.evict_group(group));
         } else {
             plan.found(group, bytes / u64::from(sharers));

@@ -14,12 +14,12 @@ use std::time::Duration;
 /// How long the source is measured, if its rates decide anything.
 const MEASURE_FOR: Duration = Duration::from_millis(300);
 
-/// The size in bytes below which a dataset is not measured, because the measurement would read too much of it: a
-/// hundredth or two at 1 GB/s.
-const WORTH_MEASURING: u64 = 20_000_000_000;
+/// The size in bytes below which a dataset is not measured, because the measurement reads too much of it: at 1 GB/s, 1
+/// to 2 % of this size.
+const MIN_MEASURED_BYTES: u64 = 20_000_000_000;
 
 impl Cache {
-    /// Chooses how the cache is filled, once the source can be read.
+    /// Chooses how the cache is filled. Must be called when the source can be read.
     pub(super) fn choose_fill(&self, open: &Arc<OpenSource>) {
         self.fill.get_or_init(|| {
             if self.network.is_some() || self.staging().epoch.is_none() {
@@ -39,10 +39,10 @@ impl Cache {
         });
     }
 
-    /// Measures the rates of the source if they decide anything and are worth the reads. Otherwise the error is the
-    /// reason.
+    /// Measures the rates of the source if the decision depends on them and the dataset is large enough. Otherwise the
+    /// error is the reason why nothing was measured.
     fn measure(&self, job: &FillJob, open: &Arc<OpenSource>) -> Result<TierRates, String> {
-        if self.options.fill != FillChoice::Auto || !job.shards || job.bytes < WORTH_MEASURING {
+        if self.options.fill != FillChoice::Auto || !job.shards || job.bytes < MIN_MEASURED_BYTES {
             return Err("the dataset is too small to measure its storage".into());
         }
         let singly = |slots: &SlotPool, depth| open(slots, depth, SourceUse::Staging);
@@ -58,9 +58,9 @@ impl Cache {
         self.keeps_first(place) && self.rules.are_of_all_ranks(place)
     }
 
-    /// Locks unit `unit` of the dataset for staging, for all tiers; `None` if another process has it.
-    pub(in crate::tier) fn claim_unit(&self, unit: u64) -> Option<Vec<Box<dyn Any + Send>>> {
-        self.tiers().filter_map(|tier| tier.parts().shared).map(|shared| shared.claim_unit(unit)).collect()
+    /// Locks unit `unit` of the dataset for staging, for all tiers; `None` if another process has locked it.
+    pub(in crate::tier) fn lock_unit(&self, unit: u64) -> Option<Vec<Box<dyn Any + Send>>> {
+        self.tiers().filter_map(|tier| tier.parts().shared).map(|shared| shared.lock_unit(unit)).collect()
     }
 
     pub(in crate::tier) fn staged(&self, bytes: u64) {
@@ -93,8 +93,8 @@ impl Cache {
     }
 
     /// Returns the number of steps that staging keeps ahead of the pipeline if each sample is a file. Samples that are
-    /// staged just before their use would not be published yet, and would be read twice.
-    pub(in crate::tier) fn lead(&self, schedule: &Schedule) -> u64 {
+    /// staged just before their use are not published yet at that time, and are read twice.
+    pub(in crate::tier) fn steps_ahead(&self, schedule: &Schedule) -> u64 {
         let mean = self.index.mean_bytes().max(1);
         let shared = self.tiers().filter_map(|tier| tier.parts().shared);
         let unpublished = shared.map(|shared| shared.unpublished()).max().unwrap_or(0) / mean;

@@ -1,4 +1,4 @@
-//! The storage formats that the copies of each tier are converted to (`form=`). They are decided again for each epoch.
+//! The storage formats that the copies of each tier are converted to (`form=`). They are chosen again for each epoch.
 
 use super::{Cache, TierPlace};
 use crate::tier::convert::{
@@ -10,7 +10,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 
-/// Why copies are not converted to another storage format, regardless of the room.
+/// Why copies are not converted to another storage format, regardless of the available space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NoForms {
     /// The reason, in words.
@@ -28,7 +28,7 @@ pub(super) struct CacheFormats {
 
 impl Cache {
     /// Decides which storage formats the copies are converted to, in an epoch that uses `used` bytes of samples.
-    pub(super) fn decide_forms(&self, used: u64) {
+    pub(super) fn decide_formats(&self, used: u64) {
         let places = 0..self.tiers.len();
         let stays = |place: TierPlace| self.keeps_first(place) && !self.is_of_nodes(place);
         let room = places.clone().filter(|&place| stays(place)).map(|place| self.tiers[place].room()).max();
@@ -47,10 +47,11 @@ impl Cache {
                 _ => job.decide(),
             };
             let convertible = self.tier(place).parts().convertible;
-            let decision = match convertible.is_none_or(|tier| tier.leave_spare(decision.may_evict)) {
-                false if decision.may_evict => FormatDecision::as_is("the cache is too small to convert"),
-                _ => decision,
-            };
+            let decision =
+                match convertible.is_none_or(|tier| tier.reserve_for_conversion(decision.may_evict)) {
+                    false if decision.may_evict => FormatDecision::as_is("the cache is too small to convert"),
+                    _ => decision,
+                };
             if decision.form.is_none() && !matches!(choice, FormChoice::Auto | FormChoice::AsIs) {
                 let (name, form, why) = (self.tier(place).name(), choice.name(), decision.why);
                 self.index.notices().warn_once(("form", name.as_str()), || {
@@ -64,7 +65,7 @@ impl Cache {
     }
 
     /// Describes the storage formats that copies are converted to, and why; empty before the first epoch.
-    pub(super) fn describe_forms(&self) -> Vec<String> {
+    pub(super) fn describe_formats(&self) -> Vec<String> {
         let decisions = self.forms.decisions.lock().unwrap_or_else(PoisonError::into_inner);
         let named = self.tiers.iter().zip(&*decisions).filter(|(kept, _)| kept.form != FormChoice::AsIs);
         named
@@ -82,7 +83,8 @@ impl Cache {
         any.then(|| Converter::start(self.clone())).transpose()
     }
 
-    /// Converts some copies of a tier. Slower tiers come first, because faster ones take their copies from them.
+    /// Converts some copies of a tier. Slower tiers come first, because faster tiers take their copies from slower
+    /// ones.
     pub(in crate::tier) fn convert(
         &self,
         maker: &mut CopyMaker,
@@ -90,7 +92,7 @@ impl Cache {
         rest: &dyn Fn(),
     ) -> ConversionResult {
         let decisions = self.forms.decisions.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        // While one tier may have work soon, look again soon, even if another one has no room.
+        // If one tier may have work soon, look again soon, even if another tier has no space.
         let mut all = ConversionResult::NotNow;
         for (place, decision) in decisions.into_iter().enumerate().rev() {
             let Some(form) = decision.form else { continue };

@@ -1,8 +1,8 @@
 //! Decides which tier keeps a sample whose bytes have arrived.
 //!
-//! Each sample is kept once, so that the rooms of all tiers add up. The fastest tier that has room keeps it, otherwise
-//! the tier that can give up the samples with the latest next use. Only if a tier has room for the whole dataset does
-//! it keep all of it, for the next run; faster tiers then keep further copies.
+//! Each sample is kept once, so that the capacities of all tiers add up. The fastest tier that has space keeps the
+//! sample. If no tier has space, the tier that can evict the samples with the latest next use keeps it. If a tier has
+//! space for the whole dataset, that tier keeps every sample, for the next run, and faster tiers keep second copies.
 
 use super::super::copies::{CacheTier, Location, Offer};
 use super::super::plan::Admission;
@@ -13,7 +13,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The index of a tier in the list of those that keep copies; 0 is the fastest.
+/// The index of a tier in the list of tiers that keep copies; 0 is the fastest.
 pub(in crate::tier) type TierPlace = usize;
 
 /// Where a sample's bytes came from.
@@ -29,9 +29,9 @@ pub(in crate::tier) enum SampleOrigin {
 
 /// The tiers to offer a sample that has arrived, unless another node owns it.
 struct OfferTargets {
-    /// One of the tiers before this place must keep it.
-    once_before: Option<TierPlace>,
-    /// The tier with room for the whole dataset, if there is one: it must keep the sample as well.
+    /// One of the tiers before this index must keep the sample; `None` if no further tier must.
+    single_copy_before: Option<TierPlace>,
+    /// The tier with space for the whole dataset, if there is one: it must keep the sample as well.
     whole: Option<TierPlace>,
 }
 
@@ -40,13 +40,13 @@ struct OfferTargets {
 struct ArrivedSample<'a> {
     sample: u64,
     bytes: &'a [u8],
-    /// The version of its file before it was read.
+    /// The version that the sample's file had before it was read.
     version: FileVersion,
 }
 
 impl Cache {
     /// Counts a sample that arrived from a tier or from the source, and keeps it as the plans require. `version` is the
-    /// version of its file before it was read. A sample without a known version is not kept.
+    /// version that the sample's file had before it was read. A sample without a known version is not kept.
     pub(in crate::tier) fn arrived(
         &self,
         sample: u64,
@@ -67,20 +67,20 @@ impl Cache {
         }
         let Some(version) = version else { return };
         let sample = ArrivedSample { sample, bytes, version };
-        let takers = self.takers(from);
+        let offer_targets = self.offer_targets(from);
         match self.responsible_tier(sample.sample) {
-            // Push a sample from the source to its owner node. A copy on any tier has been pushed before.
+            // Push a sample from the source to its owner node. A sample that any tier had was pushed earlier.
             Some(place) if origin == SampleOrigin::Source => {
                 self.offer(place, 0, &sample);
             }
             Some(_) => {}
             None => {
-                if let Some(end) = takers.once_before {
+                if let Some(end) = offer_targets.single_copy_before {
                     self.keep_in_one_tier(&sample, end, from.is_none());
                 }
             }
         }
-        if let Some(whole) = takers.whole {
+        if let Some(whole) = offer_targets.whole {
             // If the tier has a copy already, this adds none.
             self.offer(whole, 0, &sample);
         }
@@ -94,22 +94,24 @@ impl Cache {
     }
 
     /// Returns the tiers to offer a sample that came `from` a tier, or from the source.
-    fn takers(&self, from: Option<TierPlace>) -> OfferTargets {
+    fn offer_targets(&self, from: Option<TierPlace>) -> OfferTargets {
         let whole = self.rules.whole();
         let end = whole.unwrap_or(self.tiers.len());
         // A copy stays in its tier, unless the tier kept it for this use only.
         let stays = from.filter(|&place| self.keeps_first(place));
         OfferTargets {
-            once_before: stays.is_none_or(|place| place >= end).then_some(end),
+            single_copy_before: stays.is_none_or(|place| place >= end).then_some(end),
             whole: whole.filter(|&whole| stays != Some(whole) && self.takes(whole)),
         }
     }
 
-    /// Returns whether a sample that came from a tier is offered to another one, so that all of it must be read.
+    /// Returns whether a sample that came from a tier is offered to another tier, so that the whole sample must be
+    /// read.
     fn is_kept_again(&self, sample: u64, place: TierPlace) -> bool {
-        let OfferTargets { once_before, whole } = self.takers(Some(place));
+        let OfferTargets { single_copy_before, whole } = self.offer_targets(Some(place));
         let any_takes = |end: TierPlace| (0..end).any(|place| self.takes(place));
-        whole.is_some() || once_before.is_some_and(any_takes) && self.responsible_tier(sample).is_none()
+        whole.is_some()
+            || single_copy_before.is_some_and(any_takes) && self.responsible_tier(sample).is_none()
     }
 
     /// Returns the header summary (`header_summary`) of a sample's packed copy at `location`, if it is known and no
@@ -132,8 +134,8 @@ impl Cache {
         self.header_summary(sample, place, &location)
     }
 
-    /// Offers a sample to the tiers before `end`, until one keeps it. A sample that is `new` to all of them is offered
-    /// to full tiers too, so that they count it as dropped.
+    /// Offers a sample to the tiers before `end`, until one keeps it. `new` says that none of them has the sample. A
+    /// new sample is offered to full tiers too, so that they count it as dropped.
     fn keep_in_one_tier(&self, sample: &ArrivedSample, end: TierPlace, new: bool) {
         let mut with_plans = Vec::new();
         for place in 0..end {
@@ -163,14 +165,14 @@ impl Cache {
         }
     }
 
-    /// Returns whether a tier may take a sample: it has room, or may free some.
+    /// Returns whether a tier may take a sample: the tier has space, or may free some.
     pub(in crate::tier) fn takes(&self, place: TierPlace) -> bool {
         let tier = self.tier(place);
         if self.keeps_first(place) { tier.is_open() } else { tier.can_take() }
     }
 
-    /// Decides whether a tier with a plan keeps a sample: alongside everything that it holds, or by `evicting` some of
-    /// it.
+    /// Decides whether a tier with a plan keeps a sample: alongside all samples that the tier holds, or by `evicting`
+    /// some of them.
     fn admit(&self, place: TierPlace, sample: &ArrivedSample, evicting: bool) -> Admission {
         let mut plans = self.plans();
         let Some(Some(planned)) = plans.tiers.get_mut(place) else { return Admission::Bypass };
@@ -186,8 +188,8 @@ impl Cache {
         matches!(self.offered(place, group, sample), Offer::Taken | Offer::Present)
     }
 
-    fn offered(&self, place: TierPlace, group: u64, at_hand: &ArrivedSample) -> Offer {
-        let ArrivedSample { sample, bytes, version } = *at_hand;
+    fn offered(&self, place: TierPlace, group: u64, arrived_sample: &ArrivedSample) -> Offer {
+        let ArrivedSample { sample, bytes, version } = *arrived_sample;
         let offer = self.tier(place).offer(group, sample, version, bytes);
         if offer == Offer::Full && !self.is_of_nodes(place) {
             self.lacks_room.store(true, Relaxed);
@@ -197,23 +199,25 @@ impl Cache {
         } else if !self.keeps_first(place)
             && let Some(Some(planned)) = self.plans().tiers.get_mut(place)
         {
-            // The plan has counted the sample. Undo that, because it was refused or is counted already.
+            // The plan has counted the sample. Undo the count, because the sample was refused or is counted already.
             planned.plan.lost(group, bytes.len() as u64);
         }
         offer
     }
 
-    /// Returns the tier that alone keeps a sample, for all nodes.
+    /// Returns the tier that stands for other nodes' caches, if one of these nodes must keep the sample; otherwise
+    /// `None`.
     pub(super) fn responsible_tier(&self, sample: u64) -> Option<TierPlace> {
         self.network.as_ref()?;
-        let claims = |tier: &dyn CacheTier| tier.parts().nodes.is_some_and(|nodes| nodes.claims(sample));
-        self.tiers().position(claims)
+        let is_responsible =
+            |tier: &dyn CacheTier| tier.parts().nodes.is_some_and(|nodes| nodes.is_responsible_for(sample));
+        self.tiers().position(is_responsible)
     }
 
-    /// Returns whether this node is a sample's owner node (`home`).
-    pub(in crate::tier) fn is_home_of(&self, sample: u64) -> bool {
-        let homes = self.network.as_ref().filter(|_| sample < self.index.len());
-        homes.is_some_and(|network| network.homes.home(sample) == Some(network.own))
+    /// Returns whether this node is a sample's owner node.
+    pub(in crate::tier) fn owns(&self, sample: u64) -> bool {
+        let owners = self.network.as_ref().filter(|_| sample < self.index.len());
+        owners.is_some_and(|network| network.owners.owner(sample) == Some(network.own))
     }
 
     /// Returns whether [`Cache::accept_push`] returns at once for this sample.
@@ -224,10 +228,10 @@ impl Cache {
 
     /// Offers a sample that another node pushes to this node's tiers, until one keeps it.
     pub(in crate::tier) fn accept_push(&self, sample: u64, version: FileVersion, bytes: &[u8]) -> Offer {
-        let at_hand = ArrivedSample { sample, bytes, version };
+        let arrived_sample = ArrivedSample { sample, bytes, version };
         let mut answer = Offer::Full;
         for (place, _) in self.local_tiers() {
-            match self.offered(place, 0, &at_hand) {
+            match self.offered(place, 0, &arrived_sample) {
                 offer @ (Offer::Taken | Offer::Present) => return offer,
                 Offer::Full => {}
                 offer => answer = offer,
@@ -236,8 +240,9 @@ impl Cache {
         answer
     }
 
-    /// Frees room for samples that this node owns, if an epoch had none for them. Segments of earlier runs are removed
-    /// if other nodes own at least a quarter of their samples. Their other samples will arrive again.
+    /// Frees space for samples that this node owns, after an epoch that had no space for some of them. Removes a
+    /// segment of an earlier run if other nodes own at least a quarter of its samples. The other samples of the segment
+    /// will arrive again.
     pub(super) fn evict_samples_of_others(&self) {
         for (tier, shared) in self.tiers().filter_map(|tier| Some((tier, tier.parts().shared?))) {
             let mut of_file: HashMap<FileId, (u64, u64)> = HashMap::new();
@@ -246,7 +251,7 @@ impl Cache {
             {
                 let (all, strange) = of_file.entry(location.extent.file).or_default();
                 *all += 1;
-                *strange += u64::from(!self.is_home_of(sample));
+                *strange += u64::from(!self.owns(sample));
             }
             let leaving = of_file.into_iter().filter(|(_, (all, strange))| 4 * strange >= *all);
             leaving.for_each(|(file, _)| shared.forget(file));
@@ -255,16 +260,16 @@ impl Cache {
 
     /// Offers a staged sample to the tiers that may be filled ahead.
     pub(in crate::tier) fn keep_staged(&self, sample: u64, version: FileVersion, bytes: &[u8]) -> Offer {
-        let at_hand = ArrivedSample { sample, bytes, version };
+        let arrived_sample = ArrivedSample { sample, bytes, version };
         let whole = self.rules.whole();
         let mut answer = Offer::Full;
         for place in (0..self.tiers.len()).filter(|&place| self.fills_ahead(place)) {
             let wanted = answer != Offer::Taken || whole == Some(place);
-            // Skip tiers that take nothing, except the slowest: it counts the samples that no tier takes.
+            // Skip tiers that take nothing, except the slowest tier: it counts the samples that no tier takes.
             if !wanted || place + 1 < self.tiers.len() && !self.takes(place) {
                 continue;
             }
-            match self.offered(place, 0, &at_hand) {
+            match self.offered(place, 0, &arrived_sample) {
                 Offer::Taken => answer = Offer::Taken,
                 offer @ (Offer::Present | Offer::Busy) if answer != Offer::Taken => return offer,
                 _ => {}

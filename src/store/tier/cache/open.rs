@@ -21,22 +21,22 @@ use std::sync::Arc;
 pub enum TierOptions {
     /// Copies in memory.
     Ram {
-        /// Its name in statistics and logs.
+        /// The tier's name in statistics and logs.
         name: TierName,
-        /// Bytes that it may take of the node's memory. The node's ranks share them equally.
+        /// Bytes of the node's memory that the tier may take. The node's ranks share them equally.
         size: u64,
-        /// The storage format of its copies.
+        /// The storage format of the tier's copies.
         form: FormChoice,
     },
     /// Copies in a directory on a local drive.
     Directory {
-        /// Its name in statistics and logs.
+        /// The tier's name in statistics and logs.
         name: TierName,
         /// The directory.
         path: PathBuf,
-        /// Bytes that it may take, shared by all jobs and datasets in the directory.
+        /// Bytes that the tier may take, shared by all jobs and datasets in the directory.
         size: u64,
-        /// The storage format of its copies.
+        /// The storage format of the tier's copies.
         form: FormChoice,
     },
 }
@@ -62,14 +62,14 @@ impl TierOptions {
         }
     }
 
-    /// Returns the bytes that it may take.
+    /// Returns the bytes that the tier may take.
     pub fn size(&self) -> u64 {
         match self {
             Self::Ram { size, .. } | Self::Directory { size, .. } => *size,
         }
     }
 
-    /// Returns the directory of its copies; `None` if they are in memory.
+    /// Returns the directory of the tier's copies; `None` if they are in memory.
     pub fn directory(&self) -> Option<&Path> {
         match self {
             Self::Directory { path, .. } => Some(path),
@@ -77,7 +77,7 @@ impl TierOptions {
         }
     }
 
-    /// Returns the storage format of its copies.
+    /// Returns the storage format of the tier's copies.
     pub fn form(&self) -> FormChoice {
         match self {
             Self::Ram { form, .. } | Self::Directory { form, .. } => *form,
@@ -89,12 +89,13 @@ impl TierOptions {
 pub(super) struct OpenedTiers {
     /// Each tier, and the storage format that the user wants for its copies.
     pub(super) tiers: Vec<(Box<dyn CacheTier>, FormChoice)>,
-    /// The job's nodes, if they share their caches. The last tier is then that of the other nodes.
+    /// The job's nodes, if they share their caches. The last tier then stands for the caches of the other nodes.
     pub(super) network: Option<Arc<PeerNetwork>>,
 }
 
-/// Opens the tiers of `options`, in their order, and loads the copies of the dataset that they have already. A
-/// directory that cannot be used is left out with a warning. If nodes share their caches, it meets the other ranks.
+/// Opens the tiers of `options`, in their order, and loads the copies of the dataset that the tiers have already. A
+/// directory that cannot be used is left out with a warning. If nodes share their caches, this function meets the other
+/// ranks.
 ///
 /// # Errors
 /// The errors of [`Store::check`], [`Ram::new`] and [`PeerNetwork::meet`]; [`Error::Io`] if the working directory was
@@ -105,7 +106,7 @@ pub(super) fn tiers(
     trace: &Trace,
     job: &SharedJob<'_>,
 ) -> Result<OpenedTiers> {
-    // Directories come before the meeting, which reports their contents, and memory after it, because its size depends
+    // Open directories before the meeting, which reports their contents. Open memory after it, because the size depends
     // on the other ranks of this node.
     let mut directories = Vec::new();
     for tier in &options.tiers {
@@ -122,15 +123,15 @@ pub(super) fn tiers(
         Some(peers) if job.place.world_size > 1 => {
             let opened: Vec<&dyn CacheTier> = directories.iter().flatten().map(|tier| &**tier).collect();
             for (name, size) in options.memory() {
-                // If this rank cannot have the memory, fail before others wait for it.
+                // If this rank cannot have the memory, fail before other ranks wait for it.
                 Ram::new(index, name, size, 1)?;
             }
             let memory = options.memory().map(|(_, size)| size).sum();
             let directories = options.tiers.iter().filter_map(TierOptions::directory).collect();
-            let asked = options.tiers.iter().map(TierOptions::to_string).collect();
+            let configured = options.tiers.iter().map(TierOptions::to_string).collect();
             let form = options.tiers.last().map_or(FormChoice::AsIs, TierOptions::form);
             let (depth, no_forms) = (options.queue_depth, options.no_forms);
-            let own = OwnTiers { tiers: &opened, asked, memory, directories, depth, form, no_forms };
+            let own = OwnTiers { tiers: &opened, configured, memory, directories, depth, form, no_forms };
             PeerNetwork::meet(peers, index, &own, job)?.map(Arc::new)
         }
         _ => None,

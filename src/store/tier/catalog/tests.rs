@@ -1,4 +1,4 @@
-//! Tests where copies are, which of them counts, and what is held, in all orders of events.
+//! Tests the locations of copies, which of several copies is used, and what is held, in all orders of events.
 
 use super::*;
 use base::rng::{RandomKey, Use};
@@ -7,9 +7,9 @@ use std::collections::HashMap;
 const STAMP: Stamp = Stamp { size: 10, mtime: 0, ctime: 0, inode: 0 };
 
 fn row(sample: u64, offset: u32) -> SegmentRow {
-    let (form, tried) = (StorageFormat::AsIs, StorageFormat::AsIs);
+    let (form, last_target) = (StorageFormat::AsIs, StorageFormat::AsIs);
     let (version, header_summary) = (FileVersion(9), [0; 32]);
-    SegmentRow { sample, version, offset, length: 1, crc: offset ^ 77, form, tried, header_summary }
+    SegmentRow { sample, version, offset, length: 1, crc: offset ^ 77, form, last_target, header_summary }
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn samples_are_where_the_last_living_segment_has_them() {
 fn a_sample_moves_to_another_group() {
     let mut catalog = Catalog::new(10);
     for (number, group) in [(1, 4), (2, 9)] {
-        assert!(catalog.expect(7, group), "group {group}");
+        assert!(catalog.mark_pending(7, group), "group {group}");
         assert!(catalog.announce(number), "a new number");
         let segment_index = catalog.publish(number, group, &STAMP);
         catalog.place(segment_index, &[row(7, 0)], false);
@@ -58,15 +58,15 @@ fn a_sample_moves_to_another_group() {
 #[test]
 fn what_is_on_its_way_is_known_and_not_located() {
     let mut catalog = Catalog::new(70);
-    assert!(catalog.expect(69, 0) && !catalog.expect(69, 0));
-    assert!(catalog.keeps(69, 0) && catalog.expects(69) && catalog.locate(69).is_none());
-    catalog.give_up(69);
-    assert!(!catalog.keeps(69, 0) && catalog.expect(69, 0));
+    assert!(catalog.mark_pending(69, 0) && !catalog.mark_pending(69, 0));
+    assert!(catalog.keeps(69, 0) && catalog.is_pending(69) && catalog.locate(69).is_none());
+    catalog.cancel_pending(69);
+    assert!(!catalog.keeps(69, 0) && catalog.mark_pending(69, 0));
     assert!(catalog.announce(5), "a new number");
     let segment_index = catalog.publish(5, 0, &STAMP);
     catalog.place(segment_index, &[row(69, 3)], false);
     assert_eq!(catalog.locate(69).map(|(place, _)| place.offset), Some(3));
-    catalog.give_up(69);
+    catalog.cancel_pending(69);
     assert!(catalog.keeps(69, 0) && !catalog.keeps(69, 1), "it has come");
     assert_eq!(catalog.held(), (1, 10));
 }
@@ -84,14 +84,14 @@ fn copies_are_checked_once_and_the_latest_counts() {
     catalog.confirm(3, 0);
     assert_eq!(place(&catalog), Some((9, false)), "another copy was meant");
     for _ in 0..2 {
-        catalog.doubt();
+        catalog.mark_unverified();
         assert_eq!(place(&catalog), Some((9, false)));
         catalog.confirm(3, 1);
         assert_eq!(place(&catalog), Some((9, true)));
     }
-    assert_eq!(catalog.outdate(3, 1), (true, false));
-    assert_eq!((place(&catalog), catalog.outdate(3, 1)), (None, (false, false)));
-    assert_eq!(catalog.outdate(9, 1), (true, true), "nothing of the segment is left");
+    assert_eq!(catalog.drop_stale(3, 1), (true, false));
+    assert_eq!((place(&catalog), catalog.drop_stale(3, 1)), (None, (false, false)));
+    assert_eq!(catalog.drop_stale(9, 1), (true, true), "nothing of the segment is left");
     assert!(catalog.announce(20), "a new number");
     let segment_index = catalog.publish(20, 0, &STAMP);
     catalog.place(segment_index, &[row(3, 20)], true);

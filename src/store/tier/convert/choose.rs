@@ -1,4 +1,4 @@
-//! Chooses the storage format for the copies of a tier, by the available room. Pure.
+//! Chooses the storage format for the copies of a tier, by the available space. This module does no I/O.
 
 use super::super::cache::NoForms;
 use base::names::named;
@@ -7,21 +7,22 @@ use pixels::decode::ConvertedFormat;
 /// The storage format that the user wants for copies (`form=`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum FormChoice {
-    /// The room decides: a conversion is worth its processor time, but must not cause reads from the dataset.
+    /// The available space decides: a conversion is worth its processor time, but must not cause reads from the
+    /// dataset.
     #[default]
     Auto,
-    /// As they are read.
+    /// Copies stay in the storage format in which they are read.
     AsIs,
-    /// With an index of their entropy-coded data.
+    /// Copies have an index of their entropy-coded data.
     Indexed,
-    /// Without their entropy coder.
+    /// Copies are stored without their entropy coder.
     Packed,
 }
 
 named!(FormChoice: "auto" => Auto, "as-is" => AsIs, "indexed" => Indexed, "packed" => Packed);
 
 impl FormChoice {
-    /// Returns the storage format that the user names; `None` for [`FormChoice::AsIs`] and [`FormChoice::Auto`].
+    /// Returns the storage format that this choice names; `None` for [`FormChoice::AsIs`] and [`FormChoice::Auto`].
     fn made(self) -> Option<ConvertedFormat> {
         match self {
             Self::Auto | Self::AsIs => None,
@@ -31,18 +32,18 @@ impl FormChoice {
     }
 }
 
-/// The bytes of packed photographs for each byte of their files: 1.20 for ImageNet's, plus a margin, because datasets
-/// differ.
+/// The size of packed photographs relative to their files. It is 1.20 for ImageNet; the rest is a margin, because
+/// datasets differ.
 pub(in crate::tier) const PACKED: f64 = 1.25;
 
-/// The same for photographs with an index.
+/// The size of photographs with an index relative to their files.
 const INDEXED: f64 = 1.01;
 
 /// The facts about a tier and the job that decide the storage format.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(in crate::tier) struct FormatFacts {
     pub choice: FormChoice,
-    /// Why copies are not converted, regardless of the room.
+    /// Why copies are not converted, regardless of the available space.
     pub no_forms: Option<NoForms>,
     /// The bytes of the samples that the epoch uses.
     pub used: u64,
@@ -55,9 +56,9 @@ pub(in crate::tier) struct FormatFacts {
 /// The decision about the copies of a tier.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::tier) struct FormatDecision {
-    /// The storage format to convert them to; `None` if they stay as they are.
+    /// The storage format to convert the copies to; `None` if the copies stay as they are.
     pub form: Option<ConvertedFormat>,
-    /// Whether copies may be evicted to make room for the conversion.
+    /// Whether copies may be evicted to free space for the conversion.
     pub may_evict: bool,
     /// The reason, in words.
     pub why: &'static str,

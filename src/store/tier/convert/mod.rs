@@ -1,12 +1,13 @@
 //! Converts copies to another storage format during training (`form=`): packed, or with an index.
 //!
 //! Samples are kept at once, in the storage format in which they are read. A thread of low priority converts the copies
-//! afterwards, a segment or block of memory at a time. The new segment replaces the former one, which stays until every
-//! process has loaded the new one. A lock keeps two processes from converting the same segment.
+//! afterwards, a segment or block of memory at a time. The new segment replaces the former segment, which stays until
+//! every process has loaded the new segment. A lock keeps two processes from converting the same segment.
 //!
-//! Each row of a segment's table has the storage format of its bytes and the one that was tried last, so that no
-//! conversion is tried twice. A reader of a copy finds the storage format from the bytes. A slot has room for the most
-//! bytes that any storage format of a sample may have; a copy that would be larger stays as it is.
+//! Each row of a segment's table has the storage format of the sample's bytes and the storage format that was tried
+//! last, so that no conversion is tried twice. A reader of a copy finds the storage format from the bytes. A slot has
+//! space for the longest copy that any storage format of a sample may have. A sample whose copy would be longer stays
+//! as it is.
 
 mod choose;
 mod thread;
@@ -22,8 +23,8 @@ use data::dataset::DatasetIndex;
 use pixels::decode::packed::PackedHeaderSummary;
 use pixels::decode::{ConvertedFormat, FileRestorer, FormatConverter, StorageFormat, storage_format_of};
 
-/// Returns the most bytes that a copy of a sample of `length` bytes has in any storage format. A larger one stays as it
-/// is.
+/// Returns the most bytes that a copy of a sample of `length` bytes has in any storage format. A sample whose
+/// conversion would be larger stays as it is.
 pub fn most_bytes(length: u32) -> u32 {
     length.saturating_add(length / 4).saturating_add(MAX_HEAD)
 }
@@ -31,9 +32,10 @@ pub fn most_bytes(length: u32) -> u32 {
 /// The most bytes that a storage format adds to each sample, regardless of its length.
 pub(super) const MAX_HEAD: u32 = 1024;
 
-/// Returns the most bytes that a converted copy may have: three eighths more than the file, if that is less. A head
-/// alone may be larger than a tiny file, whose copy would take more room than it saves work.
-pub(super) fn most_made(length: u32) -> u32 {
+/// Returns the most bytes that a converted copy may have: three eighths more than the file, if that is less than
+/// [`most_bytes`]. The head that a format adds can be larger than a tiny file, and then takes more space than it saves
+/// work.
+pub(super) fn max_converted_bytes(length: u32) -> u32 {
     length.saturating_add(length / 8 * 3).min(most_bytes(length))
 }
 
@@ -54,8 +56,8 @@ pub fn form_of_record(index: &DatasetIndex, sample: u64, bytes: &[u8]) -> Storag
 }
 
 /// Returns the header summary (`header_summary`) that a segment keeps with a copy, so that parts of the copy can be
-/// read: that of an image that was packed for the cache. An image that is packed in the dataset has a copy of the
-/// sample's own length, and its header summary is in the index.
+/// read. Only images that were packed for the cache have one in a segment. The copy of an image that is packed in the
+/// dataset has the sample's own length, and its header summary is in the index.
 pub(super) fn summary_to_keep(
     index: &DatasetIndex,
     sample: u64,
@@ -78,9 +80,9 @@ pub(super) fn assert_is_copy(index: &DatasetIndex, sample: u64, bytes: &[u8]) {
 
 /// A request to a tier to convert one of its files of copies.
 pub(super) struct Conversion<'a> {
-    /// The storage format to convert its copies to.
+    /// The storage format to convert the copies to.
     pub form: ConvertedFormat,
-    /// Whether files of copies may be evicted if there is no room for the conversion.
+    /// Whether files of copies may be evicted if there is no space for the conversion.
     pub may_evict: bool,
     pub maker: &'a mut CopyMaker,
     /// Returns whether to stop at once.
@@ -92,11 +94,11 @@ pub(super) struct Conversion<'a> {
 /// The result of a request to convert.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ConversionResult {
-    /// Some copies are converted now, or stay as they are permanently.
+    /// Some copies were converted, or were found to stay as they are permanently.
     Some,
     /// There is nothing to do at present.
     Nothing,
-    /// There is nothing to do before another epoch: there was no room, or no conversion is wanted.
+    /// There is nothing to do before another epoch: there was no space, or no conversion is wanted.
     NotNow,
 }
 
@@ -108,7 +110,7 @@ pub(super) struct CopyMaker {
 }
 
 /// A copy in a storage format.
-pub(super) struct MadeCopy<'a> {
+pub(super) struct ConvertedCopy<'a> {
     pub bytes: &'a [u8],
     pub form: StorageFormat,
 }
@@ -124,24 +126,24 @@ impl Default for CopyMaker {
 }
 
 impl CopyMaker {
-    /// Converts the bytes of a copy from the storage format `from` to `form`. They stay as they are if that is
-    /// impossible or takes too much room, or if the result has exactly the length of the file: the length distinguishes
-    /// the file from all its conversions.
+    /// Converts the bytes of a copy from the storage format `from` to `form`. The bytes stay as they are if the
+    /// conversion is impossible or takes too much space. They also stay if the result has exactly the length of the
+    /// file, because the length distinguishes the file from all its conversions.
     pub(super) fn make<'a>(
         &'a mut self,
         from: StorageFormat,
         bytes: &'a [u8],
         form: ConvertedFormat,
-    ) -> MadeCopy<'a> {
-        let stays = MadeCopy { bytes, form: from };
+    ) -> ConvertedCopy<'a> {
+        let stays = ConvertedCopy { bytes, form: from };
         if from >= form.into() {
             return stays;
         }
         let Ok(file) = self.restorer.restore(from, bytes) else { return stays };
-        let most = u32::try_from(file.len()).map_or(0, most_made) as usize;
+        let most = u32::try_from(file.len()).map_or(0, max_converted_bytes) as usize;
         match self.maker.make(form, file, &mut self.made) {
             Ok(()) if self.made.len() <= most && self.made.len() != file.len() => {
-                MadeCopy { bytes: &self.made, form: form.into() }
+                ConvertedCopy { bytes: &self.made, form: form.into() }
             }
             _ => stays,
         }

@@ -16,15 +16,15 @@ use std::time::{Duration, Instant};
 /// processor.
 const NICE: i32 = 15;
 
-/// The wait before it looks for copies again after it found none.
+/// How long the thread waits before it looks for copies again, after it found none.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// The rest before it checks again whether it would delay batches.
+/// How long the thread rests before it checks again whether it would delay batches.
 const REST: Duration = Duration::from_millis(20);
 
 /// The handle of the thread.
 pub(in crate::tier) struct Converter {
-    mailbox: Arc<ConverterSignals>,
+    signals: Arc<ConverterSignals>,
     thread: BackgroundThread,
 }
 
@@ -32,37 +32,37 @@ pub(in crate::tier) struct Converter {
 #[derive(Default)]
 struct ConverterSignals {
     over: AtomicBool,
-    /// Whether another epoch has begun, so that there may be room again.
-    news: Mutex<bool>,
+    /// Whether another epoch has begun, so that space may be free again.
+    has_new_epoch: Mutex<bool>,
     arrived: Condvar,
 }
 
 impl Converter {
     /// Starts the thread.
     pub(in crate::tier) fn start(cache: Arc<Cache>) -> std::io::Result<Self> {
-        let mailbox = Arc::new(ConverterSignals::default());
+        let signals = Arc::new(ConverterSignals::default());
         let work = {
-            let mailbox = mailbox.clone();
+            let signals = signals.clone();
             move || {
                 lower_priority();
-                mailbox.run(&cache);
+                signals.run(&cache);
             }
         };
-        Ok(Self { mailbox, thread: BackgroundThread::start("foreload-form", work)? })
+        Ok(Self { signals, thread: BackgroundThread::start("foreload-form", work)? })
     }
 
     /// Reports that another epoch has begun.
     pub(in crate::tier) fn begin(&self) {
-        *self.mailbox.news.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.mailbox.arrived.notify_all();
+        *self.signals.has_new_epoch.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.signals.arrived.notify_all();
     }
 }
 
 impl Drop for Converter {
     fn drop(&mut self) {
-        self.mailbox.over.store(true, Relaxed);
+        self.signals.over.store(true, Relaxed);
         self.begin();
-        self.thread.part();
+        self.thread.end();
     }
 }
 
@@ -79,7 +79,7 @@ impl ConverterSignals {
                 std::thread::sleep(REST);
             }
             if !rest.is_zero() {
-                pace.go_on();
+                pace.resume();
             }
         };
         while !is_over() {
@@ -94,24 +94,25 @@ impl ConverterSignals {
 
     /// Waits for another epoch, or for at most `most`.
     fn wait(&self, most: Option<Duration>) {
-        let mut news = self.news.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut has_new_epoch = self.has_new_epoch.lock().unwrap_or_else(PoisonError::into_inner);
         let over = || self.over.load(Relaxed);
         match most {
-            Some(most) if !*news && !over() => {
-                (news, _) = self.arrived.wait_timeout(news, most).unwrap_or_else(PoisonError::into_inner);
+            Some(most) if !*has_new_epoch && !over() => {
+                (has_new_epoch, _) =
+                    self.arrived.wait_timeout(has_new_epoch, most).unwrap_or_else(PoisonError::into_inner);
             }
             Some(_) => {}
             None => {
-                while !*news && !over() {
-                    news = self.arrived.wait(news).unwrap_or_else(PoisonError::into_inner);
+                while !*has_new_epoch && !over() {
+                    has_new_epoch = self.arrived.wait(has_new_epoch).unwrap_or_else(PoisonError::into_inner);
                 }
             }
         }
-        *news = false;
+        *has_new_epoch = false;
     }
 }
 
-/// Lowers the priority of this thread. If the system refuses, the thread keeps the priority of the others.
+/// Lowers the priority of this thread. If the system refuses, the thread keeps the priority of the other threads.
 fn lower_priority() {
     // On Linux each thread has its own priority, and its own number identifies it.
     let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE);

@@ -9,12 +9,12 @@ const ROOTS: [&str; 4] =
     ["/sys/fs/cgroup", "/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct", "/sys/fs/cgroup/unified"];
 
 /// The interval between reads of the count: the usual length of a period.
-const LOOK: Duration = Duration::from_millis(100);
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The rest after the first period that was used up. It doubles with each one that follows.
+/// The rest after the first period whose quota was used up. Each further such period doubles the rest.
 const SHORTEST_REST: Duration = Duration::from_secs(1);
 
-/// The longest rest. With it, at most a hundredth of the periods are used up by this work.
+/// The longest rest. With it, this work uses up at most a hundredth of the periods.
 const LONGEST_REST: Duration = Duration::from_secs(10);
 
 /// The files that count the periods in which this process's groups were throttled.
@@ -24,18 +24,18 @@ pub struct ThrottledPeriods {
 }
 
 impl ThrottledPeriods {
-    /// Finds the files of this process; none if the system does not show them.
+    /// Finds the files of this process; no files if the system does not have them.
     pub fn find() -> Self {
         let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         Self { files: files_of(&groups, &ROOTS.map(Path::new)) }
     }
 
-    /// Returns whether the system shows these periods.
+    /// Returns whether the system counts throttled periods.
     pub fn are_known(&self) -> bool {
         !self.files.is_empty()
     }
 
-    /// Returns the number of such periods so far.
+    /// Returns the number of throttled periods so far.
     fn count(&self) -> u64 {
         let of = |file: &PathBuf| std::fs::read_to_string(file).ok().as_deref().and_then(throttled);
         self.files.iter().filter_map(of).sum()
@@ -72,7 +72,7 @@ fn throttled(text: &str) -> Option<u64> {
 pub(super) struct QuotaPace {
     periods: ThrottledPeriods,
     seen: u64,
-    looked: Instant,
+    last_check: Instant,
     rest: Duration,
 }
 
@@ -80,25 +80,25 @@ impl QuotaPace {
     /// Makes the pace of this process.
     pub(super) fn new() -> Self {
         let periods = ThrottledPeriods::find();
-        Self { seen: periods.count(), periods, looked: Instant::now(), rest: Duration::ZERO }
+        Self { seen: periods.count(), periods, last_check: Instant::now(), rest: Duration::ZERO }
     }
 
-    /// Returns how long to rest now. The caller must call [`QuotaPace::go_on`] when it resumes.
+    /// Returns how long to rest now. The caller must call [`QuotaPace::resume`] when it resumes.
     pub(super) fn rest(&mut self) -> Duration {
-        if !self.periods.are_known() || self.looked.elapsed() < LOOK {
+        if !self.periods.are_known() || self.last_check.elapsed() < CHECK_INTERVAL {
             return Duration::ZERO;
         }
-        self.looked = Instant::now();
+        self.last_check = Instant::now();
         let seen = self.periods.count();
-        self.learn(seen)
+        self.adjust(seen)
     }
 
-    /// Records that the work resumes. It did not cause the periods that were used up during its rest.
-    pub(super) fn go_on(&mut self) {
-        (self.seen, self.looked) = (self.periods.count(), Instant::now());
+    /// Records that the work resumes. The work did not cause the periods that were used up during its rest.
+    pub(super) fn resume(&mut self) {
+        (self.seen, self.last_check) = (self.periods.count(), Instant::now());
     }
 
-    fn learn(&mut self, seen: u64) -> Duration {
+    fn adjust(&mut self, seen: u64) -> Duration {
         let used_up = std::mem::replace(&mut self.seen, seen) != seen;
         if used_up {
             self.rest = (2 * self.rest).clamp(SHORTEST_REST, LONGEST_REST);
@@ -139,11 +139,11 @@ mod tests {
         let mut pace = QuotaPace {
             periods: ThrottledPeriods { files: Vec::new() },
             seen: 0,
-            looked: Instant::now(),
+            last_check: Instant::now(),
             rest: Duration::ZERO,
         };
         let seconds = |pace: &mut QuotaPace, counts: &[u64]| -> Vec<u64> {
-            counts.iter().map(|&seen| pace.learn(seen).as_secs()).collect()
+            counts.iter().map(|&seen| pace.adjust(seen).as_secs()).collect()
         };
         assert_eq!(seconds(&mut pace, &[0, 0, 1, 2, 4, 7, 8]), [0, 0, 1, 2, 4, 8, 10]);
         assert_eq!(seconds(&mut pace, &[8, 8, 9]), [0, 0, 5], "it comes back step by step");

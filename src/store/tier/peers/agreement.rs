@@ -9,10 +9,10 @@ use std::collections::HashMap;
 ///
 /// # Errors
 /// [`Error::Config`] for `peers`, which names two ranks and their differences.
-pub(super) fn check(own: u32, nodes: &[Vec<u32>], hellos: &[CacheMessage]) -> Result<()> {
-    same_settings(own, hellos)?;
-    same_tiers(nodes, hellos)?;
-    own_directories(nodes, hellos)
+pub(super) fn check(own: u32, nodes: &[Vec<u32>], messages: &[CacheMessage]) -> Result<()> {
+    same_settings(own, messages)?;
+    same_tiers(nodes, messages)?;
+    own_directories(nodes, messages)
 }
 
 fn refuse(message: String) -> Result<()> {
@@ -20,10 +20,10 @@ fn refuse(message: String) -> Result<()> {
 }
 
 /// Refuses ranks that would not train on the same batches.
-fn same_settings(own: u32, hellos: &[CacheMessage]) -> Result<()> {
-    let here = &hellos[own as usize].settings;
-    let Some(rank) = hellos.iter().position(|hello| hello.settings != *here) else { return Ok(()) };
-    let there = &hellos[rank].settings;
+fn same_settings(own: u32, messages: &[CacheMessage]) -> Result<()> {
+    let here = &messages[own as usize].settings;
+    let Some(rank) = messages.iter().position(|sent| sent.settings != *here) else { return Ok(()) };
+    let there = &messages[rank].settings;
     let differing = std::iter::zip(there, here).filter(|(there, here)| there != here);
     let differences: Vec<String> = differing
         .map(|((name, there), (_, here))| format!("{name} is {there} on rank {rank}, {here} on rank {own}"))
@@ -37,14 +37,16 @@ fn same_settings(own: u32, hellos: &[CacheMessage]) -> Result<()> {
 }
 
 /// Refuses ranks of one node with different tiers, because they would keep different samples for the node.
-fn same_tiers(nodes: &[Vec<u32>], hellos: &[CacheMessage]) -> Result<()> {
+fn same_tiers(nodes: &[Vec<u32>], messages: &[CacheMessage]) -> Result<()> {
     for ranks in nodes {
-        let first = &hellos[ranks[0] as usize].tiers;
-        let Some(rank) = ranks.iter().find(|&&rank| hellos[rank as usize].tiers != *first) else { continue };
+        let first = &messages[ranks[0] as usize].tiers;
+        let Some(rank) = ranks.iter().find(|&&rank| messages[rank as usize].tiers != *first) else {
+            continue;
+        };
         return refuse(format!(
             "rank {rank} has {} for its cache, but rank {} of the same node has {}: give all ranks of a node the same \
              directory and sizes, because they share the cache",
-            hellos[*rank as usize].tiers.join(", "),
+            messages[*rank as usize].tiers.join(", "),
             ranks[0],
             first.join(", ")
         ));
@@ -53,10 +55,10 @@ fn same_tiers(nodes: &[Vec<u32>], hellos: &[CacheMessage]) -> Result<()> {
 }
 
 /// Refuses nodes that share a directory, because each would use it as its own.
-fn own_directories(nodes: &[Vec<u32>], hellos: &[CacheMessage]) -> Result<()> {
+fn own_directories(nodes: &[Vec<u32>], messages: &[CacheMessage]) -> Result<()> {
     let mut owners: HashMap<&str, usize> = HashMap::new();
     for (node, ranks) in nodes.iter().enumerate() {
-        for directory in ranks.iter().flat_map(|&rank| &hellos[rank as usize].directories) {
+        for directory in ranks.iter().flat_map(|&rank| &messages[rank as usize].directories) {
             let owner = *owners.entry(directory).or_insert(node);
             if owner != node {
                 return refuse(format!(

@@ -30,8 +30,8 @@ use std::sync::atomic::AtomicBool;
 pub trait RankMeeting: Send + Sync {
     /// Sends `payload` to all ranks, and waits for the payloads of all. All ranks must call it in the same order.
     /// `purpose` names the exchange.
-    ///
-    /// # Errors
+    /// Sends `payload` to all ranks, and waits for the payloads of all ranks. All ranks must make their calls in the
+    /// same order. `purpose` names the exchange.
     /// The errors of the engine: ranks are missing, or call it for different purposes.
     fn meet(&self, purpose: &str, payload: &[u8], rank: u32, world_size: u32) -> Result<RanksMet>;
 
@@ -53,7 +53,7 @@ pub struct RanksMet {
     pub secret: [u8; 32],
 }
 
-/// How a node shares its cache with the others (`peers=`).
+/// How a node shares its cache with the other nodes (`peers=`).
 #[derive(Clone)]
 pub struct PeersOptions {
     /// How the ranks meet.
@@ -92,7 +92,7 @@ pub(in crate::tier) struct OwnTiers<'a> {
     /// The tiers in directories.
     pub tiers: &'a [&'a dyn CacheTier],
     /// All tiers in words, as the user configured them.
-    pub asked: Vec<String>,
+    pub configured: Vec<String>,
     /// The bytes of the node's memory that copies may take.
     pub memory: u64,
     /// The directories.
@@ -115,15 +115,15 @@ pub(super) struct CacheMessage {
     host: String,
     /// The identities of the directories, to find nodes that share one.
     pub directories: Vec<String>,
-    /// The bytes of room in the node's tiers.
+    /// The capacity of the node's tiers in bytes.
     capacity: u64,
-    /// The part of these bytes in the memory of the node's first rank.
+    /// The part of `capacity` that is in the memory of the node's first rank.
     memory: u64,
     /// The number of samples that are kept already.
     held: u64,
     /// The versions of some of the dataset's files, to find nodes that see different files.
     files: Vec<Option<u64>>,
-    /// Whether its copies are not converted to another storage format.
+    /// Whether the node's copies are not converted to another storage format.
     #[serde(default)]
     no_forms: bool,
 }
@@ -140,11 +140,11 @@ struct EndpointMessage {
 #[derive(Debug, Clone)]
 pub(in crate::tier) struct PeerNode {
     pub name: String,
-    /// The address and the certificate of its server.
+    /// The address and the certificate of the node's server.
     pub peer: Peer,
-    /// Whether it had samples of the dataset when the job began.
+    /// Whether the node had samples of the dataset when the job began.
     pub had_samples: bool,
-    /// Whether some of its room is in its first rank's memory.
+    /// Whether some of the node's capacity is in the memory of its first rank.
     pub has_memory: bool,
 }
 
@@ -155,7 +155,7 @@ pub(in crate::tier) struct PeerNetwork {
     pub own: usize,
     /// Whether this process is the first of its node, which runs the server.
     pub is_first: bool,
-    pub homes: Arc<Placement>,
+    pub owners: Arc<Placement>,
     /// The storage format that all nodes convert their copies to.
     pub form: FormatDecision,
     /// Whether nodes see different versions of files, as if each had its own copy of the dataset.
@@ -175,8 +175,8 @@ impl PeerNetwork {
     /// Meets all ranks; `None` if all are on one node.
     ///
     /// # Errors
-    /// Those of [`RankMeeting`]; [`Error::Config`] for ranks with different datasets or settings, for nodes that share
-    /// a directory, and on all ranks if a node cannot listen.
+    /// The errors of [`RankMeeting`]; [`Error::Config`] for ranks with different datasets or settings, for nodes that
+    /// share a directory, and on all ranks if a node cannot listen.
     pub(in crate::tier) fn meet(
         options: &PeersOptions,
         index: &DatasetIndex,
@@ -188,7 +188,7 @@ impl PeerNetwork {
             true => usable(tier.parts().capacity()),
             false => tier.stats().held_bytes,
         };
-        // The end of each block of memory is too short for another sample.
+        // The end of each block of memory is too short for another sample, so a part of the memory is lost.
         let (memory, depth) = (own.memory - own.memory / 32, own.depth);
         let mut settings = job.settings.clone();
         settings.push(("tls of peers".into(), options.tls.to_string()));
@@ -196,7 +196,7 @@ impl PeerNetwork {
         settings.push(("form of copies".into(), choice.name().to_owned()));
         let own = CacheMessage {
             settings,
-            tiers: own.asked.clone(),
+            tiers: own.configured.clone(),
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             directories: own.directories.iter().filter_map(|directory| identity(directory)).collect(),
             capacity: own.tiers.iter().map(room).sum::<u64>() + memory,
@@ -205,12 +205,12 @@ impl PeerNetwork {
             files: some_files(index),
             no_forms: no_forms.is_some(),
         };
-        let (hellos, met) = gather::<CacheMessage>(options, "cache capacities", &own, place)?;
+        let (messages, met) = gather::<CacheMessage>(options, "cache capacities", &own, place)?;
         if met.nodes.len() < 2 {
             return Ok(None);
         }
-        agreement::check(place.rank, &met.nodes, &hellos)?;
-        let files_differ = hellos.windows(2).any(|pair| pair[0].files != pair[1].files);
+        agreement::check(place.rank, &met.nodes, &messages)?;
+        let files_differ = messages.windows(2).any(|pair| pair[0].files != pair[1].files);
         if files_differ {
             warn_of_different_files(index);
         }
@@ -224,7 +224,7 @@ impl PeerNetwork {
         let dataset = SharedDataset::of_job(fingerprint, &met.secret);
         let own_reads_wait = Arc::<AtomicBool>::default();
         let sockets = SocketBudget::new(&met.nodes, is_first, depth);
-        let ReservedSockets { promise, connections, warning } = sockets.provide();
+        let ReservedSockets { reservation, connections, warning } = sockets.reserve();
         if let Some(warning) = warning {
             index.notices().warn_once(("peers", "sockets"), || warning);
         }
@@ -233,10 +233,10 @@ impl PeerNetwork {
             false => (None, EndpointMessage::default()),
         };
         let (endpoints, _) = gather::<EndpointMessage>(options, "server addresses", &endpoint, place)?;
-        let names = names(met.nodes.iter().map(|ranks| &hellos[ranks[0] as usize].host[..]));
+        let names = names(met.nodes.iter().map(|ranks| &messages[ranks[0] as usize].host[..]));
         let mut nodes = Vec::new();
         for (ranks, name) in met.nodes.iter().zip(names) {
-            let (hello, endpoint) = (&hellos[ranks[0] as usize], &endpoints[ranks[0] as usize]);
+            let (sent, endpoint) = (&messages[ranks[0] as usize], &endpoints[ranks[0] as usize]);
             let Some(address) = endpoint.address else {
                 let why = endpoint.error.as_deref().unwrap_or("it does not listen");
                 return Err(Error::config("peers", format!("node {name} (rank {}): {why}", ranks[0])));
@@ -244,11 +244,11 @@ impl PeerNetwork {
             nodes.push(PeerNode {
                 name,
                 peer: Peer { address, pin: endpoint.pin.map(CertificatePin) },
-                had_samples: hello.held > 0,
-                has_memory: hello.memory > 0,
+                had_samples: sent.held > 0,
+                has_memory: sent.memory > 0,
             });
         }
-        let capacity = |ranks: &Vec<u32>| hellos[ranks[0] as usize].capacity;
+        let capacity = |ranks: &Vec<u32>| messages[ranks[0] as usize].capacity;
         let shares: Vec<NodeShare> = std::iter::zip(&nodes, &met.nodes)
             .map(|(node, ranks)| NodeShare { name: node.name.clone(), capacity: capacity(ranks) })
             .collect();
@@ -257,10 +257,10 @@ impl PeerNetwork {
             true => u64::from(index.extent(sample).length),
             false => 0,
         };
-        // All nodes decide alike, from the same messages.
+        // All nodes make the same decision, from the same messages.
         let why = "another node cannot convert copies, or does not benefit";
         let cannot = NoForms { why, is_impossible: true };
-        let no_forms = no_forms.or_else(|| hellos.iter().any(|hello| hello.no_forms).then_some(cannot));
+        let no_forms = no_forms.or_else(|| messages.iter().any(|sent| sent.no_forms).then_some(cannot));
         let most: u64 = (0..index.len()).map(|sample| bytes_of(sample, Some(ConvertedFormat::Packed))).sum();
         let form = FormatFacts {
             choice,
@@ -277,12 +277,12 @@ impl PeerNetwork {
             decision => FormatDecision { may_evict: false, ..decision },
         };
         let bytes = |sample| bytes_of(sample, form.form);
-        let homes = Arc::new(Placement::new(&shares, &fingerprint, index.len(), bytes)?);
+        let owners = Arc::new(Placement::new(&shares, &fingerprint, index.len(), bytes)?);
         Ok(Some(Self {
             nodes,
             own: own_node,
             is_first,
-            homes,
+            owners,
             form,
             files_differ,
             dataset,
@@ -290,17 +290,17 @@ impl PeerNetwork {
             node_of_rank,
             server,
             own_reads_wait,
-            _sockets: promise,
+            _sockets: reservation,
         }))
     }
 
-    /// Waits until all nodes serve their caches, so that none is refused because another node is not ready.
+    /// Waits until all nodes serve their caches, so that no request is refused because a node is not ready.
     ///
     /// # Errors
-    /// Those of [`RankMeeting::meet`]; [`Error::Config`] if ranks have computed different owner nodes.
+    /// The errors of [`RankMeeting::meet`]; [`Error::Config`] if ranks have computed different owner nodes.
     pub(in crate::tier) fn wait_for_all(&self, options: &PeersOptions, place: RankPlace) -> Result<()> {
-        let (computed, _) = gather::<u64>(options, "servers ready", &self.homes.digest(), place)?;
-        match computed.iter().position(|homes| *homes != self.homes.digest()) {
+        let (computed, _) = gather::<u64>(options, "servers ready", &self.owners.digest(), place)?;
+        match computed.iter().position(|owners| *owners != self.owners.digest()) {
             None => Ok(()),
             Some(rank) => {
                 let message = format!(
@@ -357,7 +357,7 @@ fn start(
 /// Meets all ranks; each sends a document.
 ///
 /// # Errors
-/// Those of [`RankMeeting::meet`]; [`Error::Config`] if a rank sent something else.
+/// The errors of [`RankMeeting::meet`]; [`Error::Config`] if a rank sent another document.
 pub fn gather<Document: Serialize + DeserializeOwned>(
     options: &PeersOptions,
     purpose: &str,

@@ -1,26 +1,29 @@
-//! The tier that stands for the caches of the job's other nodes. Each sample has an owner node (`home`), which keeps it
-//! for all.
+//! The tier that stands for the caches of the job's other nodes. Each sample has an owner node, which keeps
+//! the sample for all nodes.
 //!
 //! The owner node follows from the nodes' names and capacities alone, so no messages about samples are needed. A rank
-//! that reads a sample from the source pushes it to its owner node, without waiting for that. Later epochs read it
-//! there. A sample that is not there, or does not arrive in time, is read from the source, and counted.
+//! that reads a sample from the source pushes the sample to its owner node, and does not wait for the push. Later
+//! epochs read the sample from its owner node. A sample that the owner node does not have, or does not send in time, is
+//! read from the source, and counted.
 //!
 //! ```text
 //! this node owns it     ─► its own tiers keep it
-//! another node owns it  ─► read there; if that fails, read from the source, and pushed there if it has no copy
-//! no node owns it       ─► read from the source: no node has room for it
+//! another node owns it  ─► read from that node; if that fails, read from the source, and pushed to that node
+//!                          if it has no copy
+//! no node owns it       ─► read from the source: no node has space for it
 //! ```
 //!
-//! In its first epoch, an owner node that began without samples is not asked.
+//! In the first epoch, no request goes to an owner node that began without samples.
 //!
-//! A run checks once whether a copy is of the current version of its file. For shards that is known when the index is
-//! opened. Other files are queried by the rank that uses a sample first. The request has that version, and the owner
-//! node compares it. In later epochs no rank queries files: the owner node serves the copies that were confirmed in
-//! this run. For other copies it asks the requester for the version.
+//! A run checks once whether a copy is of the current version of its file. The versions of shards are known when the
+//! index is opened. The version of another file is queried by the rank that uses its sample first. The request carries
+//! that version, and the owner node compares it with the copy's version. In later epochs no rank queries files: the
+//! owner node serves the copies that were confirmed in this run. For any other copy, the owner node asks the
+//! requester for the version.
 //!
-//! The ranks of a node share its server, which its first rank runs, and which has all of the node's memory for copies
-//! (`Ram`). A node whose directory has room for the whole dataset also keeps copies of the samples that it gets from
-//! others.
+//! The ranks of a node share the node's server. The first rank runs the server, and has all of the node's memory for
+//! copies (`Ram`). A node whose directory has space for the whole dataset also keeps copies of the samples that it gets
+//! from other nodes.
 
 mod agreement;
 mod meeting;
@@ -54,7 +57,7 @@ const MANY_STALE: u64 = 64;
 const MAX_CONNECTIONS: usize = 4;
 
 /// Returns the number of connections for reads to each of `nodes` nodes, with `depth` reads in flight in total. Pushes
-/// use one more.
+/// use one more connection.
 fn read_connections(depth: usize, nodes: usize) -> usize {
     (depth / nodes).clamp(1, MAX_CONNECTIONS)
 }
@@ -70,18 +73,19 @@ struct PeersShared {
     /// The most reads in flight.
     depth: usize,
     /// Whether the versions of loose files are queried before their copies are used, in this epoch.
-    looks: AtomicBool,
-    /// Whether to ask owner nodes that had no samples when the job began.
-    asks_all: AtomicBool,
+    queries_versions: AtomicBool,
+    /// Whether to send requests to owner nodes that had no samples when the job began.
+    asks_empty_owners: AtomicBool,
     state: Mutex<PeersState>,
 }
 
 #[derive(Default)]
 struct PeersState {
-    /// The number of epochs that have begun. `first_was_whole` says whether the first one began at its first step.
+    /// The number of epochs that have begun. `first_epoch_was_whole` says whether the first epoch began at its first
+    /// step.
     epochs: u32,
-    first_was_whole: bool,
-    /// Pushes samples, once there is a reader.
+    first_epoch_was_whole: bool,
+    /// Pushes samples; `None` until there is a reader.
     pusher: Option<PeerPusher>,
     /// The statistics of former readers.
     former: Arc<[PeerStats]>,
@@ -100,8 +104,8 @@ impl OtherNodes {
             network,
             verify,
             depth,
-            looks: AtomicBool::new(verify != Verify::Never),
-            asks_all: AtomicBool::default(),
+            queries_versions: AtomicBool::new(verify != Verify::Never),
+            asks_empty_owners: AtomicBool::default(),
             state: Mutex::default(),
         }))
     }
@@ -114,38 +118,41 @@ impl PeersShared {
 
     /// Returns the node whose server keeps a sample for this process; `None` if this process's own tiers keep it, or no
     /// node does.
-    fn home(&self, sample: u64) -> Option<usize> {
-        self.network.homes.home(sample).filter(|&home| home != self.network.own || self.reads_own_server())
+    fn owner(&self, sample: u64) -> Option<usize> {
+        self.network
+            .owners
+            .owner(sample)
+            .filter(|&owner| owner != self.network.own || self.reads_own_server())
     }
 
-    /// Returns whether this process reads from its own node's server, because some of the room is in another process's
-    /// memory.
+    /// Returns whether this process reads from its own node's server, because some of the node's capacity is in another
+    /// process's memory.
     fn reads_own_server(&self) -> bool {
         !self.network.is_first && self.network.nodes[self.network.own].has_memory
     }
 
     /// Returns the statistics of requests to each node.
     fn stats(&self) -> Vec<PeerStats> {
-        let (pusher, former) = self.counting();
+        let (pusher, former) = self.statistics_sources();
         sum(&former, pusher.map(|pusher| pusher.stats()).unwrap_or_default())
     }
 
     /// Returns the counters of requests to all nodes together.
     fn counts(&self) -> PeerCounts {
-        let (pusher, former) = self.counting();
+        let (pusher, former) = self.statistics_sources();
         let mut all = pusher.map(|pusher| pusher.counts()).unwrap_or_default();
         former.iter().for_each(|peer| all += peer.counts);
         all
     }
 
-    /// Returns the objects that hold the statistics. The caller reads them after the lock is released: with a thousand
-    /// nodes, that takes too long to do under the lock.
-    fn counting(&self) -> (Option<PeerPusher>, Arc<[PeerStats]>) {
+    /// Returns the objects that hold the statistics. The caller reads them after the lock is released, because reading
+    /// them takes too long under the lock with a thousand nodes.
+    fn statistics_sources(&self) -> (Option<PeerPusher>, Arc<[PeerStats]>) {
         let state = self.state();
         (state.pusher.clone(), state.former.clone())
     }
 
-    /// Opens a transfer. Its answers call `on_ready`.
+    /// Opens a transfer, whose answers call `on_ready`.
     fn open(&self, on_ready: crate::io::Waker) -> Result<HttpTransfer> {
         let peers: Vec<Peer> = self.network.nodes.iter().map(|node| node.peer).collect();
         let options = HttpOptions {
@@ -163,7 +170,8 @@ impl PeersShared {
     }
 }
 
-/// Adds the counters of former transfers to those of the current one. All other values are the current ones.
+/// Adds the counters of former transfers to the counters of the current transfer. All other values are the current
+/// transfer's.
 fn sum(former: &[PeerStats], mut now: Vec<PeerStats>) -> Vec<PeerStats> {
     if now.is_empty() {
         return former.to_vec();
@@ -188,15 +196,15 @@ impl CacheTier for OtherNodes {
 
     fn locate(&self, sample: u64) -> Option<Location> {
         let shared = &self.0;
-        let home = shared.home(sample)?;
-        if !shared.asks_all.load(Relaxed) && !shared.network.nodes[home].had_samples {
+        let owner = shared.owner(sample)?;
+        if !shared.asks_empty_owners.load(Relaxed) && !shared.network.nodes[owner].had_samples {
             return None;
         }
         let Extent { file, length, .. } = shared.index.extent(sample);
-        let extent = Extent { file: FileId(home as u32), offset: sample, length };
-        // A shard's version is known, so that it is compared with every read.
+        let extent = Extent { file: FileId(owner as u32), offset: sample, length };
+        // A shard's version is known, so each request carries it, and the owner node compares it.
         let known = shared.verify == Verify::Stamp && shared.index.shard_version(file).is_some();
-        let checked = !known && !shared.looks.load(Relaxed);
+        let checked = !known && !shared.queries_versions.load(Relaxed);
         Some(Location { extent, crc: None, version: None, checked })
     }
 
@@ -209,10 +217,10 @@ impl CacheTier for OtherNodes {
     }
 
     fn offer(&self, _group: u64, sample: u64, version: FileVersion, bytes: &[u8]) -> Offer {
-        let Some(home) = self.0.home(sample) else { return Offer::Full };
+        let Some(owner) = self.0.owner(sample) else { return Offer::Full };
         let pusher = self.0.state().pusher.clone();
         let push = |pusher: PeerPusher| {
-            pusher.push(home, sample, version, checksum(bytes), Bytes::copy_from_slice(bytes))
+            pusher.push(owner, sample, version, checksum(bytes), Bytes::copy_from_slice(bytes))
         };
         if pusher.is_some_and(push) { Offer::Taken } else { Offer::Busy }
     }
@@ -220,11 +228,11 @@ impl CacheTier for OtherNodes {
     /// Does nothing: the owner node receives the version with the request.
     fn confirm(&self, _sample: u64, _location: &Location) {}
 
-    fn outdate(&self, _sample: u64, _location: &Location) {}
+    fn drop_stale(&self, _sample: u64, _location: &Location) {}
 
     fn damaged(&self, _sample: u64, _location: Location, _why: CopyFault) {}
 
-    /// Returns the counters of pushes. The room is that of the other nodes.
+    /// Returns the counters of pushes. The quota is the capacity of the other nodes.
     fn stats(&self) -> CopyStats {
         let counts = self.0.counts();
         CopyStats {
@@ -247,13 +255,13 @@ impl CacheTier for OtherNodes {
 }
 
 impl NodesTier for OtherNodes {
-    fn claims(&self, sample: u64) -> bool {
-        self.0.network.homes.home(sample) != Some(self.0.network.own) || self.0.reads_own_server()
+    fn is_responsible_for(&self, sample: u64) -> bool {
+        self.0.network.owners.owner(sample) != Some(self.0.network.own) || self.0.reads_own_server()
     }
 
-    /// Returns whether any other node has room for it.
+    /// Returns whether another node owns the sample, so that it has space for it.
     fn wants(&self, sample: u64) -> bool {
-        self.0.home(sample).is_some()
+        self.0.owner(sample).is_some()
     }
 
     fn begin(&self, schedule: &Schedule, first_step: u64) {
@@ -261,16 +269,16 @@ impl NodesTier for OtherNodes {
         let mut state = shared.state();
         state.epochs += 1;
         if state.epochs == 1 {
-            state.first_was_whole = first_step == 0;
+            state.first_epoch_was_whole = first_step == 0;
         }
         // After the first whole epoch, each sample's version has been queried in this run, by one rank or another.
-        let looked = if state.first_was_whole { 1 } else { 2 };
-        let looks = state.epochs <= looked || shared.network.files_differ;
-        shared.looks.store(shared.verify != Verify::Never && looks, Relaxed);
+        let epochs_with_queries = if state.first_epoch_was_whole { 1 } else { 2 };
+        let queries_versions = state.epochs <= epochs_with_queries || shared.network.files_differ;
+        shared.queries_versions.store(shared.verify != Verify::Never && queries_versions, Relaxed);
         // In the first epoch, an owner node that began without samples has no copy of a sample that is used for the
         // first time.
         let comes_again = schedule.order().repeats() > 1 || schedule.order().selection().repeats();
-        shared.asks_all.store(state.epochs > 1 || first_step > 0 || comes_again, Relaxed);
+        shared.asks_empty_owners.store(state.epochs > 1 || first_step > 0 || comes_again, Relaxed);
         if let Some(pusher) = &state.pusher {
             pusher.offer_again();
         }

@@ -9,8 +9,8 @@ use base::error::{Error, Result};
 use base::names::NamedValue;
 use std::sync::Arc;
 
-/// A reader of samples that other nodes keep. The file of an extent is the node's number, and its offset is the
-/// sample's number.
+/// A reader of samples that other nodes keep. In its extents, the file is the index of the node, and the offset is the
+/// sample id.
 pub(super) struct PeersReader {
     shared: Arc<PeersShared>,
     transfer: HttpTransfer,

@@ -7,8 +7,8 @@ use data::dataset::FileVersion;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-/// How long pushed samples wait for further ones, before a request for a sample that is not found publishes them. So
-/// not every sample gets its own segment.
+/// How long pushed samples wait for further pushes, so that not every sample gets its own segment. After this time, a
+/// request for a sample that is not found publishes them.
 const PUBLISH_AFTER: Duration = Duration::from_secs(1);
 
 /// The [`ServedCache`] of a cache. It does not keep the cache alive.
@@ -52,7 +52,7 @@ impl ServedCache for ServedTiers {
                 Some(version) if version != copied => {
                     // A copy that this run has verified stays until the next run, as it does without other nodes.
                     if !location.checked {
-                        tier.outdate(sample, &location);
+                        tier.drop_stale(sample, &location);
                     }
                     answer = Found::Stale;
                     continue;
@@ -81,12 +81,12 @@ impl ServedCache for ServedTiers {
     }
 
     fn accepts_at_once(&self, sample: u64) -> bool {
-        let cache = self.cache.upgrade().filter(|cache| cache.is_home_of(sample));
+        let cache = self.cache.upgrade().filter(|cache| cache.owns(sample));
         cache.is_none_or(|cache| cache.keeps_at_once(sample))
     }
 
     fn accept(&self, sample: u64, version: FileVersion, crc: u32, bytes: &[u8]) -> Accepted {
-        let Some(cache) = self.cache.upgrade().filter(|cache| cache.is_home_of(sample)) else {
+        let Some(cache) = self.cache.upgrade().filter(|cache| cache.owns(sample)) else {
             return Accepted::Off;
         };
         for (place, location) in copies(&cache, sample) {
@@ -100,7 +100,7 @@ impl ServedCache for ServedTiers {
             } else if location.checked {
                 return Accepted::Present;
             } else {
-                cache.tier(place).outdate(sample, &location);
+                cache.tier(place).drop_stale(sample, &location);
             }
         }
         match cache.accept_push(sample, version, bytes) {

@@ -5,15 +5,15 @@ use super::read_connections;
 use crate::peers::allow_open_files;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Other files that training has open: shards, segments, libraries and the framework's own.
-const FILES_BESIDE: u64 = 512;
+/// Other files that training has open: shards, segments, libraries and the files of the framework.
+const OTHER_FILES: u64 = 512;
 
 /// Additional connections to a server, for clients without the token. The job's own connections may double for a while:
 /// a rank that abandons a read opens a new connection before the server has closed the old one.
-const CONNECTIONS_BESIDE: u64 = 64;
+const SPARE_CONNECTIONS: u64 = 64;
 
 /// The sockets of all loaders of this process.
-static PROMISED: AtomicU64 = AtomicU64::new(0);
+static RESERVED: AtomicU64 = AtomicU64::new(0);
 
 /// The sockets that are reserved for a loader, until dropped.
 #[derive(Debug)]
@@ -21,17 +21,17 @@ pub(in crate::tier) struct SocketReservation(u64);
 
 impl Drop for SocketReservation {
     fn drop(&mut self) {
-        PROMISED.fetch_sub(self.0, Relaxed);
+        RESERVED.fetch_sub(self.0, Relaxed);
     }
 }
 
 /// The result of reserving sockets.
 #[derive(Debug)]
 pub(super) struct ReservedSockets {
-    pub promise: SocketReservation,
+    pub reservation: SocketReservation,
     /// The most connections of the server.
     pub connections: usize,
-    /// The warning for the user, if the system does not allow enough.
+    /// The warning for the user, if the system does not allow enough sockets.
     pub warning: Option<String>,
 }
 
@@ -39,27 +39,27 @@ pub(super) struct ReservedSockets {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SocketBudget {
     /// Connections to other nodes' servers.
-    asking: u64,
+    outgoing: u64,
     /// Connections of ranks to the server of this process, if it has one.
-    serving: u64,
+    incoming: u64,
 }
 
 impl SocketBudget {
-    /// Computes the needs of a process, if each process has `depth` reads in flight.
+    /// Computes the sockets that a process needs, if each process has `depth` reads in flight.
     pub(super) fn new(nodes: &[Vec<u32>], serves: bool, depth: usize) -> Self {
         // Pushes have a separate connection.
         let each = read_connections(depth, nodes.len()) as u64 + 1;
         let ranks: usize = nodes.iter().map(Vec::len).sum();
         // Ranks also read from the server of their own node, if it keeps copies in memory.
-        let asking = nodes.len() as u64 * each;
-        let serving = if serves { ranks as u64 * each } else { 0 };
-        Self { asking, serving }
+        let outgoing = nodes.len() as u64 * each;
+        let incoming = if serves { ranks as u64 * each } else { 0 };
+        Self { outgoing, incoming }
     }
 
-    /// Raises the limit on open files for these sockets, in addition to those of the process's other loaders.
-    pub(super) fn provide(self) -> ReservedSockets {
-        let promise = SocketReservation(self.asking + self.serving + CONNECTIONS_BESIDE);
-        let wanted = PROMISED.fetch_add(promise.0, Relaxed) + promise.0 + FILES_BESIDE;
+    /// Raises the limit on open files for these sockets, in addition to the sockets of the process's other loaders.
+    pub(super) fn reserve(self) -> ReservedSockets {
+        let reservation = SocketReservation(self.outgoing + self.incoming + SPARE_CONNECTIONS);
+        let wanted = RESERVED.fetch_add(reservation.0, Relaxed) + reservation.0 + OTHER_FILES;
         let allowed = allow_open_files(wanted);
         let warning = (allowed < wanted).then(|| {
             format!(
@@ -68,8 +68,8 @@ impl SocketBudget {
                  the hard limit (`ulimit -Hn`, LimitNOFILE= of a service, or the container's)"
             )
         });
-        let connections = (2 * self.serving + CONNECTIONS_BESIDE).min(allowed / 2) as usize;
-        ReservedSockets { promise, connections, warning }
+        let connections = (2 * self.incoming + SPARE_CONNECTIONS).min(allowed / 2) as usize;
+        ReservedSockets { reservation, connections, warning }
     }
 }
 
@@ -84,24 +84,24 @@ mod tests {
     #[test]
     fn a_server_has_room_for_all_ranks_of_a_large_job() {
         let needs = SocketBudget::new(&job(1024, 8), true, 64);
-        assert_eq!(needs, SocketBudget { asking: 2048, serving: 2 * 1024 * 8 });
+        assert_eq!(needs, SocketBudget { outgoing: 2048, incoming: 2 * 1024 * 8 });
         let needs = SocketBudget::new(&job(2, 1), true, 64);
-        assert_eq!(needs, SocketBudget { asking: 10, serving: 10 });
-        assert_eq!(SocketBudget::new(&job(1024, 8), false, 64).serving, 0);
+        assert_eq!(needs, SocketBudget { outgoing: 10, incoming: 10 });
+        assert_eq!(SocketBudget::new(&job(1024, 8), false, 64).incoming, 0);
     }
 
     #[test]
     fn who_may_not_open_so_many_is_told() {
-        let few = SocketBudget { asking: 10, serving: 10 }.provide();
+        let few = SocketBudget { outgoing: 10, incoming: 10 }.reserve();
         assert_eq!((few.connections, &few.warning), (84, &None));
-        let ReservedSockets { promise, connections, warning } =
-            SocketBudget { asking: 1 << 40, serving: 1 << 40 }.provide();
+        let ReservedSockets { reservation, connections, warning } =
+            SocketBudget { outgoing: 1 << 40, incoming: 1 << 40 }.reserve();
         assert!(connections > 0 && connections < 1 << 40, "{connections}");
         assert!(warning.is_some_and(|warning| warning.contains("Raise the hard limit")));
-        // While that loader exists, others count its sockets, too.
-        let second = || SocketBudget { asking: 1, serving: 1 }.provide();
+        // While the first loader exists, other loaders count its sockets, too.
+        let second = || SocketBudget { outgoing: 1, incoming: 1 }.reserve();
         assert!(second().warning.is_some());
-        drop(promise);
+        drop(reservation);
         assert!(second().warning.is_none());
     }
 }

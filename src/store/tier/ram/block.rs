@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 /// A block of memory.
 pub(super) struct RamBlock {
-    /// The bytes. Those that the catalog has entered never change.
+    /// The memory of the block. Bytes that the catalog has entered never change.
     pub(super) memory: RwLock<Slot>,
-    /// The samples that were copied to it.
+    /// The samples that were copied to the block.
     pub(super) samples: Mutex<Vec<u64>>,
 }
 
@@ -35,9 +35,9 @@ pub(super) struct OpenBlock {
     pub(super) block: Arc<RamBlock>,
     /// The number of bytes in use.
     pub(super) used: usize,
-    /// Whether no sample was added since the end of an epoch. Most likely none will be.
-    pub(super) rested: bool,
-    /// The number of its samples that are known to have no other storage format.
+    /// Whether no sample was added since the end of an epoch. Most likely no sample will be added any more.
+    pub(super) idle_since_epoch: bool,
+    /// The number of the block's samples that are known to have no other storage format.
     pub(super) unconvertible: u64,
 }
 
@@ -46,7 +46,7 @@ impl OpenBlock {
     pub(super) fn take(&mut self, length: usize) -> MemoryPlace {
         let place = MemoryPlace { segment: self.segment, block: self.block.clone(), offset: self.used };
         self.used += length;
-        self.rested = false;
+        self.idle_since_epoch = false;
         place
     }
 }
@@ -63,7 +63,7 @@ impl MemoryPlace {
     pub(super) fn fill(
         &self,
         (sample, version): (u64, FileVersion),
-        (form, tried): (StorageFormat, StorageFormat),
+        (form, last_target): (StorageFormat, StorageFormat),
         bytes: &[u8],
     ) -> SegmentRow {
         let mut slot = self.block.memory.write().unwrap_or_else(PoisonError::into_inner);
@@ -73,6 +73,15 @@ impl MemoryPlace {
         let (offset, length) = (self.offset as u32, bytes.len() as u32);
         // Parts of copies in memory are never read alone.
         let header_summary = RawHeaderSummary::default();
-        SegmentRow { sample, version, offset, length, crc: checksum(bytes), form, tried, header_summary }
+        SegmentRow {
+            sample,
+            version,
+            offset,
+            length,
+            crc: checksum(bytes),
+            form,
+            last_target,
+            header_summary,
+        }
     }
 }

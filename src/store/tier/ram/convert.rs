@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
 
 /// A sample in its new storage format.
-struct MadeSample {
+struct ConvertedSample {
     sample: u64,
     version: FileVersion,
     form: StorageFormat,
@@ -24,12 +24,12 @@ struct ChosenBlock {
     segment: SegmentIndex,
     group: u64,
     block: Arc<RamBlock>,
-    /// Its entry among the open blocks, if it was one of them.
+    /// The block's entry among the open blocks, if it was one of them.
     open: Option<OpenBlock>,
 }
 
 impl ConvertibleTier for RamShared {
-    /// Converts the samples of one block, unless that was tried for all of them.
+    /// Converts the samples of one block, if the conversion was not tried for all of them.
     fn convert(&self, conversion: &mut Conversion<'_>) -> ConversionResult {
         let form = conversion.form.into();
         let Some(ChosenBlock { segment, group, block, open }) = self.unconverted(form) else {
@@ -40,8 +40,8 @@ impl ConvertibleTier for RamShared {
         let kept = (made.len() - formed) as u64;
         let counted = open.as_ref().map_or(0, |open| open.unconvertible);
         if formed == 0 {
-            // No sample of the block can be converted, but the block may have room for more.
-            self.catalog_mut().set_tried(segment, form);
+            // No sample of the block can be converted, but the block may have space for more samples.
+            self.catalog_mut().set_last_target(segment, form);
             count(&self.counters.unconvertible_samples, kept.saturating_sub(counted));
             if let Some(open) = open {
                 let open = OpenBlock { unconvertible: kept, ..open };
@@ -50,7 +50,8 @@ impl ConvertibleTier for RamShared {
             return ConversionResult::Some;
         }
         for sample in &made {
-            // If there is no room for a sample alongside its former bytes, it stays as it is, with all that follow.
+            // Without space for a sample alongside its former bytes, this sample and all later samples stay as they
+            // are.
             if self.put(segment, (group, form), sample).is_err() {
                 return ConversionResult::NotNow;
             }
@@ -62,21 +63,23 @@ impl ConvertibleTier for RamShared {
     }
 
     /// Reserves nothing: converted samples go into other blocks.
-    fn leave_spare(&self, _wanted: bool) -> bool {
+    fn reserve_for_conversion(&self, _wanted: bool) -> bool {
         true
     }
 }
 
 impl RamShared {
-    /// Chooses a block with samples whose conversion to this storage format was not tried. A block that is not being
-    /// filled any more comes first. Otherwise it is one that is half full or, if memory is left, one that got no sample
-    /// since an epoch ended. Such a block is not filled any more from then on. Each class of samples has separate
-    /// blocks, so most never become full.
+    /// Chooses a block with samples whose conversion to this storage format was not tried. Blocks that are no longer
+    /// filled come first. Next come open blocks that are half full and, if memory is left, open blocks that got no
+    /// sample since an epoch ended. A chosen open block is not filled any more. Each class of samples has separate
+    /// blocks, so most blocks never become full.
     fn unconverted(&self, form: StorageFormat) -> Option<ChosenBlock> {
         let mut filling = self.filling();
-        let waiting: Vec<_> = self.catalog().live().filter(|(_, segment)| segment.tried < form).collect();
-        let is_ripe =
-            |open: &OpenBlock| 2 * open.used as u64 >= self.block_bytes || open.rested && !filling.full;
+        let waiting: Vec<_> =
+            self.catalog().live().filter(|(_, segment)| segment.last_target < form).collect();
+        let is_ripe = |open: &OpenBlock| {
+            2 * open.used as u64 >= self.block_bytes || open.idle_since_epoch && !filling.full
+        };
         let open: HashMap<SegmentIndex, bool> =
             filling.open.values().flatten().map(|open| (open.segment, is_ripe(open))).collect();
         let is_closed = |(index, _): &&(SegmentIndex, _)| !open.contains_key(index);
@@ -97,7 +100,7 @@ impl RamShared {
         segment: SegmentIndex,
         block: &RamBlock,
         conversion: &mut Conversion<'_>,
-    ) -> Option<Vec<MadeSample>> {
+    ) -> Option<Vec<ConvertedSample>> {
         let samples = block.samples().clone();
         let mut all = Vec::with_capacity(samples.len());
         for sample in samples {
@@ -118,7 +121,7 @@ impl RamShared {
             let made = conversion.maker.make(form, &bytes, conversion.form);
             let fits = made.bytes.len() as u64 <= self.block_bytes;
             let (form, bytes) = if fits { (made.form, made.bytes.to_vec()) } else { (form, bytes) };
-            all.push(MadeSample { sample, version, form, bytes });
+            all.push(ConvertedSample { sample, version, form, bytes });
             (conversion.rest)();
         }
         Some(all)
@@ -130,7 +133,7 @@ impl RamShared {
         &self,
         former: SegmentIndex,
         kind: BlockKind,
-        MadeSample { sample, version, form, bytes }: &MadeSample,
+        ConvertedSample { sample, version, form, bytes }: &ConvertedSample,
     ) -> Result<(), Offer> {
         let here = || self.catalog().locate(*sample).map(|(place, _)| place.segment);
         let (_filling, place) = match self.place(kind, bytes.len(), || here() != Some(former)) {

@@ -1,9 +1,9 @@
 //! The tier in memory: samples in blocks of arenas of huge pages, for this process alone.
 //!
 //! A block holds samples of one group, one after another. All blocks have the same length, so that the memory of a
-//! group that leaves suits any other. A sample's bytes are copied in when it is offered and copied out when it is read,
-//! so that no slot and no reader ever points into a block. The catalog, which the store on a drive uses too, has the
-//! locations; for it, a block is a segment. Arenas are made as they are needed, and stay.
+//! group that leaves suits any other group. A sample's bytes are copied in when it is offered and copied out when it is
+//! read, so that no slot and no reader ever points into a block. The catalog, which the store on a drive uses too, has
+//! the locations; a block is a segment of the catalog. Arenas are made as they are needed, and stay.
 
 mod block;
 mod convert;
@@ -37,8 +37,8 @@ const BLOCKS: u64 = 2048;
 /// The number of samples that a block has room for.
 const SAMPLES_OF_BLOCK: u64 = 16;
 
-/// The most open blocks of a group. The end of a block that is too short for one sample waits for a smaller one. With a
-/// single open block, some 3 % of the memory would be lost to such ends.
+/// The most open blocks of a group. The end of a block that is too short for one sample waits for a smaller sample.
+/// With a single open block, some 3 % of the memory would be lost to such ends.
 const OPEN_BLOCKS: usize = 8;
 
 /// The samples of one dataset that a process keeps in memory.
@@ -53,16 +53,17 @@ struct RamShared {
     catalog: RwLock<Catalog>,
     blocks: RwLock<HashMap<SegmentIndex, Arc<RamBlock>>>,
     filling: Mutex<Filling>,
-    /// Held while an arena is made, which takes tens of milliseconds. Only threads that need the room wait for it.
+    /// Held while an arena is made, which takes tens of milliseconds. Only threads that need the memory wait for this
+    /// lock.
     growing: Mutex<()>,
     counters: CopyCounters,
 }
 
-/// Why there is no room for a sample.
+/// Why there is no space for a sample.
 enum NoRoom {
     /// The tier is full.
     Full,
-    /// There will be room once another arena is made.
+    /// There will be space after another arena is made.
     Arena,
 }
 
@@ -82,11 +83,12 @@ struct Filling {
 }
 
 impl Ram {
-    /// Makes an empty tier of up to `of_node` bytes, divided by `ranks`. It takes no memory before it is needed.
+    /// Makes an empty tier of up to `of_node` bytes, divided by `ranks`. It takes memory only when the memory is
+    /// needed.
     ///
     /// # Errors
-    /// [`Error::Config`] for a part that is too small for one block or larger than the free memory, and for more than
-    /// this machine or control group has.
+    /// [`Error::Config`] if the part of a rank is too small for one block or larger than the free memory, or if
+    /// `of_node` is more than this machine or control group has.
     pub(crate) fn new(index: &Arc<DatasetIndex>, name: TierName, of_node: u64, ranks: u64) -> Result<Self> {
         let capacity = of_node / ranks;
         let mean = index.mean_bytes();
@@ -156,8 +158,8 @@ impl RamShared {
         Ok(take(&slot.bytes()[begin..begin + extent.length as usize]))
     }
 
-    /// Finds room for `length` bytes: in an open block of this kind, or in a new one. A sample that is larger than a
-    /// block finds none.
+    /// Finds space for `length` bytes: in an open block of this kind, or in a new block. Fails with [`NoRoom::Full`]
+    /// for a sample that is larger than a block.
     fn room(&self, filling: &mut Filling, kind: BlockKind, length: usize) -> Result<MemoryPlace, NoRoom> {
         let mut open = filling.open.get_mut(&kind).into_iter().flatten();
         if let Some(open) = open.find(|open| self.fits(open, length)) {
@@ -181,7 +183,7 @@ impl RamShared {
             catalog.publish(number, kind.0, &stamp)
         };
         self.blocks.write().unwrap_or_else(PoisonError::into_inner).insert(segment, block.clone());
-        let mut new = OpenBlock { segment, block, used: 0, rested: false, unconvertible: 0 };
+        let mut new = OpenBlock { segment, block, used: 0, idle_since_epoch: false, unconvertible: 0 };
         let place = new.take(length);
         let open = filling.open.entry(kind).or_default();
         open.push(new);
@@ -192,7 +194,7 @@ impl RamShared {
         Ok(place)
     }
 
-    /// Finds room for `length` bytes if there is no other block: in an open one of a group that leaves later. The
+    /// Finds space for `length` bytes when there is no unused block: in an open block of a group that leaves later. The
     /// sample may then stay longer than needed. But with many groups, the unused ends of blocks are a large part of a
     /// small memory.
     fn room_in_later_group(
@@ -235,8 +237,8 @@ impl RamShared {
         ARENA.max(self.block_bytes.next_multiple_of(HUGE_PAGE)).min(left)
     }
 
-    /// Makes an arena in addition to the `known` ones, unless another thread has done so. While the system allocates
-    /// the memory, it holds no lock that others need.
+    /// Makes an arena in addition to the `known` arenas, if no other thread has done so. While the system allocates the
+    /// memory, this thread holds no lock that other threads need for anything else.
     fn grow(&self, known: usize) {
         let _growing = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
         let bytes = {
@@ -297,23 +299,23 @@ impl RamShared {
         self.counters.note(format!(
             "{name}: the copy of sample {sample} has a wrong checksum: test this machine's memory"
         ));
-        self.give_back(segment);
+        self.evict_block(segment);
     }
 
     /// Evicts a block.
-    fn give_back(&self, segment: SegmentIndex) {
+    fn evict_block(&self, segment: SegmentIndex) {
         if self.free(segment) {
             count(&self.counters.evicted_segments, 1);
             count(&self.counters.evicted_bytes, self.block_bytes);
         }
     }
 
-    /// Frees a block. Returns `false` if that was done before.
+    /// Frees a block. Returns `false` if it was freed before.
     fn free(&self, segment: SegmentIndex) -> bool {
         if !self.catalog_mut().forget(segment) {
             return false;
         }
-        // Free the block before `full` says that there is room.
+        // Free the block before `full` says that there is space.
         self.blocks.write().unwrap_or_else(PoisonError::into_inner).remove(&segment);
         let mut filling = self.filling();
         filling.open.retain(|_, open| {
@@ -364,8 +366,8 @@ impl CacheTier for Ram {
         };
         let row = place.fill((sample, version), (form, form), bytes);
         let mut catalog = shared.catalog_mut();
-        // The former copy, in a group that has expired, must not count, even if its block is the newer one.
-        catalog.expect(sample, group);
+        // The former copy, in a group that has expired, must not be used, even if its block is the newer block.
+        catalog.mark_pending(sample, group);
         catalog.place(place.segment, &[row], true);
         drop(catalog);
         count(&shared.counters.admitted_samples, 1);
@@ -377,14 +379,14 @@ impl CacheTier for Ram {
         self.0.catalog_mut().confirm(sample, location.extent.file.0);
     }
 
-    fn outdate(&self, sample: u64, location: &Location) {
+    fn drop_stale(&self, sample: u64, location: &Location) {
         let segment = location.extent.file.0;
-        let (was_there, mostly) = self.0.catalog_mut().outdate(sample, segment);
+        let (was_there, mostly) = self.0.catalog_mut().drop_stale(sample, segment);
         if was_there {
             count(&self.0.counters.stale, 1);
         }
         if mostly {
-            self.0.give_back(segment);
+            self.0.evict_block(segment);
         }
     }
 
@@ -421,20 +423,21 @@ impl LocalTier for Ram {
             let catalog = self.0.catalog();
             catalog.live().filter(|(_, segment)| segment.group == group).map(|(segment, _)| segment).collect()
         };
-        of_group.into_iter().for_each(|segment| self.0.give_back(segment));
+        of_group.into_iter().for_each(|segment| self.0.evict_block(segment));
     }
 
-    /// Copies are always readable at once. After an epoch the system may have memory again.
+    /// Publishes nothing, because copies are always readable at once. After an epoch, allows new arenas again, because
+    /// the system may have memory again.
     fn publish(&self, when: Publish) {
         if when == Publish::AtEnd {
             let mut filling = self.0.filling();
             (filling.refused, filling.full) = (false, false);
-            filling.open.values_mut().flatten().for_each(|open| open.rested = true);
+            filling.open.values_mut().flatten().for_each(|open| open.idle_since_epoch = true);
         }
     }
 
-    fn doubt(&self) {
-        self.0.catalog_mut().doubt();
+    fn mark_unverified(&self) {
+        self.0.catalog_mut().mark_unverified();
     }
 
     fn offers_at_once(&self, group: u64, length: u32) -> bool {

@@ -119,7 +119,7 @@ fn a_group_that_leaves_gives_its_memory_back() {
     let gone = ram.locate(7).expect("it is kept");
     ram.evict_group(0);
     assert!(ram.locate(7).is_none() && ram.locate(27).is_some() && ram.is_open());
-    // A caller that has located it before gets an error.
+    // A caller that located the sample earlier gets an error.
     let error = ram.read_blocking(&gone).expect_err("its block was given back");
     assert!(
         matches!(&error, Error::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound),
@@ -142,13 +142,13 @@ fn what_has_changed_is_forgotten_and_a_block_of_nothing_else_is_given_back() {
     }
     for sample in 0..10 {
         let copy = ram.locate(sample).expect("it is kept");
-        ram.outdate(sample, &copy);
-        ram.outdate(sample, &copy);
+        ram.drop_stale(sample, &copy);
+        ram.drop_stale(sample, &copy);
         assert!(ram.locate(sample).is_none(), "sample {sample}");
     }
     assert_eq!((ram.stats().held_samples, ram.stats().stale), (10, 10));
     let copy = ram.locate(10).expect("it is kept");
-    ram.outdate(10, &copy);
+    ram.drop_stale(10, &copy);
     assert_eq!((ram.stats().held_samples, ram.stats().held_bytes), (0, 0), "most of the block was of no use");
 }
 
@@ -172,7 +172,7 @@ fn a_sample_moves_also_into_an_older_block() {
     let length = 100_000;
     let (_directory, index) = dataset(20, length);
     let ram = Ram::new(&index, TierName::RAM, 8 * MIB, 1).expect("it fits");
-    // The block of group 7 is older than that of group 3, from which the sample comes.
+    // The block of group 7 is older than the block of group 3, from which the sample comes.
     for (group, sample) in [(7, 0), (3, 1), (7, 1)] {
         assert_eq!(ram.offer(group, sample, VERSION, &bytes(sample, length)), Offer::Taken);
     }

@@ -1,4 +1,4 @@
-//! Tests which bytes of a copy are read if parts suffice, and what happens if they are wrong.
+//! Tests which bytes of a copy are read if parts suffice, and what happens if the parts are wrong.
 
 use super::super::cache::{CacheOptions, NoForms, TierOptions};
 use super::super::convert::FormChoice;

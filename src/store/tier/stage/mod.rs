@@ -1,7 +1,7 @@
 //! Staging: a thread that copies samples into the tiers ahead of their use, during training.
 //!
-//! The thread reads the source in large pieces through its own reader, in the order of next use. It rests while the
-//! pipeline waits for its own reads. Nothing waits for staging: a sample that is not there in time is read directly.
+//! The thread reads the source in large chunks through its own reader, in the order of next use. It rests while the
+//! pipeline waits for its own reads. Nothing waits for staging: a sample that is not staged in time is read directly.
 
 mod pace;
 mod units;
@@ -9,7 +9,7 @@ mod units;
 use super::background_thread::BackgroundThread;
 use super::cache::{Cache, OpenSource, SourceUse};
 use super::copies::Offer;
-use super::fill::PIECE;
+use super::fill::STAGED_READ;
 use super::revalidate::version_now;
 use crate::io::{Completion, ReadRequest, Reader, Waker};
 use base::error::Result;
@@ -23,16 +23,16 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use units::{StagedPiece, StagingUnit};
+use units::{StagedChunk, StagingUnit};
 
-/// The number of staging reads in flight: one is read while the other is stored.
+/// The number of staging reads in flight: one chunk is read while the other chunk is stored.
 const DEPTH: usize = 2;
-/// The same for servers, where a single connection gets only a part of the bandwidth.
+/// The number of staging reads in flight from servers, where a single connection gets only a part of the bandwidth.
 const REMOTE_DEPTH: usize = 8;
 
 /// The handle of the staging thread.
 pub(super) struct Stager {
-    mailbox: Arc<StagingOrders>,
+    orders: Arc<StagingOrders>,
     thread: BackgroundThread,
 }
 
@@ -55,50 +55,50 @@ struct StagingOrders {
 impl Stager {
     /// Starts the thread; `open` makes its reader.
     pub(super) fn start(cache: Arc<Cache>, open: Arc<OpenSource>) -> std::io::Result<Self> {
-        let mailbox = Arc::new(StagingOrders::default());
+        let orders = Arc::new(StagingOrders::default());
         let work = {
-            let mailbox = mailbox.clone();
+            let orders = orders.clone();
             move || {
                 if let Err(error) =
-                    StagingWorker::new(&cache, &mailbox, &*open).and_then(|mut worker| worker.run())
+                    StagingWorker::new(&cache, &orders, &*open).and_then(|mut worker| worker.run())
                 {
                     cache.note_error(error);
                 }
             }
         };
-        Ok(Self { mailbox, thread: BackgroundThread::start("foreload-stage", work)? })
+        Ok(Self { orders, thread: BackgroundThread::start("foreload-stage", work)? })
     }
 
     /// Stages for this epoch from now on.
     pub(super) fn begin(&self, schedule: Schedule, first_step: u64) {
-        self.mailbox.first_step.store(first_step, Relaxed);
-        self.mailbox.begun.store(0, Relaxed);
-        let mut order = self.mailbox.order.lock().unwrap_or_else(PoisonError::into_inner);
+        self.orders.first_step.store(first_step, Relaxed);
+        self.orders.begun.store(0, Relaxed);
+        let mut order = self.orders.order.lock().unwrap_or_else(PoisonError::into_inner);
         *order = Some(schedule);
-        // Set the flag under the lock, because the thread takes both together.
-        self.mailbox.new_order.store(true, Relaxed);
+        // Set the flag under the lock, because the thread takes the order and the flag together.
+        self.orders.new_order.store(true, Relaxed);
         drop(order);
-        self.mailbox.arrived.notify_all();
+        self.orders.arrived.notify_all();
     }
 
     /// Records that the pipeline begins to read another batch.
     pub(super) fn begin_batch(&self) {
-        self.mailbox.begun.fetch_add(1, Relaxed);
+        self.orders.begun.fetch_add(1, Relaxed);
     }
 }
 
 impl Drop for Stager {
     fn drop(&mut self) {
-        let order = self.mailbox.order.lock().unwrap_or_else(PoisonError::into_inner);
-        // Set the flags under the lock, so that the thread cannot begin to wait in between.
-        self.mailbox.over.store(true, Relaxed);
-        self.mailbox.new_order.store(true, Relaxed);
+        let order = self.orders.order.lock().unwrap_or_else(PoisonError::into_inner);
+        // Set the flags under the lock, so that the thread cannot begin to wait between its check and this change.
+        self.orders.over.store(true, Relaxed);
+        self.orders.new_order.store(true, Relaxed);
         drop(order);
-        self.mailbox.arrived.notify_all();
-        if let Some(waker) = &*self.mailbox.waker.lock().unwrap_or_else(PoisonError::into_inner) {
+        self.orders.arrived.notify_all();
+        if let Some(waker) = &*self.orders.waker.lock().unwrap_or_else(PoisonError::into_inner) {
             (waker.0)();
         }
-        self.thread.part();
+        self.thread.end();
     }
 }
 
@@ -133,33 +133,33 @@ impl StagingOrders {
 
 struct StagingWorker<'a> {
     cache: &'a Cache,
-    mailbox: &'a StagingOrders,
+    orders: &'a StagingOrders,
     slots: SlotPool,
     reader: Box<dyn Reader>,
     pace: Pace,
     started: Instant,
-    /// The pieces in flight by token, with the versions of their files and the times of their requests.
-    pending: HashMap<u64, (StagedPiece, Option<FileVersion>, Instant)>,
+    /// The chunks in flight by token, with the versions of their files and the times of their requests.
+    pending: HashMap<u64, (StagedChunk, Option<FileVersion>, Instant)>,
     next_token: u64,
     arrived: Vec<Completion>,
     /// The locks on units, held until the staged samples are published, so that no other process stages them again.
-    claims: Vec<Box<dyn Any + Send>>,
+    locks: Vec<Box<dyn Any + Send>>,
     lane: TraceLane,
 }
 
 impl<'a> StagingWorker<'a> {
-    fn new(cache: &'a Cache, mailbox: &'a StagingOrders, open: &OpenSource) -> Result<Self> {
+    fn new(cache: &'a Cache, orders: &'a StagingOrders, open: &OpenSource) -> Result<Self> {
         // Slots need extra pages for alignment. Fewer large samples are in flight.
         let depth = if cache.index().has_remote() { REMOTE_DEPTH } else { DEPTH };
         let room = |bytes: u64| bytes as usize + 2 * base::slot::PAGE;
-        let largest = PIECE.max(u64::from(cache.index().largest()));
-        let slots = SlotPool::new((DEPTH * room(largest)).max(depth * room(PIECE)))?;
+        let largest = STAGED_READ.max(u64::from(cache.index().largest()));
+        let slots = SlotPool::new((DEPTH * room(largest)).max(depth * room(STAGED_READ)))?;
         let reader = open(&slots, depth, SourceUse::Staging)?;
-        *mailbox.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(reader.waker());
+        *orders.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(reader.waker());
         let pace = Pace::new(cache.stage_bandwidth());
         Ok(Self {
             cache,
-            mailbox,
+            orders,
             slots,
             reader,
             pace,
@@ -167,13 +167,13 @@ impl<'a> StagingWorker<'a> {
             pending: HashMap::new(),
             next_token: 0,
             arrived: Vec::new(),
-            claims: Vec::new(),
+            locks: Vec::new(),
             lane: cache.trace().lane("stager"),
         })
     }
 
     fn run(&mut self) -> Result<()> {
-        while let Some(schedule) = self.mailbox.next() {
+        while let Some(schedule) = self.orders.next() {
             self.stage(&schedule)?;
             while self.reader.in_flight() > 0 && !self.over() {
                 self.absorb()?;
@@ -183,41 +183,41 @@ impl<'a> StagingWorker<'a> {
                 break;
             }
             self.cache.end();
-            if !self.claims.is_empty() {
+            if !self.locks.is_empty() {
                 self.cache.flush();
-                self.claims.clear();
+                self.locks.clear();
             }
         }
         Ok(())
     }
 
-    /// Stages missing samples, until all are there, the tiers are full, or there is a new order.
+    /// Stages missing samples, until all are staged, the tiers are full, or there is a new order.
     fn stage(&mut self, schedule: &Schedule) -> Result<()> {
         let index = self.cache.index().clone();
-        let step = self.mailbox.step();
-        let plan = units::units(&index, schedule, step, self.cache.lead(schedule));
+        let step = self.orders.step();
+        let plan = units::units(&index, schedule, step, self.cache.steps_ahead(schedule));
         self.cache.staging_begins(plan.len() as u64);
         for unit in plan {
             if self.interrupted() {
                 return Ok(());
             }
             match &unit {
-                StagingUnit::Shard(file) => match self.cache.claim_unit(u64::from(file.0)) {
-                    Some(claims) => self.claims.extend(claims),
+                StagingUnit::Shard(file) => match self.cache.lock_unit(u64::from(file.0)) {
+                    Some(locks) => self.locks.extend(locks),
                     // This process has the lock already, because it keeps blocks of the shard.
                     None if self.cache.keeps_blocks_of(*file) => {}
-                    // Another process stages it.
+                    // Another process stages the shard.
                     None => continue,
                 },
-                // The pipeline has caught up.
-                StagingUnit::Step(step) if *step < self.mailbox.step() + self.cache.lead(schedule) => {
+                // The pipeline reads the files of this step soon, or has read them.
+                StagingUnit::Step(step) if *step < self.orders.step() + self.cache.steps_ahead(schedule) => {
                     continue;
                 }
                 StagingUnit::Step(_) => {}
             }
             let samples = units::samples(&unit, &index, schedule);
-            for piece in units::pieces(&index, &samples, |sample| !self.cache.knows(sample)) {
-                self.read(piece)?;
+            for chunk in units::chunks(&index, &samples, |sample| !self.cache.knows(sample)) {
+                self.read(chunk)?;
                 if self.interrupted() {
                     return Ok(());
                 }
@@ -228,24 +228,24 @@ impl<'a> StagingWorker<'a> {
     }
 
     fn over(&self) -> bool {
-        self.mailbox.over.load(Relaxed)
+        self.orders.over.load(Relaxed)
     }
 
     fn interrupted(&self) -> bool {
-        self.mailbox.new_order.load(Relaxed) || self.cache.is_full()
+        self.orders.new_order.load(Relaxed) || self.cache.is_full()
     }
 
-    /// Submits the read of a piece, once there is room for it.
-    fn read(&mut self, piece: StagedPiece) -> Result<()> {
+    /// Submits the read of a chunk, after waiting until the reader has room for it.
+    fn read(&mut self, chunk: StagedChunk) -> Result<()> {
         while !self.over() {
             if self.reader.room() > 0
-                && let Some(slot) = self.slots.try_take(piece.extent.length as usize)
+                && let Some(slot) = self.slots.try_take(chunk.extent.length as usize)
             {
                 let token = self.next_token;
                 self.next_token += 1;
-                let extent = piece.extent;
+                let extent = chunk.extent;
                 let version = self.version(extent.file);
-                self.pending.insert(token, (piece, version, Instant::now()));
+                self.pending.insert(token, (chunk, version, Instant::now()));
                 self.reader.submit(ReadRequest::new(token, extent, slot));
                 break;
             }
@@ -263,47 +263,47 @@ impl<'a> StagingWorker<'a> {
         })
     }
 
-    /// Waits for a piece and stores its samples.
+    /// Waits for a chunk and stores its samples.
     fn absorb(&mut self) -> Result<()> {
         let before = self.reader.stats().requests;
         self.reader.wait(&mut self.arrived)?;
         self.cache.staged_by_requests(self.reader.stats().requests - before);
         let arrived = std::mem::take(&mut self.arrived);
         for Completion { token, result, .. } in arrived {
-            let Some((piece, version, since)) = self.pending.remove(&token) else { continue };
+            let Some((chunk, version, since)) = self.pending.remove(&token) else { continue };
             let now = Instant::now();
             let took = now - since;
             match result {
                 Ok(bytes) => {
                     self.cache.staged(bytes.len() as u64);
-                    let samples = piece.samples.len() as u64;
+                    let samples = chunk.samples.len() as u64;
                     let work = StageWork { bytes: bytes.len() as u64, samples, ..StageWork::default() };
                     self.lane.record(Stage::Ahead, since, now, work);
                     if let Some(version) = version {
-                        self.store(&piece, version, &bytes);
+                        self.store(&chunk, version, &bytes);
                     }
                 }
-                // If training needs a sample of the piece, it is read alone, and that read returns the error.
+                // If training needs a sample of the chunk, it is read alone, and that read returns the error.
                 Err(error) => self.cache.note_error(error),
             }
-            let bytes = piece.extent.length.into();
+            let bytes = chunk.extent.length.into();
             let rest = self.pace.rest(self.started.elapsed(), bytes, took, self.cache.demand_waits());
             if !rest.is_zero() {
-                self.mailbox.rest(rest);
+                self.orders.rest(rest);
             }
         }
         Ok(())
     }
 
-    fn store(&self, piece: &StagedPiece, version: FileVersion, bytes: &[u8]) {
-        for &sample in &piece.samples {
-            let range = piece.range(self.cache.index().extent(sample));
+    fn store(&self, chunk: &StagedChunk, version: FileVersion, bytes: &[u8]) {
+        for &sample in &chunk.samples {
+            let range = chunk.range(self.cache.index().extent(sample));
             // Try again: the store writes as fast as it can, and nothing waits for this thread.
             while self.cache.keep_staged(sample, version, &bytes[range.clone()]) == Offer::Busy {
                 if self.interrupted() {
                     return;
                 }
-                self.mailbox.rest(Duration::from_millis(1));
+                self.orders.rest(Duration::from_millis(1));
             }
         }
     }

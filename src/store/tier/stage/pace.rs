@@ -1,9 +1,9 @@
-//! The pace of staging: the pipeline's own reads come first. Pure.
+//! The pace of staging: the pipeline's own reads come first. This module does no I/O and reads no clock.
 
 use std::time::Duration;
 
 /// The longest rest after a read, as a multiple of the read's time. So staging always gets a tenth of the source's
-/// time: if the pipeline's reads are slow because they are small, only staging can end that.
+/// time: if the pipeline's reads are slow because they are small, only staging can help.
 const LONGEST_REST: f64 = 9.0;
 
 /// Decides when the next staging read may begin.
@@ -11,7 +11,7 @@ const LONGEST_REST: f64 = 9.0;
 pub(crate) struct Pace {
     /// The user's limit in bytes per second.
     limit: Option<f64>,
-    /// When the bytes read so far are paid for at that rate.
+    /// The time from which the limit allows further bytes.
     paid: Duration,
     /// The rest after a read, as a multiple of the read's time.
     rest: f64,
@@ -27,12 +27,12 @@ impl Pace {
     /// whether the pipeline waits for its own reads.
     pub(crate) fn rest(&mut self, now: Duration, bytes: u64, took: Duration, demand_waits: bool) -> Duration {
         if let Some(limit) = self.limit {
-            // Unused time is not saved up.
+            // Idle time earns no credit.
             self.paid =
                 self.paid.max(now.saturating_sub(took)) + Duration::from_secs_f64(bytes as f64 / limit);
             return self.paid.saturating_sub(now);
         }
-        // The pace backs off at once and comes back step by step.
+        // Slow down at once, and speed up step by step.
         self.rest = if demand_waits { (2.0 * self.rest + 1.0).min(LONGEST_REST) } else { self.rest / 2.0 };
         if self.rest < 0.1 {
             self.rest = 0.0;

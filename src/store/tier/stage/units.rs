@@ -1,12 +1,12 @@
-//! Decides which samples are staged, in which order and by which reads. Pure.
+//! Decides which samples are staged, in which order and by which reads. This module does no I/O.
 
-use crate::tier::fill::PIECE;
+use crate::tier::fill::STAGED_READ;
 use data::dataset::{DatasetIndex, Extent, FileId};
 use data::schedule::{BatchEntry, Order, Schedule};
 use std::ops::Range;
 
-/// The most unwanted bytes between two wanted samples that are read and discarded rather than skipped. They are headers
-/// between the files of an archive, but no samples that are kept already.
+/// The most unwanted bytes between two wanted samples that are read and discarded rather than skipped. Such bytes are
+/// headers between the files of an archive, but not samples that are kept already.
 const GAP: u64 = 8 << 10;
 
 /// Samples that are staged one after another.
@@ -14,15 +14,20 @@ const GAP: u64 = 8 << 10;
 pub(crate) enum StagingUnit {
     /// A shard. The process that locks it first stages it.
     Shard(FileId),
-    /// The files of a batch of this rank. Other ranks stage their own.
+    /// The files of a batch of this rank. Other ranks stage their own files.
     Step(u64),
 }
 
 /// Returns the units of an epoch in the order of their next use, for a rank that is at `step`. Units of steps begin
-/// `lead` steps later, because the files of earlier steps are being read already.
-pub(crate) fn units(index: &DatasetIndex, schedule: &Schedule, step: u64, lead: u64) -> Vec<StagingUnit> {
+/// `steps_ahead` steps later, because the files of earlier steps are being read already.
+pub(crate) fn units(
+    index: &DatasetIndex,
+    schedule: &Schedule,
+    step: u64,
+    steps_ahead: u64,
+) -> Vec<StagingUnit> {
     if !index.is_sharded() {
-        return (step + lead..schedule.steps()).map(StagingUnit::Step).collect();
+        return (step + steps_ahead..schedule.steps()).map(StagingUnit::Step).collect();
     }
     let order = schedule.order();
     let cursor = (step * schedule.global_batch()).min(order.len());
@@ -33,7 +38,7 @@ pub(crate) fn units(index: &DatasetIndex, schedule: &Schedule, step: u64, lead: 
 }
 
 /// Returns the first position from `cursor` on at which the epoch draws one of `samples`. Positions before `cursor`
-/// count as those of the next epoch. `None` if the epoch draws none of them.
+/// count as positions of the next epoch. `None` if the epoch draws none of `samples`.
 fn next_use(order: &Order, samples: Range<u64>, cursor: u64) -> Option<u64> {
     let positions = samples.flat_map(|sample| order.positions(sample));
     let uses = positions.map(|position| if position < cursor { position + order.len() } else { position });
@@ -58,49 +63,49 @@ pub(crate) fn samples(unit: &StagingUnit, index: &DatasetIndex, schedule: &Sched
 
 /// One staging read and the samples in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct StagedPiece {
+pub(crate) struct StagedChunk {
     /// The extent to read.
     pub extent: Extent,
-    /// The wanted samples in it, by offset.
+    /// The wanted samples in the extent, in the order of their offsets.
     pub samples: Vec<u64>,
 }
 
-impl StagedPiece {
-    /// Returns the range in the piece of the bytes of `extent`, which must be one of its samples.
+impl StagedChunk {
+    /// Returns the range in the chunk of the bytes of `extent`, which must be one of its samples.
     pub(crate) fn range(&self, extent: Extent) -> Range<usize> {
         let begin = (extent.offset - self.extent.offset) as usize;
         begin..begin + extent.length as usize
     }
 }
 
-/// Returns the reads for those of `samples` that are `wanted`. The samples are in one file by offset, or each is a
-/// file.
+/// Returns the reads for the samples of `samples` that are `wanted`. The samples are in one file, in the order of their
+/// offsets, or each sample is a file.
 ///
-/// Neighbours are read together, up to [`PIECE`] bytes, with at most [`GAP`] unwanted bytes between two of them. If
-/// half of a shard's samples were used before it is staged, only the other half is read, so that no byte leaves the
-/// source twice.
-pub(crate) fn pieces(
+/// Neighbours are read together, up to [`STAGED_READ`] bytes, with at most [`GAP`] unwanted bytes between two
+/// neighbours. If half of a shard's samples were used before the shard is staged, only the other half is read, so that
+/// no byte leaves the source twice.
+pub(crate) fn chunks(
     index: &DatasetIndex,
     samples: &[u64],
     wanted: impl Fn(u64) -> bool,
-) -> Vec<StagedPiece> {
-    let mut pieces: Vec<StagedPiece> = Vec::new();
+) -> Vec<StagedChunk> {
+    let mut chunks: Vec<StagedChunk> = Vec::new();
     for &sample in samples.iter().filter(|&&sample| wanted(sample)) {
         let extent = index.extent(sample);
         let end = extent.offset + u64::from(extent.length);
-        let joined = pieces.last_mut().filter(|piece| {
-            let piece_end = piece.extent.offset + u64::from(piece.extent.length);
-            piece.extent.file == extent.file
+        let joined = chunks.last_mut().filter(|chunk| {
+            let piece_end = chunk.extent.offset + u64::from(chunk.extent.length);
+            chunk.extent.file == extent.file
                 && (piece_end..=piece_end + GAP).contains(&extent.offset)
-                && end - piece.extent.offset <= PIECE
+                && end - chunk.extent.offset <= STAGED_READ
         });
         match joined {
-            Some(piece) => {
-                piece.extent.length = (end - piece.extent.offset) as u32;
-                piece.samples.push(sample);
+            Some(chunk) => {
+                chunk.extent.length = (end - chunk.extent.offset) as u32;
+                chunk.samples.push(sample);
             }
-            None => pieces.push(StagedPiece { extent, samples: vec![sample] }),
+            None => chunks.push(StagedChunk { extent, samples: vec![sample] }),
         }
     }
-    pieces
+    chunks
 }

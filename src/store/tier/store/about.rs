@@ -9,7 +9,7 @@ use std::path::Path;
 
 const NAME: &str = "dataset.json";
 
-/// The dataset that the samples are of.
+/// Identifies the dataset whose samples a directory holds.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct DatasetInfo {
     /// The fingerprint in hexadecimal.
@@ -26,7 +26,8 @@ impl DatasetInfo {
         Self { fingerprint: index.fingerprint().to_string(), roots }
     }
 
-    /// Reads the file in the directory `own`; `None` if there is none, as in a directory that an older program filled.
+    /// Reads the file in the directory `own`; `None` if there is no file, as in a directory that an older program
+    /// filled.
     pub(super) fn read(own: &Path) -> Option<Self> {
         serde_json::from_slice(&fs::read(own.join(NAME)).ok()?).ok()
     }

@@ -2,7 +2,7 @@
 //! is removed when no process reads from it any more.
 
 use super::super::catalog::{SegmentIndex, SegmentRow};
-use super::super::convert::{Conversion, ConversionResult, MAX_HEAD, most_made};
+use super::super::convert::{Conversion, ConversionResult, MAX_HEAD, max_converted_bytes};
 use super::super::copies::{ConvertibleTier, CopyFault};
 use super::super::counters::count;
 use super::Store;
@@ -19,20 +19,20 @@ use pixels::decode::{SIGNATURE, StorageFormat, is_convertible};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-/// Locks on segments use the unit numbers from this one on, which are above those of all shards.
+/// Locks on segments use unit numbers from this number on, which are above the unit numbers of all shards.
 const SEGMENT_LOCKS: u64 = 1 << 40;
 
-/// How many conversions a cache must have room for, if it reserves room for one.
+/// The number of conversions that must fit into a cache before it reserves space for one of them.
 const CONVERSIONS_OF_ROOM: u64 = 4;
 
 /// The bytes that are written at a time.
-const PIECE: usize = 1 << 20;
+const WRITE_BYTES: usize = 1 << 20;
 
 /// Why a segment was not converted.
 enum Unconverted {
     NoRoom,
     /// The thread must stop, or the segment was removed or is damaged, which has been recorded.
-    Given,
+    Stopped,
     Failed(Error),
 }
 
@@ -43,21 +43,21 @@ impl From<Error> for Unconverted {
 }
 
 impl ConvertibleTier for Store {
-    /// Converts the samples of one segment, unless that was tried for all of them. A lock on the segment keeps other
-    /// processes from doing the same. At every instant the quota holds for both segments together.
+    /// Converts the samples of one segment, if the conversion was not tried for all of them. A lock on the segment
+    /// keeps other processes from doing the same. At every instant the quota holds for both segments together.
     fn convert(&self, conversion: &mut Conversion<'_>) -> ConversionResult {
         let shared = &self.shared;
         if !shared.directory.is_ours() || !shared.directory.is_writable() {
             return ConversionResult::Nothing;
         }
-        // Room is reserved for one conversion: if segments may be evicted, one process converts at a time.
-        let turn = UnitLock::take(shared, SEGMENT_LOCKS - 1);
-        if conversion.may_evict && turn.is_none() {
+        // Space is reserved for one conversion: if segments may be evicted, one process converts at a time.
+        let conversion_lock = UnitLock::take(shared, SEGMENT_LOCKS - 1);
+        if conversion.may_evict && conversion_lock.is_none() {
             return ConversionResult::Nothing;
         }
         for (segment_index, number) in self.unconverted(conversion.form.into()) {
-            let Some(_claim) = UnitLock::take(shared, SEGMENT_LOCKS + number) else { continue };
-            // Another process may have converted it before this one got the lock.
+            let Some(_lock) = UnitLock::take(shared, SEGMENT_LOCKS + number) else { continue };
+            // Another process may have converted the segment before this process got the lock.
             self.refresh();
             let found = shared.catalog().segment(segment_index);
             if !found.is_some_and(|segment| segment.waits_for(conversion.form.into())) {
@@ -77,7 +77,7 @@ impl ConvertibleTier for Store {
                     };
                 }
                 Err(Unconverted::NoRoom) => return ConversionResult::NotNow,
-                Err(Unconverted::Given) => return ConversionResult::Nothing,
+                Err(Unconverted::Stopped) => return ConversionResult::Nothing,
                 Err(Unconverted::Failed(error)) => {
                     shared.failed(error.to_string());
                     return ConversionResult::NotNow;
@@ -87,16 +87,16 @@ impl ConvertibleTier for Store {
         ConversionResult::Nothing
     }
 
-    /// Reserves room for the conversion of a segment of usual size, if `wanted`. Returns whether the quota is large
-    /// enough for that: in a tiny cache little else would remain.
-    fn leave_spare(&self, wanted: bool) -> bool {
+    /// Reserves space for the conversion of a segment of usual size, if `wanted`. Returns whether the quota is large
+    /// enough for the reservation: in a tiny cache little space would remain.
+    fn reserve_for_conversion(&self, wanted: bool) -> bool {
         let directory = &self.shared.directory;
         let index = &self.shared.index;
         let rows = self.segment_bytes / index.mean_bytes().max(1) + 1;
         let of_a_row = u64::from(MAX_HEAD) + footer_bytes(1);
         let most = pages(self.segment_bytes / 4 * 5 + rows * of_a_row);
         let suffices = directory.quota() >= CONVERSIONS_OF_ROOM * most;
-        directory.set_spare(if wanted && suffices { most } else { 0 });
+        directory.set_conversion_reserve(if wanted && suffices { most } else { 0 });
         suffices
     }
 }
@@ -134,12 +134,12 @@ impl Store {
         let footer = match shared.read_segment(number) {
             Ok((_, footer)) => footer,
             Err(SegmentError::Io(error)) if error.kind() == std::io::ErrorKind::NotFound => {
-                return Err(Unconverted::Given);
+                return Err(Unconverted::Stopped);
             }
             Err(SegmentError::Io(error)) => return Err(Error::io("read", path, error).into()),
             Err(SegmentError::Damaged(_)) => {
                 shared.remove_stale(segment_index);
-                return Err(Unconverted::Given);
+                return Err(Unconverted::Stopped);
             }
         };
         let is_here = |row: &SegmentRow| {
@@ -148,12 +148,12 @@ impl Store {
         };
         let rows: Vec<SegmentRow> = footer.rows.into_iter().filter(is_here).collect();
         let file = match File::open(&path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(Unconverted::Given),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(Unconverted::Stopped),
             opened => opened.map_err(|error| Error::io("open", &path, error))?,
         };
-        let tried = || {
+        let record_unconvertible = || {
             // No sample of the segment can be converted.
-            shared.catalog_mut().set_tried(segment_index, conversion.form.into());
+            shared.catalog_mut().set_last_target(segment_index, conversion.form.into());
             count(&shared.counters.unconvertible_samples, rows.len() as u64);
             Ok(())
         };
@@ -162,29 +162,29 @@ impl Store {
             (conversion.is_over)() || begins_convertible(&file, row)
         };
         if !rows.iter().any(is_convertible) {
-            return tried();
+            return record_unconvertible();
         }
-        let most: u64 = rows.iter().map(|row| u64::from(most_made(row.length))).sum();
+        let most: u64 = rows.iter().map(|row| u64::from(max_converted_bytes(row.length))).sum();
         let wanted = pages(most + footer_bytes(rows.len()));
         let Ok(mut open) = shared.directory.begin_conversion(footer.group, wanted, conversion.may_evict)?
         else {
             return Err(Unconverted::NoRoom);
         };
         let failed = |error| Error::io("write a cache segment in", shared.directory.own(), error);
-        let (mut bytes, mut piece) =
+        let (mut bytes, mut buffer) =
             (Vec::new(), WriteBuffer { group: footer.group, ..WriteBuffer::default() });
-        let write = |open: &mut OpenSegment, piece: &mut WriteBuffer| {
-            piece.compute_checksums();
-            piece.record_summaries(&shared.index);
-            open.file().write_all_at(&piece.bytes, open.payload).map_err(failed)?;
-            open.append(piece);
-            piece.clear();
+        let write = |open: &mut OpenSegment, buffer: &mut WriteBuffer| {
+            buffer.compute_checksums();
+            buffer.record_summaries(&shared.index);
+            open.file().write_all_at(&buffer.bytes, open.payload).map_err(failed)?;
+            open.append(buffer);
+            buffer.clear();
             Ok::<_, Error>(())
         };
         let mut converted = 0;
         for row in &rows {
             if (conversion.is_over)() {
-                return Err(Unconverted::Given);
+                return Err(Unconverted::Stopped);
             }
             bytes.resize(row.length as usize, 0);
             let read = file.read_exact_at(&mut bytes, row.offset.into());
@@ -195,20 +195,20 @@ impl Store {
                 if let Some(location) = here {
                     self.damaged(row.sample, location, why);
                 }
-                return Err(Unconverted::Given);
+                return Err(Unconverted::Stopped);
             }
             let made = conversion.maker.make(row.form, &bytes, conversion.form);
-            piece.push_made(row, conversion.form.into(), &made);
+            buffer.push_made(row, conversion.form.into(), &made);
             converted += u64::from(made.form != row.form);
-            if converted > 0 && piece.bytes.len() >= PIECE {
-                write(&mut open, &mut piece)?;
+            if converted > 0 && buffer.bytes.len() >= WRITE_BYTES {
+                write(&mut open, &mut buffer)?;
             }
             (conversion.rest)();
         }
         if converted == 0 {
-            return tried();
+            return record_unconvertible();
         }
-        write(&mut open, &mut piece)?;
+        write(&mut open, &mut buffer)?;
         let footer = open.footer.encode(shared.directory.key(), open.number(), open.payload);
         open.file().write_all_at(&footer, open.payload).map_err(failed)?;
         let stamp = Stamp::of(&open.file().metadata().map_err(failed)?);
@@ -221,8 +221,8 @@ impl Store {
     }
 }
 
-/// Returns whether a copy begins like one that can be converted. If it cannot be read, the read of all samples finds
-/// that.
+/// Returns whether a copy begins like one that can be converted. Returns `true` if the copy cannot be read, because the
+/// read of all samples reports the error.
 fn begins_convertible(file: &File, row: &SegmentRow) -> bool {
     let mut start = [0; SIGNATURE];
     let start = &mut start[..SIGNATURE.min(row.length as usize)];

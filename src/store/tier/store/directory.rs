@@ -6,12 +6,11 @@
 //! <directory>/<dataset>/dataset.json  which dataset it is, for people
 //! <directory>/<dataset>/<number>.seg  published segments, complete from the moment they have a name
 //! ```
-//! No file records the used space, so a crash cannot leave a wrong number. Used pages are counted: those of published
-//! files, and for each segment being filled, a locked range of the lock file that is as long as the pages reserved for
-//! it. Byte 0 of the lock file, locked briefly, makes counting and reserving one step. The *generation* increases
-//! before each change of the directory, so that a process lists it only after a change, and misses none. A process that
-//! is killed loses its locks and its nameless files together.
-//! is killed loses its locks and its nameless files together.
+//! No file records the used space, so a crash cannot leave a wrong number. The used pages are counted: the pages of
+//! published files, and for each segment being filled, a locked range of the lock file. The range is as long as the
+//! pages reserved for the segment. Byte 0 of the lock file, locked briefly, makes counting and reserving one step. The
+//! *generation* increases before each change of the directory, so that a process lists the directory only after a
+//! change, and misses no change. A process that is killed loses its locks and its nameless files together.
 
 mod enter;
 
@@ -20,7 +19,7 @@ use super::about;
 use super::listing::{SegmentPages, datasets, last_use, segments};
 use super::open_segment::OpenSegment;
 use super::segment::{self, DatasetKey};
-use super::setup::{GENERATION_AT, PATIENCE, wait_for};
+use super::setup::{GENERATION_AT, LOCK_LIMIT, wait_for};
 use super::shared::lock;
 use crate::segments::lock_file::NEXT_AT;
 use crate::segments::{PAGE, nameless, pages, remove, u64_at};
@@ -35,7 +34,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// The reservation of segment n is a range from n << 24 on: up to 64 GiB in pages.
+/// The reservation of segment n is the range from n << 24 on: up to 64 GiB in pages.
 const NUMBER_SHIFT: u32 = 24;
 /// The part of the lock file that has reservations.
 pub(super) const RESERVATIONS: Range<u64> = 1 << NUMBER_SHIFT..i64::MAX as u64;
@@ -51,7 +50,7 @@ pub(super) struct CacheDirectory {
     /// Whether this process may publish, reserve and evict.
     writable: bool,
     /// The pages that are reserved for the new segment of a conversion.
-    spare: AtomicU64,
+    conversion_reserve: AtomicU64,
     usage: Mutex<DirectoryUsage>,
     /// The units that this process has locked.
     pub(super) units: Mutex<HashSet<u64>>,
@@ -64,7 +63,7 @@ pub(super) struct CacheDirectory {
 struct DirectoryUsage {
     /// The generation at which `published` was listed.
     seen: Option<u64>,
-    /// The pages of every published segment; they never change.
+    /// The pages of every published segment. The size of a published segment never changes.
     published: HashMap<DatasetKey, SegmentPages>,
     /// The sum of all pages in `published`, which every reservation needs.
     sum: u64,
@@ -102,7 +101,7 @@ impl CacheDirectory {
             lock,
             marker,
             writable,
-            spare: AtomicU64::new(0),
+            conversion_reserve: AtomicU64::new(0),
             usage: Mutex::default(),
             units: Mutex::default(),
             counters,
@@ -165,18 +164,18 @@ impl CacheDirectory {
     }
 
     /// Reserves `pages` pages for the new segment of a conversion.
-    pub(super) fn set_spare(&self, pages: u64) {
-        self.spare.store(pages, Relaxed);
+    pub(super) fn set_conversion_reserve(&self, pages: u64) {
+        self.conversion_reserve.store(pages, Relaxed);
     }
 
-    /// Begins a segment of `pages` pages for a group. If fewer are free, returns their number.
+    /// Begins a segment of `pages` pages for a group. If fewer pages are free, returns the number of free pages.
     pub(super) fn begin(self: &Arc<Self>, group: u64, pages: u64) -> Result<Result<OpenSegment, u64>> {
-        let spare = self.spare.load(Relaxed);
-        self.begin_in(group, pages, |guard| Ok(guard.make_room(pages + spare)?.saturating_sub(spare)))
+        let reserve = self.conversion_reserve.load(Relaxed);
+        self.begin_in(group, pages, |guard| Ok(guard.make_room(pages + reserve)?.saturating_sub(reserve)))
     }
 
-    /// Begins a segment like [`CacheDirectory::begin`], for a conversion. Unless others `may_leave` for it, it takes
-    /// only free pages.
+    /// Begins a segment like [`CacheDirectory::begin`], for a conversion. Takes only free pages, unless other segments
+    /// `may_leave` for it.
     pub(super) fn begin_conversion(
         self: &Arc<Self>,
         group: u64,
@@ -208,16 +207,16 @@ impl CacheDirectory {
         open.map(Ok).map_err(|error| self.failed("hold", error))
     }
 
-    /// Extends the reservation of a segment being filled to `pages` pages in total. If fewer are free, returns the
-    /// number that the segment could have.
+    /// Extends the reservation of a segment being filled to `pages` pages in total. If fewer pages are free, returns
+    /// the number of pages that the segment could have.
     pub(super) fn extend(&self, open: &mut OpenSegment, pages: u64) -> Result<Result<(), u64>> {
         let more = pages.saturating_sub(open.pages());
         if more == 0 {
             return Ok(Ok(()));
         }
         let mut guard = self.enter()?;
-        let spare = self.spare.load(Relaxed);
-        let free = guard.make_room(more + spare)?.saturating_sub(spare);
+        let reserve = self.conversion_reserve.load(Relaxed);
+        let free = guard.make_room(more + reserve)?.saturating_sub(reserve);
         if free < more {
             return Ok(Err(open.pages() + free));
         }
@@ -240,7 +239,7 @@ impl CacheDirectory {
         }
     }
 
-    /// Gives a segment its name and releases its reservation: from now on the file counts.
+    /// Gives a segment its name and releases its reservation: from now on the size of the file counts.
     pub(super) fn publish(&self, open: &mut OpenSegment, bytes: u64) -> Result<()> {
         let number = open.number();
         debug_assert!(pages(bytes) <= open.pages(), "grown beyond what was reserved");
@@ -276,7 +275,7 @@ impl CacheDirectory {
 
     /// Returns the number of pages that are free without evicting anything.
     pub(super) fn free(&self) -> Result<u64> {
-        Ok(self.enter()?.free()?.saturating_sub(self.spare.load(Relaxed)))
+        Ok(self.enter()?.free()?.saturating_sub(self.conversion_reserve.load(Relaxed)))
     }
 
     /// Evicts until the directory is within the quota, which may have been larger before.
@@ -298,7 +297,7 @@ impl CacheDirectory {
 
     fn enter(&self) -> Result<LockedDirectory<'_>> {
         let usage = lock(&self.usage);
-        wait_for(&self.lock, &self.path, PATIENCE)?;
+        wait_for(&self.lock, &self.path, LOCK_LIMIT)?;
         let mut guard =
             LockedDirectory { directory: self, usage, header: LockFileHeader { next: 0, generation: 0 } };
         guard.header = guard.read_header()?;
@@ -398,8 +397,8 @@ impl LockedDirectory<'_> {
         self.free()
     }
 
-    /// Evicts until `wanted` pages are free: first datasets that are not in use, the least recently used one first;
-    /// then, with `even_used`, the oldest segments of the others.
+    /// Evicts until `wanted` pages are free. Evicts datasets that are not in use first, beginning with the least
+    /// recently used. Then, with `even_used`, evicts the oldest segments of the datasets in use.
     fn evict(&mut self, wanted: u64, even_used: bool) -> Result<()> {
         let limit = self.directory.quota.saturating_sub(wanted);
         let mut excess = self.used()?.saturating_sub(limit);

@@ -6,12 +6,12 @@ use base::parts::RawHeaderSummary;
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
 
-/// The header summaries of a segment's samples, each with the sample's offset, in that order. Samples without a summary
-/// are left out.
+/// The header summaries of a segment's samples, each with the sample's offset, in the order of the offsets. Samples
+/// without a summary are left out.
 pub(super) struct SegmentSummaries(Box<[(u32, RawHeaderSummary)]>);
 
 impl SegmentSummaries {
-    /// Collects those of the rows of a segment.
+    /// Collects the header summaries of a segment's rows.
     pub(super) fn of(rows: &[SegmentRow]) -> Self {
         let known = rows.iter().filter(|row| row.header_summary != RawHeaderSummary::default());
         let mut header_summaries: Vec<_> = known.map(|row| (row.offset, row.header_summary)).collect();
@@ -57,7 +57,7 @@ mod tests {
     fn row(offset: u32, header_summary: u8) -> SegmentRow {
         let (form, version) = (StorageFormat::Packed, FileVersion(3));
         let (sample, length, header_summary) = (u64::from(offset), 10, [header_summary; 32]);
-        SegmentRow { sample, version, offset, length, crc: 0, form, tried: form, header_summary }
+        SegmentRow { sample, version, offset, length, crc: 0, form, last_target: form, header_summary }
     }
 
     #[test]

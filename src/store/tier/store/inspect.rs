@@ -6,7 +6,7 @@
 use super::about::{self, DatasetInfo};
 use super::directory::RESERVATIONS;
 use super::segment::{self, DatasetKey, VERSION};
-use super::setup::{GENERATION_AT, LOCK, PATIENCE, open_file, read_directory, wait_for};
+use super::setup::{GENERATION_AT, LOCK, LOCK_LIMIT, open_file, read_directory, wait_for};
 use crate::segments::lock_file::{LockState, VERSION_AT};
 use crate::segments::{PAGE, numbered, remove, u32_at};
 use base::error::{Error, Result};
@@ -25,9 +25,9 @@ use std::time::SystemTime;
 pub struct CacheContents {
     /// The path of the directory.
     pub directory: PathBuf,
-    /// The version of its format.
+    /// The version of the directory's format.
     pub format: u32,
-    /// Whether this program can use it; if not, it can still be emptied.
+    /// Whether this program can use the directory; if not, the directory can still be emptied.
     pub usable: bool,
     /// The datasets in it, the most recently used first.
     pub datasets: Vec<CachedDataset>,
@@ -55,16 +55,16 @@ pub struct CachedDataset {
     pub segments: u64,
     /// The bytes of the segment files.
     pub bytes: u64,
-    /// When a job last opened it, in seconds since 1970; `None` if unknown.
+    /// When a job last opened the dataset, in seconds since 1970; `None` if unknown.
     pub last_used: Option<u64>,
-    /// Whether a job uses it now.
+    /// Whether a job uses the dataset now.
     pub in_use: bool,
 }
 
 /// The result of emptying a cache.
 #[derive(Debug, Clone, Serialize)]
 pub struct ClearResult {
-    /// The removed datasets, as they were.
+    /// The removed datasets, as they were before.
     pub datasets: Vec<CachedDataset>,
     /// The number of segments removed.
     pub segments: u64,
@@ -77,7 +77,7 @@ pub struct ClearResult {
 /// Lists a cache directory. Changes nothing, and waits for no lock.
 ///
 /// # Errors
-/// [`Error::Config`] if it is no cache of Foreload; [`Error::Io`] if it cannot be listed.
+/// [`Error::Config`] if the directory is no cache of Foreload; [`Error::Io`] if it cannot be listed.
 pub fn contents(directory: &Path) -> Result<CacheContents> {
     let path = directory.join("lock");
     let lock = File::open(&path).map_err(|error| refusal(directory, error))?;
@@ -92,7 +92,7 @@ pub fn contents(directory: &Path) -> Result<CacheContents> {
         let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
         if is_directory && DatasetKey::parse(&name).is_some() {
             match dataset(&entry.path(), name) {
-                // Another process has just emptied it.
+                // Another process has just emptied the dataset's directory.
                 Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
                 found => datasets.push(found?),
             }
@@ -114,18 +114,18 @@ pub fn contents(directory: &Path) -> Result<CacheContents> {
 }
 
 /// Removes the copies of the dataset `which` (a path it was used at, or the beginning of its fingerprint or key), or of
-/// all datasets. Jobs that use it continue: they read missing samples from their dataset, and keep new copies from then
-/// on.
+/// all datasets. Jobs that use the copies continue: they read missing samples from their dataset, and keep new copies
+/// from then on.
 ///
 /// # Errors
-/// The errors of [`contents`]; [`Error::Config`] if `which` names none or several, or the format is a newer one;
+/// The errors of [`contents`]; [`Error::Config`] if `which` names no dataset or several, or the format is a newer one;
 /// [`Error::Io`] if something cannot be removed.
 pub fn clear(directory: &Path, which: Option<&str>) -> Result<ClearResult> {
     let path = directory.join("lock");
     contents(directory)?;
     let lock = RangeLocks::new(open_file(&path, false)?);
-    // Processes hold this lock while they enter, publish or evict, so none is in the middle of that now.
-    wait_for(&lock, directory, PATIENCE)?;
+    // Processes hold this lock while they enter, publish or evict, so no process is doing so now.
+    wait_for(&lock, directory, LOCK_LIMIT)?;
     let cleared = clear_locked(directory, &lock, which);
     lock.unlock(0..1).map_err(|error| Error::io("unlock", path, error))?;
     cleared
@@ -187,7 +187,7 @@ fn choose(held: &CacheContents, which: &str) -> Result<Vec<CachedDataset>> {
     if !found.is_empty() {
         return Ok(found);
     }
-    let begins = |text: &String| which.len() >= SHORTEST && text.starts_with(which);
+    let begins = |text: &String| which.len() >= MIN_PREFIX && text.starts_with(which);
     let named =
         |dataset: &&CachedDataset| begins(&dataset.key) || dataset.fingerprint.as_ref().is_some_and(begins);
     let found: Vec<_> = held.datasets.iter().filter(named).cloned().collect();
@@ -198,8 +198,8 @@ fn choose(held: &CacheContents, which: &str) -> Result<Vec<CachedDataset>> {
         [] => {
             let here = names(&held.datasets);
             Err(bad(format!(
-                "is {which:?}, but the cache has {here}: give the path of a dataset, or at least the first {SHORTEST} \
-                 characters of its fingerprint"
+                "is {which:?}, but the cache has {here}: give the path of a dataset, or at least the first \
+                 {MIN_PREFIX} characters of its fingerprint"
             )))
         }
         // One dataset may have several directories, for its earlier states.
@@ -219,7 +219,7 @@ impl CachedDataset {
 }
 
 /// The fewest characters of a fingerprint that name a dataset, so that a typing error clears nothing.
-const SHORTEST: usize = 6;
+const MIN_PREFIX: usize = 6;
 
 fn format(lock: &File, directory: &Path) -> Result<u32> {
     match LOCK.read(lock).map_err(|error| refusal(directory, error))? {
@@ -275,8 +275,8 @@ fn segment_files(own: &Path) -> Result<BTreeMap<u64, u64>> {
     numbered::files(own, segment::EXTENSION, |_| None)
 }
 
-/// Returns the number of samples from a segment's trailer. In every format the last 64 bytes begin with eight bytes of
-/// magic, four of format and four of this number.
+/// Returns the number of samples from a segment's trailer. In every format the last 64 bytes begin with a magic number
+/// (8 bytes), the version of the format (4 bytes) and the number of samples (4 bytes).
 fn samples(path: &Path, size: u64) -> Option<u64> {
     let mut bytes = [0; 16];
     File::open(path).ok()?.read_exact_at(&mut bytes, size.checked_sub(64)?).ok()?;

@@ -1,18 +1,17 @@
 //! The store: samples in segment files on a local drive, shared by all processes that use the same directory.
 //!
 //! A sample that is offered is copied into a write buffer. Full buffers go to the store's writer thread, which appends
-//! them to the *segment* being filled. It publishes a segment that is large enough, or all segments on request.
+//! them to the *segment* being filled. The writer publishes a segment that is large enough, or all segments on request.
 //! Published segments never change. They are read like shards, by any [`crate::io::Reader`] over [`Store::files`]. →
 //! `tests/load/store/`
 //!
-//! - **Bytes are right or not there.** A segment gets its name only when all of it is written. Its table has a
-//!   checksum, and so has each sample. A segment that fails a check is unlinked, and its samples are read from the
-//!   source again.
+//! - **Bytes are right or missing.** A segment gets its name only when all of it is written. Its table has a checksum,
+//!   and so has each sample. A segment that fails a check is unlinked, and its samples are read from the source again.
 //! - **The quota holds at every instant**, including segments being filled, over all processes and datasets in the
-//!   directory. A process that is killed leaves nothing there ([`directory`] says how).
-//! - **It is filled once.** When the quota is used up no more samples are taken: with one cache for all ranks no policy
-//!   has more hits. Only segments of datasets that are not in use are evicted for others, and the oldest segments when
-//!   the quota was lowered.
+//!   directory. A process that is killed leaves nothing in the directory ([`directory`] says how).
+//! - **The store is filled once.** When the quota is used up no more samples are taken: with one cache for all ranks no
+//!   policy has more hits. Only segments of datasets that are not in use are evicted for other datasets. If the quota
+//!   was lowered, the oldest segments are evicted.
 //! - A segment that another process evicts is unlinked. Readers that have it open continue, and its bytes stay on the
 //!   drive until they close it.
 
@@ -61,8 +60,8 @@ use writer::{SegmentWriter, WriterCommand};
 
 /// The bytes of the largest segment, unless a sample is larger: offsets in a segment have 32 bits.
 const LARGEST_SEGMENT: u64 = 1 << 30;
-/// How long dropping a store waits for its writer to write, and then for it to end.
-const PATIENCE: [Duration; 2] = [Duration::from_millis(800), Duration::from_millis(200)];
+/// How long dropping a store waits for its writer to write, and then for the writer to end.
+const END_LIMITS: [Duration; 2] = [Duration::from_millis(800), Duration::from_millis(200)];
 
 /// The settings of a store.
 #[derive(Debug, Clone)]
@@ -70,8 +69,8 @@ pub struct StoreOptions {
     /// The cache directory (`cache.path`), which is created if it is missing. Other datasets and processes may share
     /// it.
     pub directory: PathBuf,
-    /// Bytes that all segments of all datasets in the directory may take together (`cache.size`), those being filled
-    /// included. Sizes are counted in pages of 4 KiB; the lock file, tags and directories themselves do not count.
+    /// Bytes that all segments of all datasets in the directory may take together (`cache.size`), including segments
+    /// being filled. Sizes are counted in pages of 4 KiB; the lock file, tags and directories themselves do not count.
     pub quota: u64,
     /// The approximate bytes of a segment; `None` means a 64th of the quota, from 1 to 64 MiB.
     pub segment_bytes: Option<u64>,
@@ -118,8 +117,8 @@ impl Store {
     /// Checks for settings that are wrong for any directory.
     ///
     /// # Errors
-    /// [`Error::Config`] for a `cache.size` below the smallest workable quota, which it names, and for a `cache.path`
-    /// inside the dataset.
+    /// [`Error::Config`] for a `cache.size` below the smallest workable quota, which the error names, and for a
+    /// `cache.path` inside the dataset.
     pub fn check(options: &StoreOptions, index: &DatasetIndex) -> Result<()> {
         check_quota(options.quota, index)?;
         let directory = std::path::absolute(&options.directory)
@@ -160,7 +159,7 @@ impl Store {
     }
 
     /// Returns the location of a sample's copy, if there is one. Takes some 20 ns, or 150 ns if the sample is far from
-    /// the last one in a large dataset. Never waits for I/O.
+    /// the previously located sample in a large dataset. Never waits for I/O.
     ///
     /// # Panics
     /// Panics if the dataset has no such sample.
@@ -174,15 +173,15 @@ impl Store {
     }
 
     /// Marks every copy as unverified.
-    pub fn doubt(&self) {
-        self.shared.catalog_mut().doubt();
+    pub fn mark_unverified(&self) {
+        self.shared.catalog_mut().mark_unverified();
     }
 
     /// Drops the copy of a sample at `location`, which does not match the source any more. The sample may be offered
     /// again.
-    pub fn outdate(&self, sample: u64, location: &Location) {
+    pub fn drop_stale(&self, sample: u64, location: &Location) {
         let segment_index = location.extent.file.0;
-        let (was_there, mostly) = self.shared.catalog_mut().outdate(sample, segment_index);
+        let (was_there, mostly) = self.shared.catalog_mut().drop_stale(sample, segment_index);
         if was_there {
             self.shared.note_stale(sample, 1);
         }
@@ -193,12 +192,12 @@ impl Store {
 
     /// Returns whether the store takes samples now.
     pub fn is_open(&self) -> bool {
-        self.shared.gate() == StoreState::Open && self.shared.directory.is_writable()
+        self.shared.store_state() == StoreState::Open && self.shared.directory.is_writable()
     }
 
-    /// Returns whether the store takes samples once there is room.
+    /// Returns whether the store takes samples when there is space.
     pub fn can_take(&self) -> bool {
-        self.shared.gate() != StoreState::Off && self.shared.directory.is_writable()
+        self.shared.store_state() != StoreState::Off && self.shared.directory.is_writable()
     }
 
     /// Returns the segments as files to read from, like shards with sizes and times. They outlive the store.
@@ -207,13 +206,13 @@ impl Store {
     }
 
     /// Offers a sample's bytes, to be kept in a segment with other samples of its `group`. The samples of a group leave
-    /// together, and its number means the same in every run. A sample that is kept in another group moves. `version` is
-    /// the version that the sample's file had before it was read. Copying takes about 10 µs for 110 KB. Never waits for
-    /// I/O.
+    /// together, and a group number means the same in every run. A sample that is kept in another group moves.
+    /// `version` is the version that the sample's file had before it was read. Copying takes about 10 µs for 110 KB.
+    /// Never waits for I/O.
     ///
     /// # Panics
-    /// Panics if the dataset has no such sample, or if `bytes` has neither the length of the sample nor that of a copy
-    /// in another storage format.
+    /// Panics if the dataset has no such sample, or if `bytes` has neither the length of the sample nor a possible
+    /// length of a copy in another storage format.
     pub fn offer(&self, group: u64, sample: u64, version: FileVersion, bytes: &[u8]) -> Offer {
         assert_is_copy(&self.shared.index, sample, bytes);
         let counters = &self.shared.counters;
@@ -224,7 +223,7 @@ impl Store {
         if self.shared.catalog().keeps(sample, group) {
             return Offer::Present;
         }
-        match self.shared.gate() {
+        match self.shared.store_state() {
             StoreState::Open => {}
             StoreState::Full => return refused(&counters.dropped_full, Offer::Full),
             StoreState::Off => return refused(&counters.dropped_off, Offer::Off),
@@ -237,7 +236,7 @@ impl Store {
         let Some(buffer) = buffers.buffer_for(group, bytes.len()) else {
             return refused(&counters.dropped_busy, Offer::Busy);
         };
-        if !self.shared.catalog_mut().expect(sample, group) {
+        if !self.shared.catalog_mut().mark_pending(sample, group) {
             return Offer::Present;
         }
         buffer.push(sample, version, form_of_record(&self.shared.index, sample, bytes), bytes);
@@ -249,10 +248,10 @@ impl Store {
         self.hand_over_all(WriterCommand::Publish);
     }
 
-    /// Publishes like [`Store::publish`], and fills again if an error or the quota had stopped that. It is meant for
+    /// Publishes like [`Store::publish`], and takes samples again if an error or the quota had stopped that. Meant for
     /// the end of an epoch. Returns at once.
-    pub fn seal(&self) {
-        self.hand_over_all(WriterCommand::Seal);
+    pub fn publish_at_end(&self) {
+        self.hand_over_all(WriterCommand::PublishAtEnd);
     }
 
     fn hand_over_all(&self, then: WriterCommand) {
@@ -261,12 +260,12 @@ impl Store {
         let _ = self.commands.send(then);
     }
 
-    /// Publishes the taken samples, like [`Store::seal`], and waits until that is done or has failed.
+    /// Publishes the taken samples, like [`Store::publish_at_end`], and waits until that is done or has failed.
     pub fn flush(&self) {
         if self.shared.directory.is_ours() {
-            self.seal();
+            self.publish_at_end();
             let (done, all) = crossbeam_channel::bounded(0);
-            let _ = self.commands.send(WriterCommand::Barrier(done));
+            let _ = self.commands.send(WriterCommand::Signal(done));
             // The writer answers by dropping the sender.
             let _ = all.recv();
         }
@@ -316,9 +315,9 @@ impl Store {
         }
     }
 
-    /// Locks unit `unit` of this dataset for staging; `None` if this or another process has it. The kernel releases the
-    /// lock when the returned value is dropped, or with the process.
-    pub fn claim_unit(&self, unit: u64) -> Option<UnitLock> {
+    /// Locks unit `unit` of this dataset for staging; `None` if this or another process has locked it. The kernel
+    /// releases the lock when the returned value is dropped, or with the process.
+    pub fn lock_unit(&self, unit: u64) -> Option<UnitLock> {
         UnitLock::take(&self.shared, unit)
     }
 
@@ -341,8 +340,8 @@ impl Store {
 }
 
 impl SharedTier for Store {
-    fn claim_unit(&self, unit: u64) -> Option<Box<dyn Any + Send>> {
-        UnitLock::take(&self.shared, unit).map(|claim| Box::new(claim) as Box<dyn Any + Send>)
+    fn lock_unit(&self, unit: u64) -> Option<Box<dyn Any + Send>> {
+        UnitLock::take(&self.shared, unit).map(|lock| Box::new(lock) as Box<dyn Any + Send>)
     }
 
     fn unpublished(&self) -> u64 {
@@ -375,17 +374,17 @@ impl Drop for WriterEnd {
     }
 }
 
-/// Publishes the taken samples, and abandons those that the drive does not take within a second.
+/// Publishes the taken samples, and abandons samples that the drive does not take within a second.
 impl Drop for Store {
     fn drop(&mut self) {
         // A forked child has no writer, and must not end the parent's.
         if !self.shared.directory.is_ours() {
             return;
         }
-        self.seal();
+        self.publish_at_end();
         let _ = self.commands.send(WriterCommand::Stop);
-        for patience in PATIENCE {
-            if self.ended.recv_timeout(patience) == Err(crossbeam_channel::RecvTimeoutError::Disconnected) {
+        for limit in END_LIMITS {
+            if self.ended.recv_timeout(limit) == Err(crossbeam_channel::RecvTimeoutError::Disconnected) {
                 let _ = self.writer.take().map(JoinHandle::join);
                 return;
             }

@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 /// A segment that is being filled with the samples of one group.
 ///
-/// The order of the fields matters: the file is dropped, and so closed, before its pages are released. So reserved
-/// pages always cover the written ones.
+/// The order of the fields matters: the file is dropped, and so closed, before its pages are released. So the reserved
+/// pages always cover the written pages.
 pub(super) struct OpenSegment {
     file: File,
     reservation: Reservation,
@@ -31,9 +31,10 @@ struct Reservation {
     pages: u64,
     /// Whether the pages have been released already, because the published file counts instead.
     released: bool,
-    /// A second descriptor of the lock file, numbered above the segment's. It keeps the reservation until the process
-    /// has closed the segment, however the process ends. The kernel closes descriptors in the order of their numbers,
-    /// upwards or downwards depending on its version. The segment's number is between the two of the lock file.
+    /// A second descriptor of the lock file, with a higher number than the segment's descriptor. It keeps the
+    /// reservation until the process has closed the segment, however the process ends. The kernel closes descriptors in
+    /// the order of their numbers, upwards or downwards depending on its version. The number of the segment's
+    /// descriptor is between the numbers of the two descriptors of the lock file.
     _upper_lock: OwnedFd,
 }
 

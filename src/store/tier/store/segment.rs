@@ -1,16 +1,16 @@
 //! The rows and the trailer of the cache's segments, in the format of [`crate::segments::footer`].
 //!
 //! ```text
-//! row, 64 bytes      number u64 · version of its file u64 · offset u32 · bytes u32 · CRC-32C u32 ·
+//! row, 64 bytes      sample id u64 · version of its file u64 · offset u32 · bytes u32 · CRC-32C u32 ·
 //!                    storage format u16 · storage format of the last attempt to convert it u16 ·
 //!                    header summary, 32 bytes
-//! trailer, 64 bytes  the dataset's key and the group u64 are added to it
+//! trailer, 64 bytes  with the dataset's key and the group u64 as extra bytes
 //! ```
 //!
 //! The header summary (`header_summary`) is that of an image that was packed for the cache; for other copies it is
 //! zeros. Segments are not synced to the drive before they are published: after a power cut parts of them may be
-//! missing. Checksums detect that: those of table and trailer when a segment is loaded, and that of a sample, or those
-//! of its rows, when it is read.
+//! missing. Checksums detect missing parts: the checksums of table and trailer when a segment is loaded, and the
+//! checksum of a sample, or the checksums of its rows, when the sample is read.
 
 use super::super::catalog::SegmentRow;
 use super::super::convert::most_bytes;
@@ -68,7 +68,7 @@ pub(super) fn name(number: u64) -> String {
 /// The content of the end of a segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Footer {
-    /// The group of all its samples.
+    /// The group of all samples of the segment.
     pub group: u64,
     /// A row for each sample, in the order of their bytes.
     pub rows: Vec<SegmentRow>,
@@ -89,7 +89,7 @@ impl Footer {
         FORMAT.encode(number, payload, more, &rows)
     }
 
-    /// Reads and checks the end of segment `number`, a file of `size` bytes, against the dataset it should be of.
+    /// Reads and checks the end of segment `number`, a file of `size` bytes, which should be of the given dataset.
     ///
     /// # Errors
     /// [`SegmentError::Damaged`] if anything is invalid, [`SegmentError::Io`] if the file cannot be read.
@@ -114,7 +114,7 @@ fn encode(row: &SegmentRow) -> [u8; ROW] {
     let mut bytes = Vec::with_capacity(ROW);
     bytes.extend([row.sample, row.version.0].map(u64::to_le_bytes).as_flattened());
     bytes.extend([row.offset, row.length, row.crc].map(u32::to_le_bytes).as_flattened());
-    bytes.extend([row.form as u16, row.tried as u16].map(u16::to_le_bytes).as_flattened());
+    bytes.extend([row.form as u16, row.last_target as u16].map(u16::to_le_bytes).as_flattened());
     bytes.extend(row.header_summary);
     bytes.try_into().expect("all fields of a row together")
 }
@@ -122,12 +122,12 @@ fn encode(row: &SegmentRow) -> [u8; ROW] {
 fn decode(bytes: &[u8; ROW], payload: u64, index: &DatasetIndex) -> Result<SegmentRow, SegmentError> {
     let (sample, version) = (u64_at(bytes, 0), FileVersion(u64_at(bytes, 8)));
     let form_at = |at: usize| FORMS.get(usize::from(u16::from_le_bytes([bytes[at], bytes[at + 1]])));
-    let (Some(&form), Some(&tried)) = (form_at(28), form_at(30)) else {
+    let (Some(&form), Some(&last_target)) = (form_at(28), form_at(30)) else {
         return Err(SegmentError::Damaged("its samples have an unknown storage format"));
     };
     let (offset, length, crc) = (u32_at(bytes, 16), u32_at(bytes, 20), u32_at(bytes, 24));
     let header_summary = *bytes.last_chunk().expect("a row ends with its header summary");
-    let row = SegmentRow { sample, version, offset, length, crc, form, tried, header_summary };
+    let row = SegmentRow { sample, version, offset, length, crc, form, last_target, header_summary };
     let inside = u64::from(row.offset) + u64::from(row.length) <= payload;
     if !inside || sample >= index.len() || !is_of(index, &row) {
         return Err(SegmentError::Damaged("its table does not match this dataset"));
@@ -135,8 +135,9 @@ fn decode(bytes: &[u8; ROW], payload: u64, index: &DatasetIndex) -> Result<Segme
     Ok(row)
 }
 
-/// Returns whether a row can be of its sample: its length is possible in its storage format, or it is of another
-/// version of its shard. The versions of a dataset have the same images, but their other members may differ.
+/// Returns whether a row can be of its sample: the row's length is possible in its storage format, or the row is of
+/// another version of the sample's shard. The versions of a dataset have the same images, but their other members may
+/// differ.
 fn is_of(index: &DatasetIndex, row: &SegmentRow) -> bool {
     let file = index.extent(row.sample).file;
     may_be(index, row) || index.shard_version(file).is_some_and(|now| now != row.version)
@@ -165,9 +166,9 @@ mod tests {
 
     #[test]
     fn a_row_is_64_bytes_in_this_order() {
-        let (form, tried, header_summary) = (StorageFormat::Indexed, StorageFormat::Packed, [9; 32]);
+        let (form, last_target, header_summary) = (StorageFormat::Indexed, StorageFormat::Packed, [9; 32]);
         let (sample, version, offset, length, crc) = (3, FileVersion(7), 5, 6, 1);
-        let row = SegmentRow { sample, version, offset, length, crc, form, tried, header_summary };
+        let row = SegmentRow { sample, version, offset, length, crc, form, last_target, header_summary };
         let bytes = encode(&row);
         let numbers = [3, 0, 7, 0, 5, 6, 1, 0x2_0001].map(u32::to_le_bytes);
         assert_eq!((&bytes[..32], &bytes[32..]), (numbers.as_flattened(), &header_summary[..]));

@@ -13,29 +13,29 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
-/// The lock file. It also has the generation.
+/// The format of the lock file, which also has the generation.
 pub(super) const LOCK: LockFormat<32> = LockFormat { magic: *b"FLCACHE\n", version: VERSION };
-/// The offset of the generation in it.
+/// The offset of the generation in the lock file.
 pub(super) const GENERATION_AT: u64 = 24;
-/// How long other processes may hold the directory's lock. They hold it only briefly.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
-/// The same at the start, when training waits. A process that holds the lock longer is probably stopped, and the cache
-/// is then only read.
+/// How long this process waits for the directory's lock, which other processes hold only briefly.
+pub(super) const LOCK_LIMIT: Duration = Duration::from_secs(10);
+/// How long this process waits for the lock at the start, when training waits. A process that holds the lock longer is
+/// probably stopped, and the cache is then only read.
 pub(super) const LOCK_LIMIT_AT_START: Duration = Duration::from_secs(3);
 const TAG: &str = "Signature: 8a477f597d28d172789f06886806bc55\n# Samples cached by Foreload. This directory may be \
     deleted while no job uses it.\n";
 
-/// Locks the directory. It polls, because a blocking call would have no time limit.
-pub(super) fn wait_for(lock: &RangeLocks, path: &Path, patience: Duration) -> Result<()> {
+/// Locks the directory. Polls, because a blocking call has no time limit.
+pub(super) fn wait_for(lock: &RangeLocks, path: &Path, limit: Duration) -> Result<()> {
     let start = Instant::now();
     let mut pause = Duration::from_micros(20);
     loop {
         match lock.try_lock(0..1, LockKind::Exclusive) {
             Ok(true) => return Ok(()),
-            Ok(false) if start.elapsed() > patience => {
+            Ok(false) if start.elapsed() > limit => {
                 let message = format!(
                     "has been locked by another process for {} s: if that process is stopped, resume or end it",
-                    patience.as_secs()
+                    limit.as_secs()
                 );
                 return Err(unusable(path, &message));
             }
@@ -90,7 +90,8 @@ pub(super) fn open_file(path: &Path, create: bool) -> Result<File> {
     opened.map_err(|error| Error::io("open", path, error))
 }
 
-/// Fills a new lock file, and refuses one of another program or format. The caller must hold the directory's lock.
+/// Fills a new lock file, and refuses the lock file of another program or format. The caller must hold the directory's
+/// lock.
 pub(super) fn initialise(lock: &RangeLocks, directory: &Path) -> Result<()> {
     let path = directory.join("lock");
     if LOCK.read(lock.file()).map_err(|error| Error::io("read", &path, error))? != LockState::New {

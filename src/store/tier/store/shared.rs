@@ -48,12 +48,12 @@ pub(super) struct StoreShared {
     /// Set when the store is dropped and the drive does not respond: nothing more is written.
     pub abandoned: AtomicBool,
     catalog: RwLock<Catalog>,
-    /// The header summaries (`header_summaries`) of the catalog's segments. Those of a segment are entered while the
-    /// catalog is locked, so that they cannot be forgotten before.
+    /// The header summaries (`header_summaries`) of the catalog's segments. The summaries of a segment are entered
+    /// while the catalog is locked, so that the segment cannot be forgotten before.
     header_summaries: StoreSummaries,
     /// The number of segments that were forgotten.
     forgotten: AtomicU64,
-    gate: AtomicU8,
+    store_state: AtomicU8,
     /// The generation of the directory that the catalog is up to date with.
     refreshed: Mutex<Option<u64>>,
 }
@@ -83,7 +83,7 @@ impl StoreShared {
             shards,
             abandoned: AtomicBool::new(false),
             forgotten: AtomicU64::new(0),
-            gate: AtomicU8::new(StoreState::Open as u8),
+            store_state: AtomicU8::new(StoreState::Open as u8),
             refreshed: Mutex::default(),
         }
     }
@@ -104,23 +104,23 @@ impl StoreShared {
         forgotten
     }
 
-    pub(super) fn gate(&self) -> StoreState {
-        match self.gate.load(Relaxed) {
+    pub(super) fn store_state(&self) -> StoreState {
+        match self.store_state.load(Relaxed) {
             0 => StoreState::Open,
             1 => StoreState::Full,
             _ => StoreState::Off,
         }
     }
 
-    pub(super) fn set_state(&self, gate: StoreState) {
-        self.gate.store(gate as u8, Relaxed);
+    pub(super) fn set_state(&self, store_state: StoreState) {
+        self.store_state.store(store_state as u8, Relaxed);
     }
 
-    /// Clears the marks of samples on their way that will not arrive.
-    pub(super) fn give_up(&self, rows: &[SegmentRow]) {
+    /// Clears the marks of samples that were on their way but will not arrive.
+    pub(super) fn cancel_pending(&self, rows: &[SegmentRow]) {
         for rows in rows.chunks(PLACED_AT_ONCE) {
             let mut catalog = self.catalog_mut();
-            rows.iter().for_each(|row| catalog.give_up(row.sample));
+            rows.iter().for_each(|row| catalog.cancel_pending(row.sample));
         }
     }
 
@@ -140,10 +140,10 @@ impl StoreShared {
     }
 
     /// Gives a segment that has been written its name. Returns its index in the catalog, where the caller must enter
-    /// its samples; `None` if it was there already.
+    /// its samples; `None` if the catalog had the segment already.
     pub(super) fn publish(&self, open: &mut OpenSegment, stamp: &Stamp) -> Result<Option<SegmentIndex>> {
         let number = open.number();
-        // Announce it first, so that a thread that lists the directory in between recognises it as ours.
+        // Announce the segment first, so that a thread that lists the directory in between recognises it as ours.
         let announced = self.catalog_mut().announce(number);
         if let Err(error) = self.directory.publish(open, stamp.size) {
             if announced {
@@ -174,7 +174,7 @@ impl StoreShared {
         }
     }
 
-    /// Removes a segment from which nothing is read any more, because later ones have all its samples.
+    /// Removes a segment that is no longer read, because later segments have all its samples.
     pub(super) fn remove_superseded(&self, segment_index: SegmentIndex) {
         let Some(segment) = self.catalog().segment(segment_index) else { return };
         if self.forget(segment_index)
@@ -184,7 +184,8 @@ impl StoreShared {
         }
     }
 
-    /// Removes a segment that is mostly out of date, because files have changed. The rest is not worth its room.
+    /// Removes a segment that is mostly out of date, because files have changed. Its other samples are not worth the
+    /// space.
     pub(super) fn remove_stale(&self, segment_index: SegmentIndex) {
         let Some(segment) = self.catalog().segment(segment_index).filter(|_| self.directory.is_writable())
         else {
@@ -201,7 +202,7 @@ impl StoreShared {
         }
     }
 
-    /// Counts a failure that stops nothing, keeps its message, and warns once.
+    /// Counts a failure that does not stop training, keeps its message, and warns once.
     pub(super) fn failed(&self, error: String) {
         self.index.notices().warn_once("cache errors", || {
             format!(
@@ -221,7 +222,7 @@ impl StoreShared {
         self.counters.note(format!("cache segment {what}"));
     }
 
-    /// Counts copies of files that have changed since, and warns once.
+    /// Counts copies of files that have changed since the copies were made, and warns once.
     pub(super) fn note_stale(&self, sample: u64, samples: u64) {
         count(&self.counters.stale, samples);
         self.index.notices().warn_once("stale copies", || {
@@ -234,8 +235,8 @@ impl StoreShared {
         });
     }
 
-    /// Loads the segments that were published, and drops those that were evicted, if any were. New ones come first, so
-    /// that a sample which another process moved between segments is never missing.
+    /// Loads the segments that other processes published, and drops the segments that they evicted. Loading comes
+    /// first, so that a sample that another process moved between segments is never missing.
     pub(super) fn refresh(&self) -> Result<()> {
         if !self.directory.is_ours() {
             // The locks of a forked child are its parent's.
@@ -308,8 +309,8 @@ impl StoreShared {
         }
     }
 
-    /// Places the samples of another run's or process's segment, except those of shards that have changed. This run has
-    /// checked the shards; other files are checked before the copies of their samples are used.
+    /// Places the samples of a segment of another run or process, except samples of shards that have changed. This run
+    /// has checked the shards; other files are checked before the copies of their samples are used.
     fn place_loaded(&self, segment_index: SegmentIndex, mut rows: Vec<SegmentRow>) {
         if self.verify == Verify::Never {
             // Even without verification, a copy of an impossible length cannot be the sample.
@@ -320,7 +321,8 @@ impl StoreShared {
         let version = |row: &SegmentRow| {
             let file = self.index.extent(row.sample).file;
             let version = self.index.shard_version(file)?;
-            // The index was opened earlier, perhaps long ago.
+            // The index may have been opened long ago. Its version of a shard counts only if the shard still had that
+            // version when the store was opened.
             Some(if self.shards.get(&file) == Some(&version) { version } else { FileVersion::NO_COPY })
         };
         rows.retain(|row| match version(row) {

@@ -5,7 +5,7 @@ use base::node::LockKind;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The exclusive right to stage one unit (a shard, by number). It ends when it is dropped, or with the process.
+/// The exclusive right to stage one unit (a shard, by number). It ends when this value is dropped, or with the process.
 pub struct UnitLock {
     shared: Arc<StoreShared>,
     unit: u64,
@@ -15,7 +15,7 @@ impl UnitLock {
     pub(super) fn take(shared: &Arc<StoreShared>, unit: u64) -> Option<Self> {
         let directory = &shared.directory;
         let mut units = lock(&directory.units);
-        // The kernel separates processes, but not several locks of one process.
+        // The kernel's locks exclude other processes, but not another lock of the same process.
         if !directory.is_ours() || !directory.is_writable() || units.contains(&unit) {
             return None;
         }

@@ -21,9 +21,9 @@ pub enum Verify {
 named!(Verify: "stamp" => Stamp, "checksum" => Checksum);
 
 /// The number of files for which another thread is worth starting.
-const EACH: usize = 32;
-/// The most threads: a network file system answers many at once.
-const MOST: usize = 16;
+const FILES_PER_THREAD: usize = 32;
+/// The most threads: a network file system answers many queries at once.
+const MAX_THREADS: usize = 16;
 
 /// Returns the current versions of `files`, without the files that cannot be queried.
 pub(super) fn versions_now(index: &DatasetIndex, files: &[FileId]) -> HashMap<FileId, FileVersion> {
@@ -36,7 +36,7 @@ pub(super) fn versions_now(index: &DatasetIndex, files: &[FileId]) -> HashMap<Fi
         found
     };
     std::thread::scope(|scope| {
-        let more = (files.len() / EACH).min(MOST - 1);
+        let more = (files.len() / FILES_PER_THREAD).min(MAX_THREADS - 1);
         // A thread that cannot be started leaves its work to the others.
         let spawn = |_| std::thread::Builder::new().spawn_scoped(scope, look).ok();
         let threads: Vec<_> = (0..more).filter_map(spawn).collect();

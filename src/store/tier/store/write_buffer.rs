@@ -2,7 +2,7 @@
 //! full.
 
 use super::super::catalog::SegmentRow;
-use super::super::convert::{MadeCopy, summary_to_keep};
+use super::super::convert::{ConvertedCopy, summary_to_keep};
 use super::writer::WriterCommand;
 use base::crc::checksum;
 use base::parts::RawHeaderSummary;
@@ -24,8 +24,8 @@ pub(super) struct WriteBuffer {
 }
 
 impl WriteBuffer {
-    /// Makes an empty buffer with memory for `capacity` bytes. It touches the memory here, to spare a reading thread
-    /// the page faults.
+    /// Makes an empty buffer with memory for `capacity` bytes. Touches the memory, so that no reading thread has the
+    /// page faults.
     pub(super) fn new(capacity: usize) -> Self {
         let mut bytes = Vec::with_capacity(capacity);
         bytes.resize(capacity, 1);
@@ -37,7 +37,7 @@ impl WriteBuffer {
         self.bytes.capacity() - self.bytes.len() >= length
     }
 
-    /// Copies a sample in this storage format. There must be room for it.
+    /// Copies a sample in this storage format. The buffer must have space for the sample.
     pub(super) fn push(&mut self, sample: u64, version: FileVersion, form: StorageFormat, bytes: &[u8]) {
         debug_assert!(self.has_room(bytes.len()));
         let (offset, length, header_summary) =
@@ -49,16 +49,21 @@ impl WriteBuffer {
             length,
             crc: 0,
             form,
-            tried: form,
+            last_target: form,
             header_summary,
         });
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Appends the sample of a row after an attempt to convert it to `tried`, which has `made` these bytes.
-    pub(super) fn push_made(&mut self, row: &SegmentRow, tried: StorageFormat, made: &MadeCopy<'_>) {
+    /// Appends the sample of a row after an attempt to convert it to `last_target`. `made` is the result.
+    pub(super) fn push_made(
+        &mut self,
+        row: &SegmentRow,
+        last_target: StorageFormat,
+        made: &ConvertedCopy<'_>,
+    ) {
         let (offset, length, form) = (self.bytes.len() as u32, made.bytes.len() as u32, made.form);
-        self.rows.push(SegmentRow { offset, length, crc: 0, form, tried, ..*row });
+        self.rows.push(SegmentRow { offset, length, crc: 0, form, last_target, ..*row });
         self.bytes.extend_from_slice(made.bytes);
     }
 
@@ -104,14 +109,14 @@ impl WriteBuffer {
     }
 }
 
-/// The buffers that are being filled, one for each group, and the empty ones.
+/// The buffers that are being filled, one for each group, and the empty buffers.
 pub(super) struct WriteBuffers {
     open: HashMap<u64, WriteBuffer>,
     /// The bytes of a buffer, unless one sample has more.
     buffer: usize,
-    /// Empty buffers of that size.
+    /// Empty buffers of `buffer` bytes.
     spare: Vec<WriteBuffer>,
-    /// The bytes of all buffers that are not spare. `budget` is the most that they may be.
+    /// The bytes of all buffers that are not spare, which are `budget` at most.
     taken: usize,
     budget: usize,
     back: Receiver<WriteBuffer>,
@@ -134,7 +139,7 @@ impl WriteBuffers {
         }
         if !self.open.contains_key(&group) {
             let Some(buffer) = self.take_empty(length) else {
-                // Other groups' buffers take all the memory: hand over the fullest, so that there is some again.
+                // The buffers of other groups take all the memory: hand over the fullest buffer, to get memory back.
                 if let Some(fullest) = self.open.values().max_by_key(|buffer| buffer.bytes.len()) {
                     self.hand_over(fullest.group);
                 }

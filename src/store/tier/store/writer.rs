@@ -24,12 +24,13 @@ use std::time::{Duration, Instant};
 
 /// How often the writer checks whether other processes have published or evicted segments.
 const REFRESH_EVERY: Duration = Duration::from_millis(100);
-/// How long a superseded segment stays, so that all processes have loaded the later ones, even those that refresh late.
-const KNOWN_AFTER: Duration = Duration::from_secs(1);
-/// How long nothing is written after a failed write, unless a [`WriterCommand::Seal`] ends that; and how long the
-/// directory is not listed after a failed listing.
+/// How long a superseded segment stays, so that all processes have loaded the later segments, even if they refresh
+/// late.
+const KEEP_SUPERSEDED: Duration = Duration::from_secs(1);
+/// How long nothing is written after a failed write (a [`WriterCommand::PublishAtEnd`] ends this pause early), and how
+/// long the directory is not listed after a failed listing.
 const PAUSE: Duration = Duration::from_secs(5);
-/// How often the writer checks whether there is room again.
+/// How often the writer checks whether there is space again.
 const ROOM_EVERY: Duration = Duration::from_secs(1);
 /// The most segments being filled at once, each of one group.
 const OPEN_AT_ONCE: usize = 64;
@@ -40,15 +41,15 @@ pub(super) enum WriterCommand {
     /// Publish all open segments.
     Publish,
     /// Publish all open segments, and take samples again.
-    Seal,
+    PublishAtEnd,
     /// Remove a group's segments.
     EvictGroup(u64),
     /// Remove a damaged segment.
     Remove(u64),
     /// Remove a segment that is mostly out of date.
     RemoveStale(SegmentIndex),
-    /// Drop the sender, which signals that all commands before it are done.
-    Barrier(Sender<()>),
+    /// Drop the sender, which signals that all earlier commands are done.
+    Signal(Sender<()>),
     Stop,
 }
 
@@ -59,14 +60,14 @@ pub(super) struct SegmentWriter {
     /// Returns written buffers.
     empty: Sender<WriteBuffer>,
     open: HashMap<u64, OpenSegment>,
-    /// The most bytes of a segment, unless one buffer has more.
+    /// The most bytes of a segment, unless one buffer is larger.
     segment_bytes: u64,
     drive: Drive,
     lane: TraceLane,
     /// The name of the store in the log.
     name: TierName,
     paused: Option<Instant>,
-    /// Superseded segments, and since when.
+    /// Superseded segments, and the time at which each was found superseded.
     superseded: HashMap<SegmentIndex, Instant>,
     refresh_next: Instant,
     room_next: Instant,
@@ -110,7 +111,7 @@ impl SegmentWriter {
             match self.commands.recv_timeout(REFRESH_EVERY) {
                 Ok(WriterCommand::Write(buffer)) => self.write(buffer),
                 Ok(WriterCommand::Publish) => self.publish_all(),
-                Ok(WriterCommand::Seal) => {
+                Ok(WriterCommand::PublishAtEnd) => {
                     self.publish_all();
                     self.paused = None;
                     self.shared.set_state(StoreState::Open);
@@ -118,7 +119,7 @@ impl SegmentWriter {
                 Ok(WriterCommand::EvictGroup(group)) => self.evict_group(group),
                 Ok(WriterCommand::Remove(number)) => drop(self.remove(number)),
                 Ok(WriterCommand::RemoveStale(segment_index)) => self.shared.remove_stale(segment_index),
-                Ok(WriterCommand::Barrier(done)) => drop(done),
+                Ok(WriterCommand::Signal(done)) => drop(done),
                 Ok(WriterCommand::Stop) | Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {}
             }
@@ -141,7 +142,7 @@ impl SegmentWriter {
             self.shared.set_state(StoreState::Open);
         }
         self.remove_superseded(now);
-        if self.shared.gate() == StoreState::Full && now >= self.room_next {
+        if self.shared.store_state() == StoreState::Full && now >= self.room_next {
             self.room_next = now + ROOM_EVERY;
             let enough = pages(file_bytes(self.shared.index.largest().into(), 1));
             if self.shared.directory.free().is_ok_and(|free| free >= enough) {
@@ -150,13 +151,13 @@ impl SegmentWriter {
         }
     }
 
-    /// Removes superseded segments, once other processes have had the time to load the later ones.
+    /// Removes superseded segments, after other processes have had the time to load the later segments.
     fn remove_superseded(&mut self, now: Instant) {
         let superseded: Vec<SegmentIndex> = self.shared.catalog().superseded().collect();
         self.superseded.retain(|segment, _| superseded.contains(segment));
         for segment in superseded {
             let since = *self.superseded.entry(segment).or_insert(now);
-            if now - since >= KNOWN_AFTER {
+            if now - since >= KEEP_SUPERSEDED {
                 self.shared.remove_superseded(segment);
             }
         }
@@ -167,9 +168,9 @@ impl SegmentWriter {
             self.count_lost(&buffer.rows);
         } else {
             {
-                // Another process may have published some of them since.
+                // Another process may have published some of these samples since then.
                 let catalog = self.shared.catalog();
-                buffer.keep(|row| catalog.expects(row.sample));
+                buffer.keep(|row| catalog.is_pending(row.sample));
             }
             let (start, samples, bytes) =
                 (Instant::now(), buffer.rows.len() as u64, buffer.bytes.len() as u64);
@@ -217,7 +218,7 @@ impl SegmentWriter {
                 }
                 Err(available) => {
                     let others = fit(buffer, payload, rows, available * PAGE);
-                    self.shared.give_up(&others);
+                    self.shared.cancel_pending(&others);
                     count(&self.shared.counters.dropped_full, others.len() as u64);
                     self.shared.set_state(StoreState::Full);
                     full = true;
@@ -228,8 +229,8 @@ impl SegmentWriter {
         if full { self.publish(group) } else { Ok(()) }
     }
 
-    /// Reserves `pages` pages in total for the group's segment, a new one if there is none. If fewer are free, returns
-    /// the number that the segment could have.
+    /// Reserves `pages` pages in total for the group's segment, or for a new segment if there is none. If fewer pages
+    /// are free, returns the number of pages that the segment could have.
     fn reserve(&mut self, group: u64, pages: u64) -> Result<Result<(), u64>> {
         if let Some(open) = self.open.get_mut(&group) {
             return self.shared.directory.extend(open, pages);
@@ -281,7 +282,7 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// Removes samples whose files have changed since before they were read: their bytes may be of two versions.
+    /// Removes samples whose files no longer have the version from before the read: their bytes may be of two versions.
     fn drop_changed(&self, rows: &mut Vec<SegmentRow>) {
         let shared = &self.shared;
         if shared.verify == Verify::Never || rows.is_empty() {
@@ -301,7 +302,7 @@ impl SegmentWriter {
             same
         });
         let Some(first) = changed.first() else { return };
-        shared.give_up(&changed);
+        shared.cancel_pending(&changed);
         count(&shared.counters.dropped_changed, changed.len() as u64);
         shared.index.notices().warn_once("files change", || {
             let path = shared.index.path(file(first));
@@ -326,7 +327,7 @@ impl SegmentWriter {
 
     fn evict_group(&mut self, group: u64) {
         if let Some(open) = self.open.remove(&group) {
-            self.shared.give_up(&open.footer.rows);
+            self.shared.cancel_pending(&open.footer.rows);
         }
         let doomed: Vec<_> =
             self.shared.catalog().live().filter(|(_, segment)| segment.group == group).collect();
@@ -337,7 +338,7 @@ impl SegmentWriter {
                 count(&self.shared.counters.evicted_bytes, bytes);
             }
         }
-        if self.shared.gate() == StoreState::Full {
+        if self.shared.store_state() == StoreState::Full {
             self.shared.set_state(StoreState::Open);
         }
     }
@@ -357,7 +358,7 @@ impl SegmentWriter {
     }
 
     fn count_lost(&self, rows: &[SegmentRow]) {
-        self.shared.give_up(rows);
+        self.shared.cancel_pending(rows);
         count(&self.shared.counters.dropped_off, rows.len() as u64);
     }
 

@@ -1,4 +1,5 @@
-//! A directory to which files are added while training runs. Its files are samples, each complete once it has its name.
+//! A directory to which files are added while training runs. Its files are samples. A file is complete when it gets its
+//! name.
 
 mod watch;
 
@@ -20,12 +21,12 @@ use watch::Watch;
 /// What happens to files when their samples are acknowledged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum FolderAfter {
-    /// They stay. States contain the names of all that were used.
+    /// The files stay. States contain the names of all used files.
     #[default]
     Keep,
-    /// They are removed.
+    /// The files are removed.
     Delete,
-    /// They are moved to this directory, and keep their relative paths.
+    /// The files are moved to this directory, and keep their relative paths.
     Move(PathBuf),
 }
 
@@ -34,9 +35,9 @@ pub enum FolderAfter {
 pub struct FolderOptions {
     pub root: PathBuf,
     pub name: String,
-    /// The files of each sample, by the ends of their names after a dot. `None` if each image is a sample.
+    /// The files of each sample, by the suffixes of their names after a dot. `None` if each image is a sample.
     pub members: Option<Vec<String>>,
-    /// The end of the names of marker files. A marker says that all files with the same beginning are complete.
+    /// The suffix of the names of marker files. A marker says that all files with the same stem are complete.
     pub done: Option<String>,
     /// The names of the directories that are classes, in the order of their numbers.
     pub classes: Option<Vec<String>>,
@@ -50,8 +51,8 @@ pub struct FolderOptions {
     pub share: RankShare,
 }
 
-/// How often a file is read again because it changed during the read.
-const READ_AGAIN: u32 = 3;
+/// The most times that a sample is read, because its files may change during the read.
+const READ_ATTEMPTS: u32 = 3;
 
 /// A directory as a source.
 pub struct FolderSource {
@@ -121,7 +122,7 @@ impl FolderSource {
             let stem = path.strip_suffix(member.as_str())?.strip_suffix('.')?;
             Some((number, stem.to_owned()))
         };
-        // If both "jpg" and "left.jpg" match, the longer one is meant.
+        // If both "jpg" and "left.jpg" match, the longer suffix is meant.
         let found = members.iter().enumerate().filter_map(ends).min_by_key(|(_, stem)| stem.len());
         let Some((number, stem)) = found else { return };
         let all = u64::MAX >> (64 - members.len());
@@ -134,7 +135,7 @@ impl FolderSource {
     }
 
     fn add(&mut self, key: String) {
-        if self.options.share.takes(&self.options.name, &key) && self.known.insert(key.clone()) {
+        if self.options.share.owns(&self.options.name, &key) && self.known.insert(key.clone()) {
             self.complete.push_back(key);
         }
     }
@@ -152,7 +153,7 @@ impl FolderSource {
     }
 
     fn read(&self, key: &str) -> Result<Record, String> {
-        for _ in 0..READ_AGAIN {
+        for _ in 0..READ_ATTEMPTS {
             if let Some(record) = self.read_once(key)? {
                 return Ok(record);
             }
@@ -230,14 +231,14 @@ impl StreamSource for FolderSource {
     }
 
     fn replay(&self) -> Replay {
-        Replay::Listed
+        Replay::Unordered
     }
 
     fn open(&mut self, position: &SourcePosition) -> Result<()> {
         self.known.extend(position.settled.iter().cloned());
         let FolderOptions { root, watch, poll, .. } = &self.options;
         let watch = Watch::new(root, *watch, *poll)?;
-        if !watch.is_told() {
+        if !watch.uses_inotify() {
             self.notices.inform_once("polled folder", || {
                 format!(
                     "{} is listed every {poll:?}, because its file system does not report changes",
@@ -249,10 +250,10 @@ impl StreamSource for FolderSource {
         Ok(())
     }
 
-    fn divide_anew(&self, former: Vec<SourcePosition>) -> Result<SourcePosition> {
+    fn redistribute(&self, former: Vec<SourcePosition>) -> Result<SourcePosition> {
         let FolderOptions { share, name, .. } = &self.options;
         let mut position = SourcePosition::union(former);
-        position.settled.retain(|key| share.takes(name, key));
+        position.settled.retain(|key| share.owns(name, key));
         Ok(position)
     }
 
@@ -329,11 +330,12 @@ fn open_member(path: &Path, most: u64) -> Result<Option<MemberFile>, String> {
 }
 
 impl MemberFile {
-    /// Appends the file's bytes, and returns whether all are of one version of the file.
+    /// Appends the file's bytes, and returns whether all bytes are of one version of the file.
     fn append(&self, into: &mut Vec<u8>) -> Result<bool, String> {
         let wrong = |error: std::io::Error| format!("{}: {error}", self.path.display());
         let end = into.len() + self.before.len() as usize;
-        // A single request reads a usual file. The requests of the standard `read_to_end` would grow from 8 KiB.
+        // A single request reads a whole file of usual size. With the standard `read_to_end` the requests grow from 8
+        // KiB.
         while into.len() < end {
             match rustix::io::read(&self.file, rustix::buffer::spare_capacity(into)) {
                 Ok(0) => break,

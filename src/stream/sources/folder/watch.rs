@@ -1,4 +1,5 @@
-//! Finds new files in a directory and below it: by inotify where that works, otherwise by listing periodically.
+//! Finds new files in a directory and its subdirectories: by inotify where inotify works, otherwise by periodic
+//! listing.
 //!
 //! A directory is listed again only if its modification time has changed, or is so recent that a file may have appeared
 //! in the same clock tick. If the kernel's queue of events overflows, everything is listed again.
@@ -21,7 +22,7 @@ use store::io::storage::{Storage, StorageKind};
 /// How a directory is watched.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum WatchChoice {
-    /// As suits the file system.
+    /// By inotify on a local file system, otherwise by periodic listing.
     #[default]
     Auto,
     /// The kernel reports changes.
@@ -32,7 +33,7 @@ pub enum WatchChoice {
 
 named!(WatchChoice: "auto" => Auto, "inotify" => Inotify, "poll" => Poll);
 
-/// Listing takes at most one part in this many of the time.
+/// Listing takes at most one `LISTING_SHARE`th of the time.
 const LISTING_SHARE: u32 = 4;
 
 /// Finds files as they appear.
@@ -42,17 +43,18 @@ pub(super) struct Watch {
     listed: HashMap<PathBuf, WatchedDirectory>,
     every: Duration,
     list_next: Option<Instant>,
-    /// Files that were created and not closed yet: they are being written, or were linked complete.
+    /// The files that were created and not closed yet, with the time. They are being written, or were complete when
+    /// linked.
     created: HashMap<PathBuf, Instant>,
 }
 
-/// If a created file was not closed for this long, it counts as linked complete.
+/// If a created file was not closed for this time, it counts as complete: it was linked.
 const LINKED_AFTER: Duration = Duration::from_secs(1);
 
 /// The state of a directory when it was last listed.
 struct WatchedDirectory {
     changed: SystemTime,
-    /// Whether any later change would have changed the modification time.
+    /// Whether any later change must change the modification time.
     settled: bool,
     below: Vec<PathBuf>,
 }
@@ -60,7 +62,7 @@ struct WatchedDirectory {
 /// The inotify instance.
 struct Events {
     fd: OwnedFd,
-    /// The watched directories, by their watch numbers, as paths below the root.
+    /// The watched directories as paths below the root, by their watch descriptors.
     directories: HashMap<i32, PathBuf>,
 }
 
@@ -70,14 +72,14 @@ impl Watch {
     /// # Errors
     /// [`Error::Io`] if the root cannot be examined; [`Error::Unavailable`] if inotify is required and fails.
     pub(super) fn new(root: &Path, choice: WatchChoice, every: Duration) -> Result<Self> {
-        let told = match choice {
+        let use_inotify = match choice {
             WatchChoice::Inotify => true,
             WatchChoice::Poll => false,
             WatchChoice::Auto => {
                 matches!(Storage::near(root, root)?.kind, StorageKind::Local | StorageKind::Memory)
             }
         };
-        let events = match told.then(|| inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)) {
+        let events = match use_inotify.then(|| inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)) {
             Some(Ok(fd)) => Some(Events { fd, directories: HashMap::new() }),
             Some(Err(error)) if choice == WatchChoice::Inotify => {
                 return Err(Error::Unavailable(format!("inotify failed: {error}; use watch=\"poll\"")));
@@ -96,7 +98,7 @@ impl Watch {
     }
 
     /// Whether the kernel reports changes.
-    pub(super) fn is_told(&self) -> bool {
+    pub(super) fn uses_inotify(&self) -> bool {
         self.events.is_some()
     }
 
@@ -171,7 +173,7 @@ impl Watch {
             self.listed.clear();
             self.list_next = Some(Instant::now());
         }
-        // No event reports what appeared in a new directory before it was watched.
+        // No event reports files that appeared in a new directory before the directory was watched.
         directories.into_iter().try_for_each(|directory| self.list_from(directory, into))
     }
 

@@ -1,10 +1,10 @@
-//! A Redis stream read in a consumer group: the server distributes its entries, and keeps a list of those that were
-//! delivered and not acknowledged (the pending entries).
+//! A Redis stream that is read in a consumer group. The server distributes the entries, and lists the entries that were
+//! delivered but not acknowledged (the pending entries).
 //!
 //! Entries are acknowledged when a checkpoint no longer needs them, perhaps an hour after they were delivered. So a
 //! long pending time does not mean that the consumer is dead. A consumer counts as dead if it is silent for
-//! `claim_after`; then the others take over its entries. Readers of this kind give a sign of life whenever they ask for
-//! entries, and also when they need none.
+//! `claim_after`. Then other consumers take over its pending entries. This reader gives a sign of life whenever it asks
+//! for entries, and also while it needs no entries.
 
 use super::RedisOptions;
 use super::link::{RedisFailure, RedisLink};
@@ -15,8 +15,8 @@ use redis::{Cmd, Value, cmd};
 use std::collections::{HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
-/// The most ids in one command or answer.
-const IDS: usize = 500;
+/// The most ids in one command or response.
+const MAX_IDS: usize = 500;
 
 /// An entry that was delivered before, to this consumer or to a dead one, and that must be fetched.
 struct PendingEntry {
@@ -36,21 +36,21 @@ pub(super) struct GroupReader {
     notices: Notices,
     /// Whether the group exists.
     joined: bool,
-    /// The number of the connection on which this consumer's own pending entries were listed. An answer on an earlier
-    /// connection may have been lost.
+    /// The connection number (`RedisLink::connections_made`) for which this consumer's own pending entries were listed.
+    /// A response on an earlier connection may have been lost.
     listed_for: u64,
     /// Pending entries to fetch.
     backlog: VecDeque<PendingEntry>,
-    /// The keys that were given and are not acknowledged.
+    /// The keys of the entries that were given and are not acknowledged.
     given: HashSet<String>,
-    /// The keys that were settled before a restart and are not acknowledged.
+    /// The keys of the entries that were settled before a restart and are not acknowledged.
     settled: HashSet<String>,
     /// When to check for dead consumers next.
-    look_at: Instant,
+    check_at: Instant,
     /// When the next sign of life is due.
-    live_until: Instant,
-    told_dead: bool,
-    told_gone: bool,
+    next_sign_of_life: Instant,
+    warned_dead: bool,
+    warned_recreated: bool,
 }
 
 impl GroupReader {
@@ -68,18 +68,18 @@ impl GroupReader {
             backlog: VecDeque::new(),
             given: HashSet::new(),
             settled: HashSet::new(),
-            // Other consumers that were stopped with this one need time to restart.
-            look_at: Instant::now() + options.claim_after,
-            live_until: Instant::now(),
-            told_dead: false,
-            told_gone: false,
+            // Other consumers that were stopped at the same time need time to restart.
+            check_at: Instant::now() + options.claim_after,
+            next_sign_of_life: Instant::now(),
+            warned_dead: false,
+            warned_recreated: false,
         }
     }
 
     /// Resumes at a position.
-    pub(super) fn go_on_at(&mut self, position: &SourcePosition) {
+    pub(super) fn resume_at(&mut self, position: &SourcePosition) {
         self.settled = position.settled.iter().cloned().collect();
-        self.look_at = Instant::now() + self.claim_after;
+        self.check_at = Instant::now() + self.claim_after;
     }
 
     /// Joins the group. Creates the group and the stream if they are missing.
@@ -92,13 +92,13 @@ impl GroupReader {
         let mut command = cmd("XGROUP");
         command.arg("CREATE").arg(&self.stream).arg(&self.group).arg(start).arg("MKSTREAM");
         match link.ask(&command, Duration::ZERO) {
-            Err(trouble) if !trouble.is("BUSYGROUP") => return Err(trouble),
+            Err(failure) if !failure.is("BUSYGROUP") => return Err(failure),
             _ => self.joined = true,
         }
         Ok(())
     }
 
-    /// Gets up to `count` entries: pending ones first, then new ones, for which it waits.
+    /// Gets up to `count` entries: pending entries first, then new entries. Waits up to `patience` for new entries.
     pub(super) fn read(
         &mut self,
         link: &mut RedisLink,
@@ -106,12 +106,12 @@ impl GroupReader {
         patience: Duration,
     ) -> Result<Vec<StreamEntry>, RedisFailure> {
         let read = self.read_once(link, count, patience);
-        if let Err(trouble) = &read
-            && (trouble.is("NOGROUP") || trouble.is_missing_stream())
+        if let Err(failure) = &read
+            && (failure.is("NOGROUP") || failure.is_missing_stream())
         {
             // The stream was deleted, or the server restarted without it.
             self.joined = false;
-            if !std::mem::replace(&mut self.told_gone, true) {
+            if !std::mem::replace(&mut self.warned_recreated, true) {
                 self.notices.warn_at_once(format!(
                     "{}: the stream or the group no longer exists, and is created again; its unread entries are lost; \
                      make the server persistent (appendonly yes)",
@@ -132,17 +132,17 @@ impl GroupReader {
         if !self.joined {
             self.begin(link)?;
         }
-        if !link.is_connected() || self.listed_for != link.made() {
+        if !link.is_connected() || self.listed_for != link.connections_made() {
             self.list_own(link)?;
         }
-        if self.backlog.is_empty() && self.look_at <= Instant::now() {
+        if self.backlog.is_empty() && self.check_at <= Instant::now() {
             self.list_dead(link)?;
         }
         if !self.backlog.is_empty() {
             return self.get_pending(link, count);
         }
         self.sign_of_life(link)?;
-        let until = self.look_at.min(self.live_until);
+        let until = self.check_at.min(self.next_sign_of_life);
         let patience = patience.min(until.saturating_duration_since(Instant::now()));
         let mut command = self.read_group(count, patience);
         command.arg("STREAMS").arg(&self.stream).arg(">");
@@ -154,31 +154,32 @@ impl GroupReader {
         let mut command = cmd("XREADGROUP");
         command.arg("GROUP").arg(&self.group).arg(&self.consumer).arg("COUNT").arg(count);
         if !patience.is_zero() {
-            // Redis waits without limit for 0.
+            // A timeout of 0 means that Redis waits without limit.
             command.arg("BLOCK").arg(patience.as_millis().max(1) as u64);
         }
         command
     }
 
-    /// Gives a sign of life. Before Redis 7.2 waiting for entries without success does not count as one.
+    /// Gives a sign of life. Before Redis 7.2 a read that returns no new entries does not count as a sign of life.
     pub(super) fn sign_of_life(&mut self, link: &mut RedisLink) -> Result<(), RedisFailure> {
-        if !self.joined || self.live_until > Instant::now() {
+        if !self.joined || self.next_sign_of_life > Instant::now() {
             return Ok(());
         }
         let mut command = self.read_group(1, Duration::ZERO);
-        // Nothing is pending after such a high id. The highest id of all would mean `>`.
+        // No entry is pending after this id. The highest possible id cannot be used, because it means `>` (new
+        // entries).
         command.arg("STREAMS").arg(&self.stream).arg(EntryId(u64::MAX, u64::MAX - 1).to_string());
         link.ask(&command, Duration::ZERO)?;
-        self.live_until = Instant::now() + self.look_pause();
+        self.next_sign_of_life = Instant::now() + self.check_interval();
         Ok(())
     }
 
     /// Whether to give an entry: it was not given before and is not settled.
-    pub(super) fn takes(&mut self, key: &str) -> bool {
+    pub(super) fn should_give(&mut self, key: &str) -> bool {
         !self.settled.contains(key) && self.given.insert(key.to_owned())
     }
 
-    /// Lists the pending entries of this consumer that were not given.
+    /// Lists the pending entries of this consumer that were not given yet.
     fn list_own(&mut self, link: &mut RedisLink) -> Result<(), RedisFailure> {
         self.backlog.clear();
         let mut from = "-".to_owned();
@@ -189,7 +190,7 @@ impl GroupReader {
             let own = ids.into_iter().filter(|id| !self.given.contains(id) && !self.settled.contains(id));
             self.backlog.extend(own.map(|id| PendingEntry { id, idle: 0 }));
         }
-        self.listed_for = link.made();
+        self.listed_for = link.connections_made();
         Ok(())
     }
 
@@ -200,9 +201,9 @@ impl GroupReader {
         command.arg("CONSUMERS").arg(&self.stream).arg(&self.group);
         let answer = link.ask(&command, Duration::ZERO)?;
         for consumer in list(answer).ok_or_else(|| link.not_understood())? {
-            let facts = NamedValues::of(consumer).ok_or_else(|| link.not_understood())?;
+            let info = NamedValues::of(consumer).ok_or_else(|| link.not_understood())?;
             let (Some(name), Some(pending), Some(idle)) =
-                (facts.text("name"), facts.number("pending"), facts.number("idle"))
+                (info.text("name"), info.number("pending"), info.number("idle"))
             else {
                 continue;
             };
@@ -210,7 +211,7 @@ impl GroupReader {
                 continue;
             }
             let ids = self.pending_of(link, name, "-")?;
-            if !std::mem::replace(&mut self.told_dead, true) {
+            if !std::mem::replace(&mut self.warned_dead, true) {
                 self.notices.warn_at_once(format!(
                     "{}: consumer {name:?} was silent for {} s, so its {pending} pending entries are taken over; if it \
                      was only stalled, raise claim_after= (now {} s); further takeovers are not reported",
@@ -223,17 +224,17 @@ impl GroupReader {
             break;
         }
         if self.backlog.is_empty() {
-            self.look_at = Instant::now() + self.look_pause();
+            self.check_at = Instant::now() + self.check_interval();
         }
         Ok(())
     }
 
     /// The pause between two checks for dead consumers.
-    fn look_pause(&self) -> Duration {
+    fn check_interval(&self) -> Duration {
         (self.claim_after / 4).min(Duration::from_secs(15))
     }
 
-    /// The next pending ids of a consumer, from `from` on.
+    /// The next pending ids of a consumer, beginning with the id `from`.
     fn pending_of(
         &self,
         link: &mut RedisLink,
@@ -241,15 +242,15 @@ impl GroupReader {
         from: &str,
     ) -> Result<Vec<String>, RedisFailure> {
         let mut command = cmd("XPENDING");
-        command.arg(&self.stream).arg(&self.group).arg(from).arg("+").arg(IDS).arg(consumer);
+        command.arg(&self.stream).arg(&self.group).arg(from).arg("+").arg(MAX_IDS).arg(consumer);
         let answer = link.ask(&command, Duration::ZERO)?;
         let id = |pending| text(list(pending)?.first()?).map(str::to_owned);
         let ids = list(answer).and_then(|all| all.into_iter().map(id).collect());
         ids.ok_or_else(|| link.not_understood())
     }
 
-    /// Fetches the next pending entries. An entry of this consumer that is not in the answer was deleted, and counts as
-    /// failed.
+    /// Fetches the next pending entries. An entry of this consumer that is not in the response was deleted, and counts
+    /// as failed.
     fn get_pending(&mut self, link: &mut RedisLink, count: usize) -> Result<Vec<StreamEntry>, RedisFailure> {
         let idle = self.backlog.front().map_or(0, |first| first.idle);
         let next = self.backlog.iter().take(count).take_while(|pending| pending.idle == idle);
@@ -265,19 +266,19 @@ impl GroupReader {
         }
         self.backlog.drain(..ids.len());
         if idle > 0 && found.is_empty() {
-            // Another consumer was faster, and may be about to take the rest.
-            self.look_at = Instant::now() + self.look_pause();
+            // Another consumer was faster, and may be about to take over the remaining entries.
+            self.check_at = Instant::now() + self.check_interval();
         }
         Ok(found)
     }
 
-    /// Has the server remove the settled entries from its pending list.
+    /// Makes the server remove the settled entries from its pending list.
     pub(super) fn acknowledge(
         &mut self,
         link: &mut RedisLink,
         position: &SourcePosition,
     ) -> Result<(), RedisFailure> {
-        for ids in position.settled.chunks(IDS) {
+        for ids in position.settled.chunks(MAX_IDS) {
             let mut command = cmd("XACK");
             command.arg(&self.stream).arg(&self.group).arg(ids);
             match link.ask(&command, Duration::ZERO)? {

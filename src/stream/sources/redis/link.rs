@@ -6,21 +6,22 @@ use data::http::RetryBackoff;
 use redis::{Client, Cmd, Connection, ConnectionLike, ErrorKind, RedisError, ServerErrorKind, Value};
 use std::time::{Duration, Instant};
 
-/// The timeout for connecting, and for an answer beyond the time that the server was asked to wait.
+/// The timeout for connecting. The timeout for a response is longer by the time that the server was asked to wait.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Why a command got no answer.
+/// Why a command failed.
 #[derive(Debug)]
 pub(super) enum RedisFailure {
-    /// There is no connection, or it was lost. It may be made again.
+    /// There is no connection, or the connection was lost. Connecting again may succeed.
     Lost(String),
     /// The server refused the command: its error code, and the whole message.
     Refused(String, String),
 }
 
 impl RedisFailure {
-    /// Whether the problem may be temporary: the server starts, is a replica for now, or has no disk space for its log.
-    fn passes(&self) -> bool {
+    /// Whether the problem may be temporary: the server is starting, is a replica for now, or has no disk space for its
+    /// log.
+    fn is_temporary(&self) -> bool {
         match self {
             Self::Lost(_) => true,
             Self::Refused(code, _) => matches!(
@@ -37,7 +38,7 @@ impl RedisFailure {
         }
     }
 
-    /// Whether the server answered with this error code.
+    /// Whether the server responded with this error code.
     pub(super) fn is(&self, word: &str) -> bool {
         matches!(self, Self::Refused(code, _) if code == word)
     }
@@ -79,7 +80,7 @@ impl From<RedisError> for RedisFailure {
 /// A connection, or the pause before the next one.
 pub(super) struct RedisLink {
     client: Client,
-    /// The source as text.
+    /// The description of the source, for messages.
     what: String,
     notices: Notices,
     connection: Option<Connection>,
@@ -87,8 +88,8 @@ pub(super) struct RedisLink {
     /// The time of the next attempt to connect.
     next_try: Instant,
     /// The number of connections made so far.
-    made: u64,
-    told: bool,
+    connections_made: u64,
+    warned: bool,
 }
 
 impl RedisLink {
@@ -101,17 +102,18 @@ impl RedisLink {
             connection: None,
             pauses,
             next_try: Instant::now(),
-            made: 0,
-            told: false,
+            connections_made: 0,
+            warned: false,
         }
     }
 
-    /// The number of connections made so far. If it has changed, an answer may have been lost.
-    pub(super) fn made(&self) -> u64 {
-        self.made
+    /// The number of connections made so far. If this number has changed, a response may have been lost.
+    pub(super) fn connections_made(&self) -> u64 {
+        self.connections_made
     }
 
-    /// Waits until the next attempt to connect is due, but not longer than until `deadline`. Returns whether it is due.
+    /// Waits until the next attempt to connect is due, but not longer than until `deadline`. Returns whether the
+    /// attempt is due.
     pub(super) fn wait_for_retry(&self, deadline: Instant) -> bool {
         if self.connection.is_some() || self.next_try <= Instant::now() {
             return true;
@@ -120,17 +122,17 @@ impl RedisLink {
         self.next_try <= Instant::now()
     }
 
-    /// Sends a command, and waits for its answer. The server was asked to answer within `wait`.
+    /// Sends a command, and waits for its response. The command asks the server to wait up to `wait`.
     pub(super) fn ask(&mut self, command: &Cmd, wait: Duration) -> Result<Value, RedisFailure> {
         if self.connection.is_none() {
             let connection = self.client.get_connection_with_timeout(PATIENCE)?;
             connection.set_write_timeout(Some(PATIENCE))?;
             self.connection = Some(connection);
-            self.made += 1;
+            self.connections_made += 1;
         }
         let connection = self.connection.as_mut().expect("it was just made");
         connection.set_read_timeout(Some(wait + PATIENCE))?;
-        // An error inside the answer to one command is the error of that command.
+        // An error inside the response to a single command is the error of the command.
         let answer = connection.req_command(command)?.extract_error()?;
         self.pauses.succeeded();
         Ok(answer)
@@ -141,35 +143,35 @@ impl RedisLink {
         self.connection.is_some()
     }
 
-    /// The error for an answer with an unexpected structure.
+    /// The error for a response with an unexpected structure.
     pub(super) fn not_understood(&self) -> RedisFailure {
         RedisFailure::Lost("the server's answer does not have the structure of a stream's".to_owned())
     }
 
-    /// Drops the connection. After a pause the next command makes another one.
+    /// Drops the connection. After a pause the next command opens a new connection.
     ///
     /// # Errors
-    /// An error that is not temporary.
-    pub(super) fn mend(&mut self, trouble: &RedisFailure) -> Result<()> {
-        if !trouble.passes() {
-            return Err(self.failed(trouble));
+    /// The error for `failure`, if the problem is not temporary.
+    pub(super) fn schedule_reconnect(&mut self, failure: &RedisFailure) -> Result<()> {
+        if !failure.is_temporary() {
+            return Err(self.failed(failure));
         }
         self.connection = None;
         self.next_try = Instant::now() + self.pauses.after_failure();
-        if !std::mem::replace(&mut self.told, true) {
+        if !std::mem::replace(&mut self.warned, true) {
             self.notices.warn_at_once(format!(
                 "{}: {}; reconnecting, with pauses of up to five seconds; entries that the server keeps are not lost; \
                  further disconnects are not reported",
                 self.what,
-                trouble.said()
+                failure.said()
             ));
         }
         Ok(())
     }
 
     /// The problem as an error with its remedy.
-    pub(super) fn failed(&self, trouble: &RedisFailure) -> Error {
-        let remedy = match trouble {
+    pub(super) fn failed(&self, failure: &RedisFailure) -> Error {
+        let remedy = match failure {
             RedisFailure::Lost(_) => {
                 "check that a server runs there and can be reached from here; for TLS the URL begins with rediss://"
             }
@@ -185,6 +187,6 @@ impl RedisLink {
                 _ => "streams need Redis 5.0 or newer, groups 6.2",
             },
         };
-        Error::Unavailable(format!("{}: {}; {remedy}", self.what, trouble.said()))
+        Error::Unavailable(format!("{}: {}; {remedy}", self.what, failure.said()))
     }
 }

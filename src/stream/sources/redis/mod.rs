@@ -1,36 +1,36 @@
-//! Redis streams as sources: the fields of an entry are the members of a sample, and its id is the key.
+//! Redis streams as sources: the fields of an entry are the members of a sample, and the entry id is the sample's key.
 //!
-//! Without a consumer group a stream is read in order, and only this reader has its position ([`alone`]). With a group
-//! the server distributes entries, and keeps a list of those that were not acknowledged ([`group`]).
+//! Without a consumer group a stream is read in order, and only the reader stores its position ([`ordered`]). With a
+//! group the server distributes entries, and lists the entries that were not acknowledged ([`group`]).
 
-mod alone;
 mod group;
 mod link;
 mod options;
+mod ordered;
 mod replies;
 
 pub use options::RedisOptions;
 
 use crate::record::{Record, unusable};
 use crate::source::{Arrival, Received, Replay, SourcePosition, StreamSource};
-use alone::OrderedReader;
 use base::error::{Error, Result};
 use base::notices::Notices;
 use group::GroupReader;
 use link::{RedisFailure, RedisLink};
+use ordered::OrderedReader;
 use redis::cmd;
 use replies::{StreamEntry, entries};
 use std::time::{Duration, Instant};
 
-/// The target size of an answer in bytes. An answer is in memory twice for a moment.
-const ANSWER: usize = 4 << 20;
-/// The most entries of one answer.
+/// The target size of a response in bytes. A response is in memory twice for a moment.
+const RESPONSE_BYTES: usize = 4 << 20;
+/// The most entries of one response.
 const MAX_ENTRIES: usize = 512;
-/// The entries of the first answer, when their size is not known.
+/// The number of entries in the first request, when the size of an entry is not known.
 const FIRST_ENTRIES: usize = 8;
-/// How long to wait for a server that does not answer at first.
+/// How long to wait for a server that does not respond at first.
 const FIRST_CONNECT_WAIT: Duration = Duration::from_secs(5);
-/// How long to wait for a lost server before a command fails. It may have to load its data first.
+/// How long to wait for a lost server before a command fails. The server may have to load its data first.
 const RECONNECT_WAIT: Duration = Duration::from_secs(20);
 
 /// The two ways of reading a stream.
@@ -54,11 +54,12 @@ struct EntrySizes(Option<usize>);
 impl EntrySizes {
     /// The number of entries to ask for, at most `most`.
     fn count(&self, most: usize) -> usize {
-        let fit = self.0.map_or(FIRST_ENTRIES, |bytes| ANSWER / bytes.max(1));
+        let fit = self.0.map_or(FIRST_ENTRIES, |bytes| RESPONSE_BYTES / bytes.max(1));
         fit.clamp(1, MAX_ENTRIES).min(most.max(1))
     }
 
-    /// Updates the size from the entries of an answer. A long entry counts at once, so that the next answer has fewer.
+    /// Updates the size from the entries of a response. A large entry raises the size at once, so that the next
+    /// response has fewer entries.
     fn learn(&mut self, entries: &[StreamEntry]) {
         for bytes in entries.iter().map(StreamEntry::len) {
             let usual = self.0.unwrap_or(bytes);
@@ -88,7 +89,7 @@ impl RedisSource {
         Ok(Self { options, what, link, reading, sizes: EntrySizes(None) })
     }
 
-    /// Begins reading, in the way that was chosen.
+    /// Begins reading: in order, or in the consumer group.
     fn begin(&mut self) -> Result<(), RedisFailure> {
         match &mut self.reading {
             RedisReading::Ordered(reading) => reading.begin(&mut self.link),
@@ -107,8 +108,8 @@ impl RedisSource {
         for entry in entries {
             let key = entry.id.to_string();
             let gap = match &mut self.reading {
-                RedisReading::Ordered(reading) => reading.takes(entry.id, &key),
-                RedisReading::Grouped(reading) => reading.takes(&key).then_some(0),
+                RedisReading::Ordered(reading) => reading.missing_before(entry.id, &key),
+                RedisReading::Grouped(reading) => reading.should_give(&key).then_some(0),
             };
             if let Some(gap) = gap {
                 let record = entry.record(self.options.name(), &key, self.options.max_bytes);
@@ -119,20 +120,20 @@ impl RedisSource {
     }
 
     /// Runs `what`, and repeats it on new connections until `patience` is over.
-    fn insist<T>(
+    fn with_reconnects<T>(
         &mut self,
         patience: Duration,
         what: impl Fn(&mut Self) -> Result<T, RedisFailure>,
     ) -> Result<T> {
         let deadline = Instant::now() + patience;
         loop {
-            let trouble = match what(self) {
+            let failure = match what(self) {
                 Ok(done) => return Ok(done),
-                Err(trouble) => trouble,
+                Err(failure) => failure,
             };
-            self.link.mend(&trouble)?;
+            self.link.schedule_reconnect(&failure)?;
             if !self.link.wait_for_retry(deadline) {
-                return Err(self.link.failed(&trouble));
+                return Err(self.link.failed(&failure));
             }
         }
     }
@@ -146,21 +147,21 @@ impl StreamSource for RedisSource {
     fn replay(&self) -> Replay {
         match self.reading {
             RedisReading::Ordered(_) => Replay::Ordered,
-            RedisReading::Grouped(_) => Replay::Listed,
+            RedisReading::Grouped(_) => Replay::Unordered,
         }
     }
 
     fn open(&mut self, position: &SourcePosition) -> Result<()> {
         match &mut self.reading {
-            RedisReading::Ordered(reading) => reading.go_on_at(position)?,
-            RedisReading::Grouped(reading) => reading.go_on_at(position),
+            RedisReading::Ordered(reading) => reading.resume_at(position)?,
+            RedisReading::Grouped(reading) => reading.resume_at(position),
         }
-        // A starting server answers that it loads its data. A server that does not answer may be about to start.
+        // A starting server responds that it loads its data. A server that does not respond may be about to start.
         let loading = Instant::now() + Duration::from_secs(60);
-        self.insist(FIRST_CONNECT_WAIT, |source| {
+        self.with_reconnects(FIRST_CONNECT_WAIT, |source| {
             loop {
                 match source.begin() {
-                    Err(trouble) if trouble.is("LOADING") && Instant::now() < loading => {
+                    Err(failure) if failure.is("LOADING") && Instant::now() < loading => {
                         std::thread::sleep(Duration::from_millis(200));
                     }
                     begun => return begun,
@@ -169,17 +170,17 @@ impl StreamSource for RedisSource {
         })
     }
 
-    fn begins_behind(&self) -> Option<String> {
+    fn starts_after(&self) -> Option<String> {
         match &self.reading {
-            RedisReading::Ordered(reading) => reading.begins_behind(),
+            RedisReading::Ordered(reading) => reading.starts_after(),
             RedisReading::Grouped(_) => None,
         }
     }
 
-    fn divide_anew(&self, former: Vec<SourcePosition>) -> Result<SourcePosition> {
+    fn redistribute(&self, former: Vec<SourcePosition>) -> Result<SourcePosition> {
         match &self.reading {
-            RedisReading::Ordered(reading) => reading.divide_anew(former),
-            // Any of these ranks may get an unacknowledged entry again, so each needs the keys of all settled ones.
+            RedisReading::Ordered(reading) => reading.redistribute(former),
+            // Any rank may get an unacknowledged entry again, so each rank needs the keys of all settled entries.
             RedisReading::Grouped(_) => Ok(SourcePosition::union(former)),
         }
     }
@@ -192,13 +193,13 @@ impl StreamSource for RedisSource {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             let stepped = match &mut self.reading {
-                // Only show the others in the group that this reader is alive.
+                // Only show the other consumers of the group that this reader is alive.
                 RedisReading::Grouped(reading) if most == 0 => reading.sign_of_life(&mut self.link),
                 _ if most == 0 => Ok(()),
                 _ => self.step(most, left, into),
             };
-            if let Err(trouble) = stepped {
-                self.link.mend(&trouble)?;
+            if let Err(failure) = stepped {
+                self.link.schedule_reconnect(&failure)?;
             }
             if most == 0 || into.len() > before || Instant::now() >= deadline {
                 return Ok(Received::More);
@@ -207,8 +208,9 @@ impl StreamSource for RedisSource {
     }
 
     fn acknowledge(&mut self, position: &SourcePosition) -> Result<bool> {
-        self.insist(RECONNECT_WAIT, |source| match &mut source.reading {
-            // For a stream that is read in order, only the list of keys identifies settled entries after the position.
+        self.with_reconnects(RECONNECT_WAIT, |source| match &mut source.reading {
+            // Return `false`: if the stream is read in order, only their keys identify settled entries after the
+            // position.
             RedisReading::Ordered(reading) if source.options.trim => {
                 reading.trim(&mut source.link, position).map(|()| false)
             }
@@ -220,7 +222,7 @@ impl StreamSource for RedisSource {
     fn fetch(&mut self, key: &str) -> Result<Record> {
         let mut command = cmd("XRANGE");
         command.arg(&self.options.stream).arg(key).arg(key);
-        let found = self.insist(RECONNECT_WAIT, |source| {
+        let found = self.with_reconnects(RECONNECT_WAIT, |source| {
             let answer = source.link.ask(&command, Duration::ZERO)?;
             entries(answer).ok_or_else(|| source.link.not_understood())
         })?;

@@ -11,14 +11,14 @@ const SETTING: &str = "source";
 /// A stream in Redis, and how it is read.
 #[derive(Clone)]
 pub struct RedisOptions {
-    /// The server: `redis://host:6379/0`, `rediss://` for TLS, `unix:///path`. It may contain user and password.
+    /// The server: `redis://host:6379/0`, `rediss://` for TLS, `unix:///path`. The URL may contain user and password.
     pub url: String,
     /// The key of the stream in the server.
     pub stream: String,
     /// The name of the stream in samples and states; by default the key of the stream. Two streams of a loader that
     /// have the same key on two servers need different names.
     pub name: Option<String>,
-    /// The consumer group that shares the stream. Without one the whole stream is read.
+    /// The consumer group that shares the stream. Without a group the whole stream is read.
     pub group: Option<String>,
     /// The name of this reader in the group. It must be unique and the same after a restart; by default `rank-0` and so
     /// on.
@@ -27,11 +27,11 @@ pub struct RedisOptions {
     pub start: String,
     /// The user. Overrides the user in the URL.
     pub username: Option<String>,
-    /// The password. Overrides the one in the URL. It is never shown.
+    /// The password. Overrides the password in the URL. It is never shown.
     pub password: Option<String>,
-    /// The most bytes of an entry's values. A longer entry fails, but the server's answer with it is in memory by then.
+    /// The most bytes of an entry's values. A longer entry fails, but only after the whole response is in memory.
     pub max_bytes: usize,
-    /// Whether entries are removed from the server once a checkpoint no longer needs them.
+    /// Whether entries are removed from the server after a checkpoint no longer needs them.
     pub trim: bool,
     /// How long another consumer of the group must be silent before its entries are taken over.
     pub claim_after: Duration,
@@ -96,7 +96,7 @@ impl RedisOptions {
         if self.consumer.is_some() && self.group.is_none() {
             return refused("consumer: only applies with group=: set group=, or remove consumer=".to_owned());
         }
-        // The signs of life need this long.
+        // A shorter time is too short for the signs of life.
         if self.claim_after < Duration::from_millis(500) {
             return refused("claim_after: must be at least 0.5 seconds".to_owned());
         }

@@ -1,4 +1,4 @@
-//! Parsers of the server's answers. Bytes are moved out of an answer, not copied.
+//! Parsers of the server's responses. Bytes are moved out of a response, not copied.
 
 use crate::record::Record;
 use redis::Value;
@@ -32,7 +32,7 @@ impl std::fmt::Display for EntryId {
 /// An entry of a stream.
 pub(super) struct StreamEntry {
     pub id: EntryId,
-    /// Its fields and values alternate. `None` for a pending entry that was deleted.
+    /// The names and values of its fields, alternating. `None` for a pending entry that was deleted.
     fields: Option<Vec<Value>>,
 }
 
@@ -104,7 +104,7 @@ pub(super) fn entries(value: Value) -> Option<Vec<StreamEntry>> {
     list(value)?.into_iter().filter(|value| !matches!(value, Value::Nil)).map(entry).collect()
 }
 
-/// The entries in the answer to an XREAD or XREADGROUP of one stream.
+/// The entries in the response to an XREAD or XREADGROUP of one stream.
 pub(super) fn entries_of_stream(value: Value) -> Option<Vec<StreamEntry>> {
     match list(value)?.into_iter().next() {
         None => Some(Vec::new()),
@@ -112,7 +112,7 @@ pub(super) fn entries_of_stream(value: Value) -> Option<Vec<StreamEntry>> {
     }
 }
 
-/// An answer of alternating names and values.
+/// A response of alternating names and values.
 pub(super) struct NamedValues(Vec<Value>);
 
 impl NamedValues {
@@ -136,21 +136,21 @@ impl NamedValues {
     }
 }
 
-/// The facts that a server reports about a stream.
+/// The information that a server reports about a stream.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct StreamInfo {
-    /// The number of its entries.
+    /// The number of entries in the stream.
     pub length: u64,
-    /// The id of its first entry, if there is one.
+    /// The id of the first entry, if there is one.
     pub first: Option<EntryId>,
-    /// The highest id that it ever had.
+    /// The highest id that an entry of the stream ever had.
     pub last: EntryId,
     /// The number of entries that were ever added; `None` before Redis 7.
     pub added: Option<u64>,
 }
 
 impl StreamInfo {
-    /// Parses the answer to XINFO STREAM.
+    /// Parses the response to XINFO STREAM.
     pub(super) fn of(value: Value) -> Option<Self> {
         let named = NamedValues::of(value)?;
         let id = |name| EntryId::parse(named.text(name)?);
@@ -166,9 +166,9 @@ impl StreamInfo {
         })
     }
 
-    /// The number of removed entries. All of them were before the first existing one, unless single entries were
-    /// deleted.
-    pub(super) fn gone(&self) -> Option<u64> {
+    /// The number of removed entries. If entries were only trimmed, all removed entries were before the first existing
+    /// entry. A deleted entry may have been anywhere.
+    pub(super) fn removed(&self) -> Option<u64> {
         Some(self.added?.saturating_sub(self.length))
     }
 }

@@ -1,6 +1,6 @@
-//! Parses the frames of a message. Pure.
+//! Parses the frames of a message. No I/O.
 
-/// The name of the frame with a message's number among all of its publisher's, as decimal text.
+/// The name of the frame with a message's sequence number, as decimal text. Each publisher numbers its own messages.
 pub(super) const SEQUENCE: &str = "__seq__";
 /// The name of the frame with a sample's key.
 const KEY: &str = "__key__";
@@ -8,9 +8,9 @@ const KEY: &str = "__key__";
 /// A parsed message.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct MessageParts<'a> {
-    /// Its number, if it has one.
+    /// The sequence number, if the message has one.
     pub sequence: Option<u64>,
-    /// Its key, if it has one.
+    /// The sample's key, if the message has one.
     pub key: Option<&'a str>,
     pub members: Vec<(&'a str, &'a [u8])>,
 }
@@ -19,7 +19,7 @@ impl<'a> MessageParts<'a> {
     /// Parses a message: alternating names and values, after a topic if `topic` allows one.
     ///
     /// # Errors
-    /// The reason why it cannot be a sample, as text.
+    /// The reason why the message cannot be a sample, as text.
     pub(super) fn of(frames: &[&'a [u8]], topic: bool) -> Result<Self, String> {
         let frames = match (frames.len() % 2, topic) {
             (0, _) => frames,

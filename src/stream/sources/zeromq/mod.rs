@@ -2,10 +2,10 @@
 //!
 //! The frames of a message are alternating names and values. ZeroMQ keeps no message that was received, and PUB
 //! silently drops messages that a subscriber does not take in time. If a publisher numbers its messages (`__seq__`),
-//! missing ones are counted.
+//! missing messages are counted.
 //!
 //! The protocol has no encryption and no authentication, and the memory for a frame is allocated as its header says. So
-//! anyone who can connect to a bound socket can stop the process. Use it in trusted networks only.
+//! anyone who can connect to a bound socket can stop the process. Use these sockets in trusted networks only.
 //!
 //! The library's runtime runs in the receiving thread, and only while that thread receives.
 
@@ -27,7 +27,7 @@ use zeromq::{PullSocket, Socket, SocketEvent, SocketRecv, SubSocket, ZmqError, Z
 const CONNECTING: Duration = Duration::from_millis(300);
 
 /// How often a wait is interrupted to check for lost connections.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The two kinds of receiving sockets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,9 +52,9 @@ pub struct ZeroMqOptions {
     pub topics: Vec<String>,
     /// The name of the stream, which is part of every sample's identity.
     pub name: String,
-    /// The most bytes of a message. A longer one fails, but it is in memory by then.
+    /// The most bytes of a message. A longer message fails, but only after it is in memory.
     pub max_bytes: usize,
-    /// This rank's share of the messages of a SUB socket, by their numbers. PUSH divides messages itself.
+    /// This rank's share of the messages of a SUB socket, by sequence number. PUSH sockets divide messages themselves.
     pub share: RankShare,
 }
 
@@ -100,7 +100,7 @@ impl ZeroMqOptions {
     }
 }
 
-/// The socket itself.
+/// The library's socket, of either kind.
 enum ZeroMqSocket {
     Pull(PullSocket),
     Sub(SubSocket),
@@ -155,7 +155,7 @@ struct OpenSocket {
     runtime: Runtime,
 }
 
-/// The warnings that were given, each once.
+/// Whether each warning was given. Each is given once.
 #[derive(Default)]
 struct GivenWarnings {
     unnumbered: bool,
@@ -170,13 +170,13 @@ pub struct ZeroMqSource {
     what: String,
     notices: Notices,
     open: Option<OpenSocket>,
-    /// The number of the last message, if the publisher numbers them.
+    /// The sequence number of the last message, if the publisher numbers its messages.
     last: Option<u64>,
     /// The last number that this source assigned, if the publisher does not number messages.
     given: u64,
     /// The number of missing messages that were not reported yet.
     missing: u64,
-    told: GivenWarnings,
+    warned: GivenWarnings,
 }
 
 impl ZeroMqSource {
@@ -195,7 +195,7 @@ impl ZeroMqSource {
             last: None,
             given: 0,
             missing: 0,
-            told: GivenWarnings::default(),
+            warned: GivenWarnings::default(),
         })
     }
 
@@ -203,7 +203,7 @@ impl ZeroMqSource {
         Error::Unavailable(format!("{}: {what}", self.what))
     }
 
-    /// The sample of a message. `None` if it belongs to another rank.
+    /// The sample of a message. `None` if the message belongs to another rank.
     fn arrival(&mut self, message: &ZmqMessage) -> Option<Arrival> {
         let frames: Vec<&[u8]> = message.iter().map(|frame| &frame[..]).collect();
         let bytes: usize = frames.iter().map(|frame| frame.len()).sum();
@@ -217,7 +217,7 @@ impl ZeroMqSource {
         if divided {
             let own = match (sequence, stated) {
                 (Some(number), _) => number % u64::from(share.world_size) == u64::from(share.rank),
-                (None, Some(key)) => share.takes(&self.options.name, key),
+                (None, Some(key)) => share.owns(&self.options.name, key),
                 (None, None) => share.rank == 0,
             };
             if !own {
@@ -245,10 +245,10 @@ impl ZeroMqSource {
         Some(Arrival { key, record, gap: std::mem::take(&mut self.missing) })
     }
 
-    /// The number of missing messages of this rank before the one with this number.
+    /// The number of missing messages of this rank before the message with this sequence number.
     fn gap_before(&mut self, sequence: Option<u64>, sub: bool) -> u64 {
         let Some(number) = sequence else {
-            if sub && !std::mem::replace(&mut self.told.unnumbered, true) {
+            if sub && !std::mem::replace(&mut self.warned.unnumbered, true) {
                 self.notices.warn_at_once(format!(
                     "{}: messages have no {SEQUENCE}, so messages that PUB drops for a slow or absent subscriber \
                      cannot be counted or reported; let the publisher add a frame \"{SEQUENCE}\" with the message's \
@@ -259,10 +259,10 @@ impl ZeroMqSource {
             return 0;
         };
         let last = self.last.replace(number);
-        // PULL sockets share the numbers, so gaps mean nothing there.
+        // PULL sockets share the messages of a publisher, so gaps in the sequence numbers mean nothing.
         let Some(last) = last.filter(|_| sub) else { return 0 };
         if number <= last {
-            if !std::mem::replace(&mut self.told.backwards, true) {
+            if !std::mem::replace(&mut self.warned.backwards, true) {
                 self.notices.warn_at_once(format!(
                     "{}: {SEQUENCE} went from {last} to {number}: the publisher was restarted, or there are several; \
                      samples with the same number count as one; let the publisher continue its numbers, or add a \
@@ -273,7 +273,7 @@ impl ZeroMqSource {
             return 0;
         }
         let (share, missing) = (self.options.share, number - last - 1);
-        if missing > 0 && !std::mem::replace(&mut self.told.missing, true) {
+        if missing > 0 && !std::mem::replace(&mut self.warned.missing, true) {
             self.notices.warn_at_once(format!(
                 "{}: {missing} messages after number {last} were lost; read faster, or raise the publisher's \
                  high-water mark (SNDHWM); further losses are only counted",
@@ -283,13 +283,14 @@ impl ZeroMqSource {
         if share.world_size <= 1 {
             return missing;
         }
-        // How many numbers below a bound belong to this rank.
+        // How many sequence numbers below `bound` belong to this rank.
         let below =
             |bound: u64| (bound + u64::from(share.world_size - 1 - share.rank)) / u64::from(share.world_size);
         below(number) - below(last + 1)
     }
 
-    /// Receives until there are `wanted` samples, or until there are some and no more are waiting, or until `deadline`.
+    /// Receives until there are `wanted` samples, until there are some samples and no more messages wait, or until
+    /// `deadline`.
     async fn receive_from(
         &mut self,
         link: &mut ZeroMqLink,
@@ -306,7 +307,8 @@ impl ZeroMqSource {
                 self.warn_disconnected(&unreached);
             }
             let now = Instant::now();
-            let until = if into.len() > before { now } else { link.until(deadline.min(now + LOOK_EVERY)) };
+            let until =
+                if into.len() > before { now } else { link.until(deadline.min(now + CHECK_INTERVAL)) };
             match link.next_message(until).await {
                 Some(Ok(message)) => into.extend(self.arrival(&message)),
                 Some(Err(ZmqError::NoMessage)) => tokio::time::sleep(Duration::from_millis(10)).await,
@@ -323,7 +325,7 @@ impl ZeroMqSource {
 
     /// Warns once that a connection is lost or cannot be made.
     fn warn_disconnected(&mut self, what: &str) {
-        if !std::mem::replace(&mut self.told.broken, true) {
+        if !std::mem::replace(&mut self.warned.broken, true) {
             self.notices.warn_at_once(format!(
                 "{}: {what}; reconnecting, with pauses of up to five seconds; further disconnects are not reported",
                 self.what
@@ -352,7 +354,8 @@ impl ZeroMqLink {
         gone
     }
 
-    /// Connects to addresses without a peer, if it is time to. Returns the last that could not be reached.
+    /// Connects to the addresses without a peer for which an attempt is due. Returns the last address that could not be
+    /// reached.
     async fn connect(&mut self) -> Option<String> {
         let mut unreached = None;
         for number in 0..self.endpoints.len() {
@@ -387,7 +390,7 @@ impl ZeroMqLink {
         unreached
     }
 
-    /// The time until which to wait at most, because the next attempt to connect is due then.
+    /// The time of the next attempt to connect, but at most `at_most`.
     fn until(&self, at_most: Instant) -> Instant {
         let missing = self.endpoints.iter().filter(|endpoint| endpoint.peer.is_none());
         missing.map(|endpoint| endpoint.next_try).fold(at_most, Instant::min)
@@ -410,7 +413,8 @@ impl StreamSource for ZeroMqSource {
     }
 
     fn open(&mut self, position: &SourcePosition) -> Result<()> {
-        // Own numbers resume after the highest one. For the publisher's numbers, the count of missing ones resumes.
+        // Numbers that this source assigns resume after the highest number. If the publisher assigns numbers, gaps are
+        // counted from the last number on.
         self.given = position.highest_number().unwrap_or(0);
         self.last = position.after.as_ref().and_then(|key| key.parse().ok());
         let mut runtime = tokio::runtime::Builder::new_current_thread();
@@ -461,8 +465,9 @@ impl StreamSource for ZeroMqSource {
         Ok(())
     }
 
-    fn divide_anew(&self, former: Vec<SourcePosition>) -> Result<SourcePosition> {
-        // For the publisher's numbers, those after the highest of all count as missing if they do not arrive.
+    fn redistribute(&self, former: Vec<SourcePosition>) -> Result<SourcePosition> {
+        // If the publisher assigns numbers, all messages after the highest number of any rank count as missing if they
+        // do not arrive.
         Ok(SourcePosition::after_all(former))
     }
 

@@ -1,4 +1,4 @@
-//! Each fault, as it looks on the wire, and when faults happen.
+//! Each fault, as seen on the wire, and when faults happen.
 
 use crate::{Client, content, serve};
 use range_server::{Fault, Kind, Options, RangeServer, Retry, When};
@@ -88,7 +88,7 @@ fn bodies_are_cut() {
         let reply = client.get("/object", RANGE);
         assert_eq!((reply.status, reply.cut), (206, Some(cut)), "{rule}");
         assert_eq!(reply.field("content-length"), Some("100000"));
-        // A reset may overtake what was sent before it.
+        // A reset may arrive before data that was sent earlier.
         let whole = reply.body.len() == length || rule.starts_with("reset") && reply.body.len() < length;
         assert!(whole && part().starts_with(&reply.body), "{rule}: {} bytes", reply.body.len());
     }
@@ -96,7 +96,7 @@ fn bodies_are_cut() {
 
 #[test]
 fn answers_are_late_or_slow() {
-    // Only that it takes as long as is said can be asserted; a machine may be slower.
+    // Only a lower bound of the time can be asserted, because a machine may be slow.
     let rules = [
         ("slow:always:400000", 250),
         ("stall:always:0.2", 200),
@@ -122,7 +122,7 @@ fn a_stall_begins_behind_the_header() {
     client.stream.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
     let reply = client.get("/object", RANGE);
     assert_eq!((reply.status, reply.body.len(), reply.cut), (206, 500, Some(ErrorKind::WouldBlock)));
-    // Here the server is dropped, and does not wait for the stall to be over.
+    // Here the server is dropped. It does not wait until the stall is over.
 }
 
 #[test]
@@ -222,7 +222,7 @@ fn headers_and_connections_are_odd() {
     assert_eq!(Client::new(server.address()).get("/object", RANGE).cut, Some(ErrorKind::InvalidData));
 }
 
-/// The statuses of three tries of each of some ranges, asked for in the order that `order` gives.
+/// The statuses of three tries of each of some ranges, requested in the order of `order`.
 fn statuses(order: impl Iterator<Item = usize> + Clone) -> Vec<u16> {
     let (_directory, _server, mut client) = failing(&["status:0.3:503"]);
     let mut statuses = vec![0; 600];
@@ -240,7 +240,7 @@ fn rates_are_kept_in_whatever_order_requests_come() {
     let forward = statuses(0..200);
     assert_eq!(forward, statuses((0..200).rev()));
     let failed = forward.iter().filter(|status| **status == 503).count();
-    // 180 of 600 are to be expected; eight standard deviations are 90.
+    // 180 of 600 are expected; eight standard deviations are 90.
     assert!((90..270).contains(&failed), "{failed}");
     assert_ne!(forward[..200], forward[200..400], "another try is another draw");
 }

@@ -1,4 +1,4 @@
-//! What the Range server answers, how it fails, and what it counts, seen by a client that knows nothing but bytes.
+//! The responses, faults and counters of the range server, seen by a client that works with raw bytes.
 
 mod faults;
 mod objects;
@@ -12,13 +12,13 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// An answer, or as much of it as came before the connection ended.
+/// A response, or the part of it that came before the connection ended.
 #[derive(Debug, Default)]
 struct Reply {
     status: u16,
     fields: Vec<(String, String)>,
     body: Vec<u8>,
-    /// How the connection ended before the answer did.
+    /// How the connection ended, if it ended before the response.
     cut: Option<io::ErrorKind>,
 }
 
@@ -29,7 +29,7 @@ impl Reply {
     }
 }
 
-/// A connection, and what came over it behind the last answer.
+/// A connection, and the bytes that came after the last response.
 struct Client<S> {
     stream: S,
     left: Vec<u8>,
@@ -38,7 +38,7 @@ struct Client<S> {
 impl Client<TcpStream> {
     fn new(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).unwrap();
-        // A test that waits for ever would say nothing.
+        // Without a timeout, a test that hangs would give no message.
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         Self { stream, left: Vec::new() }
     }
@@ -59,7 +59,7 @@ impl<S: Read + Write> Client<S> {
         for (name, value) in fields {
             text += &format!("{name}: {value}\r\n");
         }
-        // A connection that has ended shows itself in the answer.
+        // If the connection has ended, the response shows that.
         let _ = self.stream.write_all((text + "\r\n").as_bytes());
     }
 
@@ -71,13 +71,13 @@ impl<S: Read + Write> Client<S> {
                 self.left.extend_from_slice(&part[..count]);
                 Ok(())
             }
-            // A read that has a limit of time is not taken up again by the system after a signal.
+            // The system does not resume a read with a timeout after a signal.
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
             Err(error) => Err(error.kind()),
         }
     }
 
-    /// What comes up to and with `end`.
+    /// Reads up to and including `end`.
     fn until(&mut self, end: &[u8]) -> Result<Vec<u8>, io::ErrorKind> {
         loop {
             if let Some(at) = self.left.windows(end.len()).position(|bytes| bytes == end) {
@@ -133,7 +133,7 @@ impl<S: Read + Write> Client<S> {
     }
 }
 
-/// Bytes that tell where they are from.
+/// Bytes that identify their offsets.
 fn content() -> Vec<u8> {
     (0..600_000u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
 }
@@ -152,7 +152,7 @@ fn serve(options: Options) -> (TempDir, RangeServer) {
     (directory, server)
 }
 
-/// Names that addresses and pages must encode, each in its own way.
+/// Names that URLs and pages must encode, each in its own way.
 const HARD: &[&str] = &[
     "a&b <c>.jpg",
     "percent%20.jpg",

@@ -1,4 +1,4 @@
-//! Objects as they are: ranges, conditions, pages, access, counters.
+//! Objects without faults: ranges, conditions, pages, access, counters.
 
 use crate::{Client, HARD, content, serve};
 use range_server::{Access, EtagKind, IndexStyle, Options};
@@ -105,7 +105,7 @@ fn versions_can_be_weak_or_unsaid() {
     assert_eq!((reply.field("etag"), reply.field("last-modified")), (None, None));
 }
 
-/// The addresses that a page links to.
+/// The URLs that a page links to.
 fn links(page: &[u8]) -> BTreeSet<String> {
     let page = String::from_utf8(page.to_vec()).unwrap();
     page.split("href=\"").skip(1).map(|rest| rest.split('"').next().unwrap().replace("&amp;", "&")).collect()
@@ -146,7 +146,7 @@ fn pages_are_those_of_pythons_server() {
     let port: u16 =
         line.split_whitespace().skip_while(|word| *word != "port").nth(1).unwrap().parse().unwrap();
     for path in ["/", "/in%20a%20folder/"] {
-        // It speaks HTTP/1.0, which ends with the connection.
+        // This is HTTP/1.0, in which a response ends with the connection.
         let page = |port: u16| {
             let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
             write!(stream, "GET {path} HTTP/1.0\r\n\r\n").unwrap();
@@ -220,7 +220,7 @@ fn counters_say_what_has_happened() {
     clients[1].ask("HEAD", "/object", &[]);
     clients[2].ask("GET", "/-/stats", &[]);
     clients[3].ask("GET", "/nothing", &[]);
-    // Bytes are counted once they have been sent, which their client may see before.
+    // Bytes are counted after they were sent, and the client may get them before that.
     let bytes = 600_050 + "not found\n".len() as u64;
     let deadline = Instant::now() + Duration::from_secs(20);
     while server.stats().bytes < bytes && Instant::now() < deadline {

@@ -1,4 +1,4 @@
-//! The program `range-server`: its options, its pages below `/-/`, its end.
+//! The program `range-server`: its options, its pages below `/-/`, its exit.
 
 use crate::{Client, content};
 use std::fs;

@@ -1,4 +1,4 @@
-//! Certificates that a client believes, and those that it must not.
+//! Certificates that a client trusts, and certificates that it must not trust.
 
 use crate::{Client, content, serve};
 use range_server::{CertificateKind, Identity, Options, RangeServer, TlsVersions};

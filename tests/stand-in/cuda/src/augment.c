@@ -1,9 +1,9 @@
-//! Which memory an entry of the augmentation kernels' table makes them read.
+//! The memory that the augmentation kernels read for an entry of their table.
 
 #include "params.cuh"
 
-/// Visits the bytes from each plane's first stored sample to its last, of which some may be no samples (`all` 0), and
-/// its first and last rows, all of which are samples.
+/// Visits the bytes from each plane's first stored sample to its last, some of which may not be samples (`all` 0). Then
+/// visits the first and last row of each plane, in which all bytes are samples.
 void standin_reads(const ImageParams* image, void (*visit)(void*, u64, u64, u32 all), void* to) {
     if (image->blank) return;
     const u32 components = image->color == COLOR_GRAY ? 1 : 3;

@@ -1,6 +1,6 @@
-//! Stream capture, as far as it concerns code that captures nothing: which calls spoil a capture elsewhere in the
-//! process (the driver's documentation of `cuThreadExchangeStreamCaptureMode` and the programming guide on prohibited
-//! and unhandled operations). Nothing is ever captured: a stream in capture mode takes no work here.
+//! Stream capture, simulated for code that captures nothing itself: which calls invalidate a capture elsewhere in the
+//! process (the driver's documentation of `cuThreadExchangeStreamCaptureMode`, and the programming guide on prohibited
+//! and unhandled operations). Nothing is actually captured: a stream in capture mode accepts no work here.
 
 use crate::status::{self, Status};
 use crate::world::World;
@@ -40,7 +40,7 @@ pub struct Capture {
     pub stream: usize,
     pub mode: Mode,
     pub thread: u64,
-    /// The call that spoiled it, if one did.
+    /// The call that invalidated it, if any.
     pub spoiled: Option<&'static str>,
 }
 
@@ -50,8 +50,8 @@ pub fn this_thread() -> u64 {
     (unsafe { libc::pthread_self() }) as u64
 }
 
-/// "Potentially unsafe API calls": those that ask, wait, or allocate outside of any stream's order. The documentation
-/// has no list; these are more rather than fewer.
+/// "Potentially unsafe API calls": queries, waits, and allocations outside of any stream's order. The documentation has
+/// no list, so this list contains all candidates.
 const UNSAFE: &[&str] = &[
     "cuEventQuery",
     "cuEventSynchronize",
@@ -78,9 +78,10 @@ const UNSAFE: &[&str] = &[
 ];
 
 impl World {
-    /// Applies what a call by a thread in its mode does to the captures there are, before it does anything else.
+    /// Applies the effect of a call on existing captures, by the mode of its thread, before the call does anything
+    /// else.
     pub fn capture_permits(&mut self, call: &'static str, context: u64) -> Result<(), Status> {
-        // This call waits for all streams of a context, those that capture included, in every mode.
+        // This call waits for all streams of a context in every mode, including streams that capture.
         let waits_for_all = call == "cuCtxSynchronize"
             && self.captures.iter().any(|capture| self.streams[capture.stream].context == context);
         let (own, thread) = (MODE.get(), this_thread());
@@ -98,8 +99,8 @@ impl World {
         Ok(())
     }
 
-    /// Whether a stream may be used: one that captures takes no work, and the legacy default stream none while a
-    /// blocking stream captures.
+    /// Whether a stream may be used. A stream that captures accepts no work, and the legacy default stream accepts none
+    /// while a blocking stream captures.
     pub fn capture_permits_stream(&mut self, call: &'static str, stream: usize) -> Result<(), Status> {
         if matches!(call, "cuStreamBeginCapture_v2" | "cuStreamEndCapture" | "cuStreamIsCapturing") {
             return Ok(());
@@ -115,7 +116,7 @@ impl World {
         Err(refused)
     }
 
-    /// Whether it is the legacy default stream, and a stream that would wait for it captures.
+    /// Whether this is the legacy default stream while a stream that waits for it captures.
     pub fn capture_blocks(&self, stream: usize) -> bool {
         let own = &self.streams[stream];
         own.legacy

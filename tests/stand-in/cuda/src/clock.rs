@@ -1,9 +1,9 @@
-//! Vector clocks, which tell what has surely happened before what.
+//! Vector clocks, which show what certainly happened before what.
 
-/// The actor of the host: its threads order themselves by means that no driver sees.
+/// The actor of the host. The driver cannot see how the host's threads are ordered, so they count as one.
 pub const HOST: usize = 0;
 
-/// How far each actor (the host, and each stream) had come, as somebody knows it.
+/// The progress of each actor (the host, and each stream), as known to the owner of the clock.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Clock(Vec<u64>);
 
@@ -20,7 +20,7 @@ impl Clock {
         self.0.get(step.actor).is_some_and(|count| *count >= step.count)
     }
 
-    /// Learns all that `other` knows.
+    /// Merges the knowledge of `other` into this clock.
     pub fn join(&mut self, other: &Self) {
         self.reach(other.0.len());
         for (own, count) in self.0.iter_mut().zip(&other.0) {

@@ -1,16 +1,16 @@
-//! What tests call in the process: planned faults, violations, leaks, counters.
+//! The functions that tests call in the process: planned faults, violations, leaks, counters.
 
 use crate::world::{CHANGED, World, lock};
 use std::ffi::{CStr, c_char};
 use std::sync::{MutexGuard, PoisonError};
 
-/// Copies text to a buffer of `length` bytes, cut and ended with NUL.
+/// Copies text to a buffer of `length` bytes, truncated and with a NUL at the end.
 fn copy_text(text: &str, to: *mut c_char, length: usize) {
     if to.is_null() || length == 0 {
         return;
     }
     let bytes = &text.as_bytes()[..text.len().min(length - 1)];
-    // SAFETY: the caller vouches for `length` bytes.
+    // SAFETY: the caller guarantees `length` bytes.
     unsafe {
         std::ptr::copy_nonoverlapping(bytes.as_ptr().cast(), to, bytes.len());
         to.add(bytes.len()).write(0);
@@ -18,7 +18,7 @@ fn copy_text(text: &str, to: *mut c_char, length: usize) {
 }
 
 fn text(name: *const c_char) -> String {
-    // SAFETY: the caller vouches for a text that ends in NUL.
+    // SAFETY: the caller guarantees a string that ends in NUL.
     unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
 }
 
@@ -34,7 +34,7 @@ extern "C" fn standin_abort(abort: u32) {
     lock().abort = abort != 0;
 }
 
-/// The number of violations since the last reset; their text, a line each, goes to a buffer of `length` bytes.
+/// The number of violations since the last reset. Their messages, one per line, go to a buffer of `length` bytes.
 #[unsafe(no_mangle)]
 extern "C" fn standin_violations(to: *mut c_char, length: usize) -> u64 {
     let world = lock_idle();
@@ -42,7 +42,7 @@ extern "C" fn standin_violations(to: *mut c_char, length: usize) -> u64 {
     world.violations.len() as u64
 }
 
-/// The number of kinds of things that were made and not freed; their text, a line each, goes to a buffer of `length`
+/// The number of kinds of objects that were not freed. Their descriptions, one per line, go to a buffer of `length`
 /// bytes.
 #[unsafe(no_mangle)]
 extern "C" fn standin_leaks(to: *mut c_char, length: usize) -> u64 {
@@ -59,8 +59,7 @@ extern "C" fn standin_calls(name: *const c_char) -> u64 {
 }
 
 /// A counter: "bytes to device", "bytes to host", "bytes on device", "launches", "allocations", "cost" (see `cost.rs`),
-/// "spinning waits" (for work that was not done, other than by events that sleep), or "bytes allocated", which goes
-/// down again.
+/// "spinning waits" (for unfinished work, except with events that sleep), or "bytes allocated" (the current value).
 #[unsafe(no_mangle)]
 extern "C" fn standin_count(name: *const c_char) -> u64 {
     let world = lock();
@@ -70,7 +69,7 @@ extern "C" fn standin_count(name: *const c_char) -> u64 {
     }
 }
 
-/// Waits until all streams are idle, then forgets violations, planned faults and counters.
+/// Waits until all streams are idle, then resets violations, planned faults and counters.
 #[unsafe(no_mangle)]
 extern "C" fn standin_reset() {
     let mut world = lock_idle();
@@ -79,7 +78,7 @@ extern "C" fn standin_reset() {
     world.counters.clear();
 }
 
-/// Locks the world when all that was queued is done.
+/// Locks the world when all queued work is done.
 fn lock_idle() -> MutexGuard<'static, World> {
     let busy = CHANGED.wait_while(lock(), |world| !world.is_idle());
     busy.unwrap_or_else(PoisonError::into_inner)

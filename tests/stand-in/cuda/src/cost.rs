@@ -1,14 +1,14 @@
-//! What calls would cost the host on a real machine, as an account: nobody waits, but tests can hold starts and ends to
-//! a budget, on a machine of any load. The figures are estimates, on the high side; calls that are not here cost next
-//! to nothing.
+//! Adds up what calls cost the host on a real machine. No call actually waits, but tests can compare starts and ends
+//! with a budget, on a machine with any load. The figures are estimates, on the high side; calls that are not listed
+//! cost almost nothing.
 
 /// The name of the counter, which is in microseconds.
 pub const COUNTER: &str = "cost";
 
-/// The microseconds of a call, beside what depends on its arguments.
+/// The fixed cost of a call in microseconds, without the part that depends on its arguments.
 pub fn of(name: &str) -> u64 {
     match name {
-        // This is machine code that is copied to the device; PTX, which is compiled, costs more.
+        // For machine code, which is only copied to the device. PTX, which is compiled, costs more.
         "cuModuleLoadData" => 5_000,
         "cuModuleUnload" => 1_000,
         "cuMemPoolCreate" | "cuMemPoolDestroy" => 100,
@@ -19,7 +19,7 @@ pub fn of(name: &str) -> u64 {
     }
 }
 
-/// The microseconds of page-locking: 0.1 s a gigabyte.
+/// The cost of page-locking in microseconds: 0.1 s per gigabyte.
 pub fn registering(bytes: usize) -> u64 {
     bytes as u64 / 10_000
 }

@@ -1,4 +1,4 @@
-//! Which memory the entries of the tables of packed and of indexed images make the kernels touch.
+//! The memory that the kernels access for entries of the tables of packed and indexed images.
 
 #include "decode/gather.cuh"
 #include "indexed/table.cuh"
@@ -17,12 +17,13 @@ u32 standin_image_of_group(const RowGroupEntry* group) { return group->image; }
 u32 standin_first_of_group(const RowGroupEntry* group) { return group->first; }
 u32 standin_rows_of_group(const RowGroupEntry* group) { return group->count; }
 
-/// The number of a code of an image, whose first codes are of DC differences; 0 for a component that it has not.
+/// The index of a code of an image; `kind` 0 is the code of DC differences. 0 for a component that the image does not
+/// have.
 u32 standin_code_of(const IndexedImageEntry* image, u32 component, u32 kind) {
     return component < image->image.count ? image->codes[component][kind] : 0;
 }
 
-/// Visits the samples that are made of a row of MCUs.
+/// Visits the samples that a row of MCUs produces.
 static void visit_samples(const ImageEntry* image, u32 number, void (*visit)(void*, u64, u64), void* to) {
     for (u32 c = 0; c < image->count; c++) {
         const ComponentEntry* component = &image->components[c];
@@ -38,7 +39,7 @@ static void visit_samples(const ImageEntry* image, u32 number, void (*visit)(voi
     }
 }
 
-/// Visits what a piece is read from, then what is written of it.
+/// Visits the source of a piece, then its target.
 void standin_gather_reads(const PieceEntry* piece, void (*visit)(void*, u64, u64), void* to) {
     visit(to, piece->from, piece->from + QUAD_BYTES * (u64)piece->quads);
 }
@@ -51,7 +52,7 @@ void standin_packed_reads(const PackedRowEntry* row, void (*visit)(void*, u64, u
     visit(to, row->bytes, row->bytes + row->length);
 }
 
-/// Visits the samples that are made of the row, and the image's count of damaged rows.
+/// Visits the samples that the row produces, and the image's counter of damaged rows.
 void standin_packed_writes(const ImageEntry* image, const PackedRowEntry* row, u64 damage,
                            void (*visit)(void*, u64, u64), void* to) {
     visit_samples(image, row->number, visit, to);
@@ -63,7 +64,7 @@ void standin_indexed_reads(const IndexedRowEntry* row, void (*visit)(void*, u64,
     visit(to, row->bytes, row->bytes + row->length);
 }
 
-/// Visits the samples that are made of the row, and the image's count of damaged rows.
+/// Visits the samples that the row produces, and the image's counter of damaged rows.
 void standin_indexed_writes(const IndexedImageEntry* image, const IndexedRowEntry* row, u64 damage,
                             void (*visit)(void*, u64, u64), void* to) {
     visit_samples(&image->image, row->number, visit, to);

@@ -1,5 +1,5 @@
-//! The kernels that gather the bytes of packed and indexed images, and decode them: what a launch of them touches, and
-//! their CPU build.
+//! The kernels that gather the bytes of packed and indexed images, and decode them: the memory that a launch accesses,
+//! and the CPU build that does its work.
 
 use crate::augment::{all_sound, turn};
 use crate::kernels::Launch;
@@ -40,7 +40,7 @@ extern "C" fn write(to: *mut c_void, start: u64, end: u64) {
 }
 
 fn push(to: *mut c_void, access: Access) {
-    // SAFETY: the pointer that a launch's function gave.
+    // SAFETY: this is the pointer that a launch's function gave.
     unsafe { (*to.cast::<Vec<Access>>()).push(access) };
 }
 
@@ -54,20 +54,19 @@ impl Table {
         self.0 + u64::from(number) * self.1
     }
 
-    /// Checks that the entries of all of a launch's blocks were written, one for each block; gives their addresses if
-    /// so.
+    /// Checks that the entries of all blocks of a launch, one per block, were written. Returns their addresses if so.
     fn of_blocks(self, launch: &Launch, running: &mut Running) -> Option<impl Iterator<Item = u64> + use<>> {
         let blocks = launch.grid[0];
         running.check(self.entries(0, blocks)).then(move || (0..blocks).map(move |number| self.at(number)))
     }
 
-    /// The reading of `count` entries from `first` on.
+    /// The access that reads `count` entries from `first` on.
     fn entries(self, first: u32, count: u32) -> Access {
         Access { kind: Kind::Read, start: self.at(first), end: self.at(first + count) }
     }
 }
 
-/// Enters all accesses of the kernel that gathers bytes, then does the work; returns what is wrong with the launch.
+/// Records all accesses of the kernel that gathers bytes, then does the work; returns an error if the launch is wrong.
 pub fn run_gather(launch: &Launch, running: &mut Running) -> Result<(), String> {
     // SAFETY: a pure function.
     let pieces = Table(launch.address(0), unsafe { standin_piece_bytes() });
@@ -75,7 +74,7 @@ pub fn run_gather(launch: &Launch, running: &mut Running) -> Result<(), String> 
     let mut touched: Vec<Access> = Vec::new();
     let to = (&raw mut touched).cast();
     for piece in pieces {
-        // SAFETY: the pieces were checked to be device memory that is written.
+        // SAFETY: the check shows that the pieces are device memory that was written.
         unsafe {
             standin_gather_reads(piece, read, to);
             standin_gather_writes(piece, write, to);
@@ -90,12 +89,12 @@ pub fn run_gather(launch: &Launch, running: &mut Running) -> Result<(), String> 
     }
     let turn = turn(launch, running);
     let arguments = [launch.arguments[0].as_ptr().cast()];
-    // SAFETY: the argument has the kernel's size, and all that it reads and writes was checked.
+    // SAFETY: the argument has the kernel's size, and all memory that it accesses was checked.
     unsafe { kernels_stand_in::launch_gather(launch.grid, launch.block, launch.shared, turn, arguments) }
 }
 
-/// Enters all accesses of the kernel that decodes packed images, then does the work; returns what is wrong with the
-/// launch.
+/// Records all accesses of the kernel that decodes packed images, then does the work; returns an error if the launch is
+/// wrong.
 pub fn run_packed(launch: &Launch, running: &mut Running) -> Result<(), String> {
     // SAFETY: pure functions.
     let sizes = unsafe { [standin_jpeg_image_bytes(), standin_packed_row_bytes()] };
@@ -106,13 +105,13 @@ pub fn run_packed(launch: &Launch, running: &mut Running) -> Result<(), String> 
     let to = (&raw mut touched).cast();
     let mut known = None;
     for row in rows {
-        // SAFETY: the rows were checked to be device memory that is written.
+        // SAFETY: the check shows that the rows are device memory that was written.
         let image = unsafe { standin_image_of_row(row) };
         if known != Some(image) && !running.check(images.entries(image, 1)) {
             return Ok(());
         }
         known = Some(image);
-        // SAFETY: so was the image's entry.
+        // SAFETY: the image's entry was checked, too.
         unsafe {
             standin_packed_reads(row, read, to);
             standin_packed_writes(images.at(image), row, damage, write, to);
@@ -123,11 +122,11 @@ pub fn run_packed(launch: &Launch, running: &mut Running) -> Result<(), String> 
     }
     let turn = turn(launch, running);
     let arguments = [0, 1, 2].map(|index| launch.arguments[index].as_ptr().cast());
-    // SAFETY: the arguments have the kernel's sizes, and all that it reads and writes was checked.
+    // SAFETY: the arguments have the kernel's sizes, and all memory that it accesses was checked.
     unsafe { kernels_stand_in::launch_packed(launch.grid, launch.block, launch.shared, turn, arguments) }
 }
 
-/// Does the same for the kernel that decodes indexed images.
+/// Like [`run_packed`], for the kernel that decodes indexed images.
 pub fn run_indexed(launch: &Launch, running: &mut Running) -> Result<(), String> {
     // SAFETY: pure functions.
     let sizes = unsafe {
@@ -140,7 +139,7 @@ pub fn run_indexed(launch: &Launch, running: &mut Running) -> Result<(), String>
     let mut touched: Vec<Access> = Vec::new();
     let to = (&raw mut touched).cast();
     for group in groups {
-        // SAFETY: the groups were checked to be device memory that is written.
+        // SAFETY: the check shows that the groups are device memory that was written.
         let [image, first, count] = unsafe {
             [standin_image_of_group(group), standin_first_of_group(group), standin_rows_of_group(group)]
         };
@@ -153,7 +152,7 @@ pub fn run_indexed(launch: &Launch, running: &mut Running) -> Result<(), String>
             touched.push(codes.entries(unsafe { standin_code_of(of_image, component, kind) }, 1));
         }
         for row in (first..first + count).map(|number| rows.at(number)) {
-            // SAFETY: so were the rows' entries.
+            // SAFETY: the rows' entries were checked, too.
             unsafe {
                 standin_indexed_reads(row, read, to);
                 standin_indexed_writes(of_image, row, damage, write, to);
@@ -165,6 +164,6 @@ pub fn run_indexed(launch: &Launch, running: &mut Running) -> Result<(), String>
     }
     let turn = turn(launch, running);
     let arguments = [0, 1, 2, 3, 4].map(|index| launch.arguments[index].as_ptr().cast());
-    // SAFETY: the arguments have the kernel's sizes, and all that it reads and writes was checked.
+    // SAFETY: the arguments have the kernel's sizes, and all memory that it accesses was checked.
     unsafe { kernels_stand_in::launch_indexed(launch.grid, launch.block, launch.shared, turn, arguments) }
 }

@@ -1,4 +1,5 @@
-//! What every function of the driver does first: it counts, fails when asked to, and refuses what a real driver would.
+//! The entry of every function of the driver: it counts the call, fails on demand, and refuses what a real driver
+//! refuses.
 
 use crate::cost;
 use crate::shadow::Operation;
@@ -16,22 +17,22 @@ thread_local! {
     pub static IN_HOST_FUNCTION: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What a function needs before it can do anything.
+/// The precondition of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Needs {
     /// It needs nothing, not even `cuInit`.
     Nothing,
     /// It needs `cuInit`.
     Driver,
-    /// It needs a context that is current.
+    /// It needs a current context.
     Context,
 }
 
-/// A call of the driver: the world, and who calls.
+/// A call of the driver: the world and the caller's context.
 pub struct Call {
     world: Option<MutexGuard<'static, World>>,
     pub name: &'static str,
-    /// The context that is current.
+    /// The current context.
     pub context: u64,
 }
 
@@ -50,7 +51,7 @@ impl DerefMut for Call {
 }
 
 impl Call {
-    /// Waits, with the world unlocked, until `is_so` is true.
+    /// Waits with the world unlocked until `is_so` is true.
     pub fn wait_until(&mut self, is_so: impl Fn(&World) -> bool) {
         let mut world = self.world.take().expect("locked but in wait_until");
         while !is_so(&world) {
@@ -59,7 +60,8 @@ impl Call {
         self.world = Some(world);
     }
 
-    /// The stream of a handle: 0 and 1 are the legacy default stream, 2 is the thread's, others were created.
+    /// The stream of a handle: 0 and 1 are the legacy default stream, 2 is the thread's default stream, others were
+    /// created.
     pub fn stream(&mut self, handle: u64) -> Result<usize, Status> {
         let context = self.context;
         if handle <= 2 {
@@ -139,7 +141,7 @@ pub fn put<T>(place: *mut T, value: T) -> Result<(), Status> {
     if place.is_null() {
         return Err(status::INVALID_VALUE);
     }
-    // SAFETY: the caller of the driver's function vouches for the pointer.
+    // SAFETY: the caller of the driver's function guarantees that the pointer is valid.
     unsafe { place.write_unaligned(value) };
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Calls that fail because a test wants them to.
+//! Calls that fail on demand of a test.
 
 use crate::status::{self, Status};
 use std::collections::HashMap;
@@ -38,7 +38,7 @@ impl Faults {
         self.planned.push(Fault { name: name.to_owned(), at, status });
     }
 
-    /// Counts a call; returns how it must fail, if it must.
+    /// Counts a call; returns the status with which it must fail, if any.
     pub fn call(&mut self, name: &'static str) -> Option<Status> {
         let count = self.calls.entry(name).or_default();
         *count += 1;

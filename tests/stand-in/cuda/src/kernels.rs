@@ -1,4 +1,4 @@
-//! The kernels that the stand-in has: what each touches, and the function of the CPU that does its work.
+//! The kernels that the stand-in implements: the memory that each accesses, and the CPU function that does its work.
 
 use crate::augment;
 use crate::decode;
@@ -36,7 +36,7 @@ pub struct Kernel {
     pub name: &'static str,
     /// The sizes of its parameters in bytes.
     pub parameters: fn() -> Vec<usize>,
-    /// Enters all accesses, then does the work; returns what is wrong with the launch.
+    /// Records all accesses, then does the work; returns an error if the launch is wrong.
     pub run: fn(&Launch, &mut Running) -> Result<(), String>,
 }
 
@@ -88,7 +88,7 @@ fn add(launch: &Launch, running: &mut Running) -> Result<(), String> {
         return Ok(());
     }
     for at in 0..count {
-        // SAFETY: both were checked to be device memory.
+        // SAFETY: the check shows that both are device memory.
         unsafe {
             let value = ((from + at) as *const u8).read();
             ((to + at) as *mut u8).write(value.wrapping_add(launch.unsigned(3) as u8));
@@ -97,9 +97,10 @@ fn add(launch: &Launch, running: &mut Running) -> Result<(), String> {
     Ok(())
 }
 
-/// The bytes of an image, if a device of this capability takes it: ELF for its architecture, or PTX for no newer one.
+/// The bytes of an image, if a device with this capability accepts it: ELF for its architecture, or PTX that is not
+/// newer.
 pub fn inspect(image: *const u8, (major, minor): (i32, i32)) -> Result<Vec<u8>, Status> {
-    // SAFETY: the caller of cuModuleLoadData vouches for an ELF header or a text that ends in NUL: at least 4 bytes.
+    // SAFETY: the caller of cuModuleLoadData guarantees an ELF header or a string that ends in NUL: at least 4 bytes.
     let magic = unsafe { std::slice::from_raw_parts(image, 4) };
     if magic == b"\x7fELF" {
         return elf(image, major, minor);
@@ -134,6 +135,6 @@ fn elf(image: *const u8, major: i32, minor: i32) -> Result<Vec<u8>, Status> {
     // The section headers come last.
     let end = field(40, 8) + field(58, 2) * field(60, 2);
     let programs = field(32, 8) + field(54, 2) * field(56, 2);
-    // SAFETY: the file goes as far as its header says.
+    // SAFETY: the file is as long as its header says.
     Ok(unsafe { std::slice::from_raw_parts(image, end.max(programs) as usize) }.to_vec())
 }

@@ -1,12 +1,12 @@
-//! A `libcuda.so.1` for machines without a GPU. It proves orchestration, never speed.
+//! A `libcuda.so.1` for machines without a GPU. It tests the orchestration, but not speed.
 //!
-//! Device memory is host memory in an address range of its own, every stream is a thread with random delays, and
-//! kernels run through their CPU build. Each access of each operation is checked against all others by vector clocks,
-//! as a race detector does: accesses that are not ordered by a stream, an event or a wait of the host are a violation
-//! even when all went well. Violations are printed and, unless a test asks otherwise, abort the process.
+//! Device memory is host memory in its own address range, every stream is a thread with random delays, and kernels run
+//! through their CPU build. Vector clocks check each access of each operation against all others, as in a race
+//! detector. Accesses that are not ordered by a stream, an event or a wait of the host are a violation, even if the
+//! result is right. Violations are printed and, unless a test turns that off, abort the process.
 //!
-//! Captures of CUDA graphs are simulated by what they forbid others (`capture.rs`), and calls that take long on a real
-//! machine by an account of what they would cost (`cost.rs`).
+//! Of captures of CUDA graphs, only the effects on other code are simulated (`capture.rs`). The costs of calls that are
+//! slow on a real machine are added up (`cost.rs`).
 //!
 //! | environment | meaning |
 //! |---|---|
@@ -20,7 +20,7 @@
 //! | `FORELOAD_STANDIN_VIOLATIONS=abort` | or `record`: only print and count |
 //! | `FORELOAD_STANDIN_LEAKS=fail` | at exit: or `print`, `ignore` |
 //!
-//! `control.rs` has what tests call in the process.
+//! `control.rs` has the functions that tests call in the process.
 
 mod api;
 mod augment;

@@ -1,5 +1,5 @@
-//! Device memory: host pages in an address range of their own, so that a stray access faults and an address, once
-//! freed, is never used again.
+//! Device memory: host pages in their own address range, so that a stray access faults, and an address is never used
+//! again after it was freed.
 
 use crate::clock::Stamp;
 use crate::shadow::Operation;
@@ -11,7 +11,7 @@ const PAGE: u64 = 4096;
 /// The byte that fills a fresh allocation, so that it looks wrong.
 const FRESH: u8 = 0xA7;
 
-/// The number of bytes of a fresh allocation that are filled; more would only cost time.
+/// The number of bytes of a fresh allocation that are filled; filling more would only cost time.
 const FILLED: u64 = 1 << 20;
 
 /// Where an allocation came from.
@@ -23,7 +23,7 @@ pub enum Source {
     Pool(u64),
 }
 
-/// An allocation, which is kept for messages after its end.
+/// An allocation. It is kept for messages after it was freed.
 #[derive(Debug)]
 pub struct Allocation {
     pub start: u64,
@@ -41,7 +41,7 @@ pub struct Memory {
     next: u64,
     end: u64,
     allocations: BTreeMap<u64, Allocation>,
-    /// The pages of freed memory that an operation may still use for which a violation was reported.
+    /// The pages of freed memory that an operation might still use, after a violation was reported.
     to_release: Vec<(u64, u64)>,
 }
 
@@ -67,16 +67,16 @@ impl Memory {
         (self.base..self.end).contains(&address)
     }
 
-    /// Allocates memory at an address that was never used, behind a page that faults; `None` when addresses run out.
+    /// Allocates memory at an address that was never used, after a page that faults; `None` if addresses run out.
     pub fn allocate(&mut self, bytes: u64, source: Source) -> Option<u64> {
         let first = self.next + PAGE;
-        // The address is aligned to 512 and no more, as the driver promises no more.
+        // The address is aligned to 512 and not more, because the driver guarantees no more.
         let start = first + 512 * (1 + self.allocations.len() as u64 % 7);
         let last = (start + bytes).next_multiple_of(PAGE);
         if last >= self.end {
             return None;
         }
-        // SAFETY: pages of our own reservation that nobody uses yet.
+        // SAFETY: pages of our own reservation that are not used yet.
         let made = unsafe {
             libc::mprotect(first as *mut _, (last - first) as usize, libc::PROT_READ | libc::PROT_WRITE)
         };
@@ -91,7 +91,7 @@ impl Memory {
         Some(start)
     }
 
-    /// The allocation that holds `address`, also one that was freed.
+    /// The allocation that holds `address`, even if it was freed.
     pub fn find(&mut self, address: u64) -> Option<&mut Allocation> {
         let (_, allocation) = self.allocations.range_mut(..=address).next_back()?;
         (address < allocation.end).then_some(allocation)
@@ -102,17 +102,17 @@ impl Memory {
         self.allocations.get_mut(&start)
     }
 
-    /// The allocations that nobody has freed.
+    /// The allocations that were not freed.
     pub fn live(&self) -> impl Iterator<Item = &Allocation> {
         self.allocations.values().filter(|allocation| allocation.freed.is_none())
     }
 
-    /// Notes that the pages of an allocation may go.
+    /// Marks the pages of an allocation for release.
     pub fn give_up(&mut self, start: u64, end: u64) {
         self.to_release.push((start, end));
     }
 
-    /// Gives pages back; called when no operation runs.
+    /// Releases pages; called when no operation runs.
     pub fn release(&mut self) {
         for (start, end) in self.to_release.drain(..) {
             let (first, last) = (start / PAGE * PAGE, end.next_multiple_of(PAGE));

@@ -1,15 +1,15 @@
-//! Memory pools, as far as their bookkeeping goes.
+//! The bookkeeping of memory pools.
 
 use crate::status::{OUT_OF_MEMORY, Status};
 
-/// The size of the pieces in which the driver takes memory.
+/// The size of the chunks in which the driver reserves memory.
 const CHUNK: u64 = 2 << 20;
 
 /// A pool of one device.
 #[derive(Debug)]
 pub struct Pool {
     pub device: i32,
-    /// The most bytes that it may reserve; 0 for as much as the device has.
+    /// The most bytes that the pool may reserve; 0 means the memory of the device.
     pub most: u64,
     pub threshold: u64,
     pub used: u64,
@@ -34,7 +34,7 @@ impl Pool {
         }
     }
 
-    /// Takes `bytes` of a device that has `left` bytes beside what the pool reserves.
+    /// Takes `bytes` of a device that has `left` unreserved bytes.
     pub fn take(&mut self, bytes: u64, left: u64) -> Result<(), Status> {
         let used = self.used.checked_add(bytes).ok_or(OUT_OF_MEMORY)?;
         let reserved = self.reserved.max(used.next_multiple_of(CHUNK));
@@ -48,7 +48,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Takes bytes back; what is above the threshold goes to the system at once.
+    /// Takes bytes back. Memory above the threshold is released to the system at once.
     pub fn give_back(&mut self, bytes: u64) {
         self.used -= bytes;
         let kept = self.used.next_multiple_of(CHUNK).max(self.threshold);

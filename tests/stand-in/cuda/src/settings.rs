@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-/// What happens at exit when something was not freed.
+/// The action at exit if there are leaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Leaks {
     Fail,

@@ -1,4 +1,4 @@
-//! Which operations wrote and read which bytes last; the checks compare each access with it.
+//! For each byte, the operations that wrote and read it last. Each access is checked against them.
 
 use crate::clock::{Clock, Stamp};
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ pub struct Mark {
     pub operation: Arc<Operation>,
 }
 
-/// How bytes are touched.
+/// The kind of an access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// All of the bytes are read.
@@ -37,12 +37,12 @@ pub struct Access {
     pub end: u64,
 }
 
-/// Two unordered operations on the same bytes, or a read of bytes that nobody wrote.
+/// Two unordered operations on the same bytes, or a read of bytes that were never written.
 #[derive(Debug)]
 pub struct Clash {
     pub start: u64,
     pub end: u64,
-    /// The earlier access; `None` when there is none.
+    /// The earlier access, if there is one.
     pub earlier: Option<(&'static str, Arc<Operation>)>,
 }
 
@@ -53,14 +53,15 @@ struct Piece {
     reads: Vec<Mark>,
 }
 
-/// All accesses that later ones must be ordered behind.
+/// All accesses that must be ordered before later ones.
 #[derive(Default)]
 pub struct Shadow {
     pieces: BTreeMap<u64, Piece>,
 }
 
 impl Shadow {
-    /// Enters an access; returns what it clashes with. `fresh` bytes must have been written before they are read.
+    /// Records an access; returns the access that it clashes with. `fresh` bytes must have been written before they are
+    /// read.
     pub fn access(&mut self, access: Access, mark: &Mark, clock: &Clock, fresh: bool) -> Option<Clash> {
         let Access { kind, start, end } = access;
         self.cover(start, end);
@@ -91,7 +92,7 @@ impl Shadow {
         clash
     }
 
-    /// Forgets `start..end`; returns an access that is not ordered before the owner of `clock`.
+    /// Removes `start..end`; returns an access that is not ordered before the owner of `clock`.
     pub fn end(&mut self, start: u64, end: u64, clock: &Clock) -> Option<Clash> {
         self.cover(start, end);
         let clash = self.pieces.range(start..end).find_map(|(&from, piece)| {
@@ -111,7 +112,7 @@ impl Shadow {
         }
     }
 
-    /// Cuts pieces at `start` and `end` and fills the gaps between.
+    /// Splits ranges at `start` and `end` and fills the gaps between.
     fn cover(&mut self, start: u64, end: u64) {
         for at in [start, end] {
             if let Some((_, piece)) = self.pieces.range_mut(..at).next_back()
@@ -164,7 +165,7 @@ mod tests {
         b.join(&a);
         let read = mark(&mut b, 2);
         assert!(shadow.access(touch(Kind::Read, 50, 60), &read, &b, true).is_none());
-        // The first stream may write beside what the second reads, and nowhere else.
+        // The first stream may write next to the bytes that the second reads, but not these bytes.
         let write = mark(&mut a, 1);
         assert!(shadow.access(touch(Kind::Write, 0, 50), &write, &a, true).is_none());
         let clash = shadow.access(touch(Kind::Write, 40, 70), &write, &a, true).unwrap();

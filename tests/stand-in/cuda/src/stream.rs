@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 pub struct Stream {
     pub context: u64,
     pub flags: u32,
-    /// What its latest queued operation knows.
+    /// The clock of its latest queued operation.
     pub clock: Arc<Clock>,
-    /// The number of its latest operation, and of the latest that is done.
+    /// The number of its latest queued operation, and of its latest completed operation.
     pub queued: u64,
     pub done: u64,
     /// Whether it is the legacy default stream: it and blocking streams wait for each other.
@@ -47,7 +47,7 @@ type Work = Box<dyn FnOnce(&mut Running) + Send>;
 struct Queued {
     operation: Running,
     number: u64,
-    /// How far other streams must have come first.
+    /// The operations of other streams that must complete first: (stream, number).
     waits: Vec<(usize, u64)>,
     accesses: Vec<Access>,
     work: Work,
@@ -65,7 +65,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Enters an access that becomes known only now; returns whether there is memory to touch.
+    /// Records an access that becomes known only now; returns whether its memory exists.
     pub fn check(&self, access: Access) -> bool {
         lock().check(access, &self.mark, &self.clock, self.order, self.context)
     }
@@ -90,7 +90,7 @@ impl Running {
 }
 
 impl Stream {
-    /// The stream at the host's place in the list of actors, number 0, which does nothing.
+    /// The entry for the host, which is number 0 in the list of actors and does nothing.
     pub fn of_the_host() -> Self {
         Self::new(0, NON_BLOCKING, false)
     }
@@ -105,7 +105,7 @@ impl Stream {
     }
 }
 
-/// What is needed to queue an operation.
+/// The requirements of an operation that is queued.
 #[derive(Default)]
 pub struct Plan {
     pub accesses: Vec<Access>,
@@ -184,7 +184,7 @@ impl World {
         Record { stream: actor, number, clock: self.streams[actor].clock.clone(), passed }
     }
 
-    /// Notes that the host has seen how far a stream came.
+    /// Records that the host has seen the progress of a stream.
     pub fn host_joins(&mut self, clock: &Clock) {
         self.host.join(clock);
     }

@@ -18,7 +18,7 @@ pub struct HostRange {
     pub end: u64,
     /// The context that registered it; `None` for memory of every context.
     pub context: Option<u64>,
-    /// The length of the mapping when it was allocated here; `None` when it was registered.
+    /// The length of the mapping if it was allocated here; `None` if it was registered.
     pub allocated: Option<usize>,
 }
 
@@ -38,21 +38,22 @@ pub struct World {
     pub process: u32,
     /// The number of the latest operation or free.
     pub order: u64,
-    /// What the host knows to be done.
+    /// The clock of the host.
     pub host: Clock,
     /// How often each device's primary context was retained.
     pub retained: Vec<u64>,
-    /// All streams that ever were; the place of each is its actor, of which the host is the first.
+    /// All streams, also destroyed ones. The index of a stream is its actor; index 0 is the host.
     pub streams: Vec<Stream>,
-    /// The actors of streams by handle; the default streams by (context, thread), thread 0 being the legacy one.
+    /// The actors of streams by handle; those of default streams by (context, thread), with thread 0 for the legacy
+    /// one.
     pub by_handle: HashMap<u64, usize>,
     pub defaults: HashMap<(u64, u64), usize>,
     pub events: HashMap<u64, Event>,
     pub pools: HashMap<u64, Pool>,
     pub modules: HashMap<u64, Module>,
-    /// The functions: module and place in the list of kernels.
+    /// The functions: module, and index in the list of kernels.
     pub functions: HashMap<u64, (u64, usize)>,
-    /// The dynamic shared memory that a function's launches may have, where it was raised.
+    /// The raised limits of dynamic shared memory of functions.
     pub shared_limits: HashMap<(u64, usize), u32>,
     pub memory: Memory,
     pub host_ranges: BTreeMap<u64, HostRange>,
@@ -114,24 +115,24 @@ impl World {
         0x5ead_c000_0000 + 256 * device as u64
     }
 
-    /// The device whose primary context a handle is, if it is retained.
+    /// The device whose primary context has this handle, if the context is retained.
     pub fn device_of(&self, context: u64) -> Option<i32> {
         let device = (0..self.retained.len() as i32).find(|device| Self::context_of(*device) == context)?;
         (self.retained[device as usize] > 0).then_some(device)
     }
 
-    /// A handle that points nowhere.
+    /// A new handle that is not a valid address.
     pub fn new_handle(&mut self) -> u64 {
         self.next_handle += 256;
         self.next_handle
     }
 
-    /// Remembers a destroyed handle, to tell its use from nonsense.
+    /// Remembers a destroyed handle, to distinguish its use from that of an invalid handle.
     pub fn bury(&mut self, handle: u64, what: &'static str) {
         self.dead.insert(handle, what);
     }
 
-    /// Reports the use of a bad handle; returns the status for it.
+    /// Reports the use of an invalid handle; returns the status for it.
     pub fn bad_handle(&mut self, call: &str, handle: u64) -> Status {
         if let Some(what) = self.dead.get(&handle) {
             self.violate(format!("{call} uses a destroyed {what}"));
@@ -144,7 +145,7 @@ impl World {
         *self.counters.entry(name).or_default() += by;
     }
 
-    /// Prints a violation, and ends the process unless violations are recorded.
+    /// Prints a violation, and aborts the process unless violations are only recorded.
     pub fn violate(&mut self, what: String) {
         eprintln!("CUDA stand-in: VIOLATION: {what} (seed {})", settings().seed);
         if self.abort {
@@ -153,7 +154,7 @@ impl World {
         self.violations.push(what);
     }
 
-    /// Enters an access of an operation and makes all checks; returns whether there is memory to touch.
+    /// Records an access of an operation and does all checks; returns whether its memory exists.
     pub fn check(&mut self, access: Access, mark: &Mark, clock: &Clock, order: u64, context: u64) -> bool {
         let Access { kind, start, end } = access;
         if start >= end {
@@ -200,7 +201,7 @@ impl World {
         range.is_some_and(|(_, range)| end <= range.end && range.context.is_none_or(|own| own == context))
     }
 
-    /// Ends an allocation, as seen by the owner of the clock.
+    /// Ends an allocation. The owner of the clock frees it.
     pub fn end_allocation(&mut self, start: u64, by: &Operation, clock: &Clock) {
         let Some(found) = self.memory.at(start) else { return };
         let (end, born) = (found.end, found.born);
@@ -216,7 +217,7 @@ impl World {
         self.memory.give_up(start, end);
     }
 
-    /// Makes a step of the host.
+    /// Advances the clock of the host by a step.
     pub fn host_step(&mut self) -> Stamp {
         self.host.step(crate::clock::HOST)
     }
@@ -232,7 +233,7 @@ impl World {
         }
     }
 
-    /// The bytes of a device that nobody has reserved.
+    /// The bytes of a device that are not reserved.
     pub fn left(&self, device: i32) -> u64 {
         let pools = self.pools.values().filter(|pool| pool.device == device).map(|pool| pool.reserved);
         let plain = self.memory.live().filter(|found| found.source == crate::memory::Source::Plain);
@@ -245,7 +246,7 @@ impl World {
         self.streams.iter().all(|stream| stream.done == stream.queued)
     }
 
-    /// Everything that was made and not freed.
+    /// All objects that were not freed.
     pub fn leaks(&self) -> Vec<String> {
         let mut leaks = Vec::new();
         let mut note = |what: &str, count: usize| {
@@ -264,7 +265,7 @@ impl World {
     }
 }
 
-/// Reports at the end of the process what was not freed.
+/// Reports leaks at the end of the process.
 pub extern "C" fn at_exit() {
     if settings().leaks == Leaks::Ignore {
         return;
@@ -276,7 +277,7 @@ pub extern "C" fn at_exit() {
     }
     eprintln!("CUDA stand-in: LEAK: {} at exit", leaks.join(", "));
     if settings().leaks == Leaks::Fail {
-        // SAFETY: ends the process here and now; output was printed unbuffered.
+        // SAFETY: ends the process at once; output is not buffered.
         unsafe { libc::_exit(97) };
     }
 }

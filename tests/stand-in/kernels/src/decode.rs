@@ -57,7 +57,7 @@ pub unsafe fn launch_gather(
     turn: u32,
     [pieces]: [*const c_void; 1],
 ) -> Result<(), String> {
-    // SAFETY: the argument is an address, as the caller promises, and so are all that its entries name.
+    // SAFETY: the argument is an address, as the caller guarantees, and so are the addresses in its entries.
     let status =
         unsafe { foreload_gather(grid[0], block[0], turn, pieces.cast::<*const c_void>().read_unaligned()) };
     judged(GATHER, status, grid, block, shared)
@@ -74,9 +74,9 @@ pub unsafe fn launch_packed(
     turn: u32,
     arguments: [*const c_void; 3],
 ) -> Result<(), String> {
-    // SAFETY: the arguments are addresses, as the caller promises.
+    // SAFETY: the caller guarantees that the arguments are addresses.
     let [images, rows, damage] = arguments.map(|at| unsafe { at.cast::<*mut c_void>().read_unaligned() });
-    // SAFETY: as the caller promises.
+    // SAFETY: as the caller guarantees.
     let status = unsafe { foreload_packed(grid[0], block[0], shared, turn, images, rows, damage) };
     judged(PACKED, status, grid, block, shared)
 }
@@ -92,10 +92,10 @@ pub unsafe fn launch_indexed(
     turn: u32,
     arguments: [*const c_void; 5],
 ) -> Result<(), String> {
-    // SAFETY: the arguments are addresses, as the caller promises.
+    // SAFETY: the caller guarantees that the arguments are addresses.
     let [images, codes, rows, groups, damage] =
         arguments.map(|at| unsafe { at.cast::<*mut c_void>().read_unaligned() });
-    // SAFETY: as the caller promises.
+    // SAFETY: as the caller guarantees.
     let status =
         unsafe { foreload_indexed(grid[0], block[0], shared, turn, images, codes, rows, groups, damage) };
     judged(INDEXED, status, grid, block, shared)

@@ -1,4 +1,4 @@
-//! The kernels of `cuda/` as functions of this machine, which do what a launch would do on a GPU, thread by thread.
+//! The kernels of `cuda/` as functions on the CPU, which do the work of a launch on a GPU thread by thread.
 
 mod decode;
 
@@ -87,13 +87,13 @@ pub const ENTRY: usize = 280;
 /// The sizes of the parameters of [`UNTOUCHED`]: table, counts, poison.
 pub const UNTOUCHED_PARAMETERS: [usize; 3] = [8, 8, 4];
 
-/// The name of the kernel that counts lines nobody wrote.
+/// The name of the kernel that counts untouched lines.
 pub const UNTOUCHED: &str = "foreload_untouched";
 
 /// The sizes of the parameters of [`OPS`]: table, spans, words, levels, bytes of a set, images, `OutputParams`.
 pub const OPS_PARAMETERS: [usize; 7] = [8, 8, 8, 8, 8, 8, 88];
 
-/// The name of the kernel that runs programs on grey levels and makes images of them.
+/// The name of the kernel that runs programs on grey levels and then makes images.
 pub const OPS: &str = "foreload_ops";
 
 /// The sizes of the parameters of [`ERASE`]: table, spans, words, images, `OutputParams`.
@@ -102,30 +102,31 @@ pub const ERASE_PARAMETERS: [usize; 5] = [8, 8, 8, 8, 88];
 /// The name of the kernel that runs programs on finished images.
 pub const ERASE: &str = "foreload_erase";
 
-/// The bytes of an image's span, which says where its program is.
+/// The bytes of an image's span, which gives the location of its program.
 pub const SPAN: usize = 12;
 
 /// The name of the kernel that mixes images; its parameters have the sizes of [`PARAMETERS`].
 pub const MIX: &str = "foreload_mix";
 
-/// The bytes of a ring's entry in its table.
+/// The bytes of the table entry of a mixing group (ring).
 pub const RING: usize = 48;
 
-/// The most places of a ring.
+/// The most places of a mixing group.
 pub const RING_PLACES: u64 = 4;
 
 /// The names of the kernels that make images.
 pub const KERNELS: [&str; 2] = ["foreload_augment_fast", "foreload_augment_exact"];
 
-/// Runs a kernel to its end as `cuLaunchKernel` would. `turn` is the order in which the threads of a block run between
-/// two barriers: 1 is ascending, any number without a common divisor with the number of threads another order; the
+/// Runs a kernel to its end, like `cuLaunchKernel`. `turn` is the order in which the threads of a block run between two
+/// barriers: 1 is ascending, and any number without a common divisor with the number of threads is another order. The
 /// result must not depend on it.
 ///
-/// A text that says what is wrong with the launch.
+/// Returns an error message if the launch is wrong.
 ///
 /// # Safety
-/// `arguments` must be pointers to the kernel's arguments, of the sizes of [`PARAMETERS`]; the addresses among them and
-/// in the table must be memory of this process, as large as the kernel takes it to be, that nobody else uses meanwhile.
+/// `arguments` must be pointers to the kernel's arguments, with the sizes of [`PARAMETERS`]. The addresses in the
+/// arguments and in the table must point to memory of this process that is large enough for the kernel. No other code
+/// may use that memory during the call.
 pub unsafe fn launch(
     name: &str,
     grid: [u32; 3],
@@ -142,9 +143,9 @@ pub unsafe fn launch(
     if grid[2] != 1 || block[1..] != [1, 1] {
         return Err(format!("{name}: a grid of {grid:?} blocks of {block:?} threads"));
     }
-    // SAFETY: the first two arguments are addresses, as the caller promises.
+    // SAFETY: the caller guarantees that the first two arguments are addresses.
     let [table, images] = [0, 1].map(|i| unsafe { arguments[i].cast::<*mut c_void>().read_unaligned() });
-    // SAFETY: as the caller promises.
+    // SAFETY: as the caller guarantees.
     match unsafe { kernel(grid[0], grid[1], block[0], shared, turn, table, images, arguments[2]) } {
         0 => Ok(()),
         1 => Err(format!("{name}: the tiles do not fit {grid:?} blocks of {block:?} threads")),
@@ -163,11 +164,11 @@ pub unsafe fn launch_untouched(
     turn: u32,
     arguments: [*const c_void; 3],
 ) -> Result<(), String> {
-    // SAFETY: the first two arguments are addresses, as the caller promises.
+    // SAFETY: the caller guarantees that the first two arguments are addresses.
     let [table, counts] = [0, 1].map(|i| unsafe { arguments[i].cast::<*mut c_void>().read_unaligned() });
-    // SAFETY: the last is a number, as the caller promises.
+    // SAFETY: the caller guarantees that the last argument is an integer.
     let poison = unsafe { arguments[2].cast::<u32>().read_unaligned() };
-    // SAFETY: as the caller promises.
+    // SAFETY: as the caller guarantees.
     let status = unsafe { foreload_untouched(grid[0], block[0], shared, turn, table, counts, poison) };
     judged(UNTOUCHED, status, grid, block, shared)
 }
@@ -184,12 +185,12 @@ pub unsafe fn launch_ops(
     arguments: [*const c_void; 7],
 ) -> Result<(), String> {
     let [table, spans, words, levels, _, images, output] = arguments;
-    // SAFETY: these arguments are addresses, as the caller promises.
+    // SAFETY: the caller guarantees that these arguments are addresses.
     let [table, spans, words, levels, images] = [table, spans, words, levels, images]
         .map(|argument| unsafe { argument.cast::<*mut c_void>().read_unaligned() });
-    // SAFETY: this one is a number, as the caller promises.
+    // SAFETY: the caller guarantees that this argument is an integer.
     let set_bytes = unsafe { arguments[4].cast::<u64>().read_unaligned() };
-    // SAFETY: as the caller promises.
+    // SAFETY: as the caller guarantees.
     let status = unsafe {
         foreload_ops(grid[0], block[0], shared, turn, table, spans, words, levels, set_bytes, images, output)
     };
@@ -207,16 +208,16 @@ pub unsafe fn launch_erase(
     turn: u32,
     arguments: [*const c_void; 5],
 ) -> Result<(), String> {
-    // SAFETY: the first four arguments are addresses, as the caller promises.
+    // SAFETY: the caller guarantees that the first four arguments are addresses.
     let [table, spans, words, images] =
         [0, 1, 2, 3].map(|i| unsafe { arguments[i].cast::<*mut c_void>().read_unaligned() });
-    // SAFETY: as the caller promises.
+    // SAFETY: as the caller guarantees.
     let status =
         unsafe { foreload_erase(grid[0], block[0], shared, turn, table, spans, words, images, arguments[4]) };
     judged(ERASE, status, grid, block, shared)
 }
 
-/// What a kernel of one block for each image, or for each row, says of its launch.
+/// The result of a kernel with one block per image, or per row, from its status.
 fn judged(name: &str, status: u32, grid: [u32; 3], block: [u32; 3], shared: u32) -> Result<(), String> {
     match status {
         0 if grid[1..] == [1, 1] && block[1..] == [1, 1] => Ok(()),
@@ -235,23 +236,23 @@ pub unsafe fn launch_mix(
     turn: u32,
     arguments: [*const c_void; 3],
 ) -> Result<(), String> {
-    // SAFETY: the first two arguments are addresses, as the caller promises.
+    // SAFETY: the caller guarantees that the first two arguments are addresses.
     let [table, images] = [0, 1].map(|i| unsafe { arguments[i].cast::<*mut c_void>().read_unaligned() });
     let [tiles, n, 1] = grid else { return Err(format!("{MIX}: a grid of {grid:?}")) };
-    // SAFETY: as the caller promises.
+    // SAFETY: as the caller guarantees.
     match unsafe { foreload_mix(tiles, n, block[0], turn, table, images, arguments[2]) } {
         0 if block[1..] == [1, 1] => Ok(()),
         _ => Err(format!("{MIX}: {grid:?} blocks of {block:?} threads")),
     }
 }
 
-/// The half that the kernels make of a float.
+/// The kernels' conversion of a float to float16.
 pub fn half_bits(value: f32) -> u16 {
     // SAFETY: a pure function.
     unsafe { foreload_half_bits(value) as u16 }
 }
 
-/// The bfloat16 that the kernels make of a float.
+/// The kernels' conversion of a float to bfloat16.
 pub fn brain_bits(value: f32) -> u16 {
     // SAFETY: a pure function.
     unsafe { foreload_brain_bits(value) as u16 }

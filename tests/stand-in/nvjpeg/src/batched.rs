@@ -24,7 +24,7 @@ pub struct Batch {
     staging: Buffer,
 }
 
-/// Whether the backend takes a file.
+/// Whether the backend supports a file.
 fn takes(instance: &Instance, header: &Header, params: &Params) -> bool {
     if instance.engine.is_none() {
         return is_known(header);
@@ -43,7 +43,7 @@ fn takes(instance: &Instance, header: &Header, params: &Params) -> bool {
     baseline && !knob(refused) && !(params.region.is_some() && knob("no-region"))
 }
 
-/// Answers for every backend by the kind of the file, also for one that then refuses to decode batches at all.
+/// Gives the same result for every backend, by the kind of the file, even for a backend that then refuses all batches.
 fn say(
     handle: nvjpegHandle_t,
     stream: nvjpegJpegStream_t,
@@ -100,7 +100,7 @@ extern "C" fn nvjpegJpegStateDestroy(state: nvjpegJpegState_t) -> Status {
     answer("nvjpegJpegStateDestroy", || end::<State, _>(state))
 }
 
-/// Calls `act` with the state for batches behind a handle, which must be of this instance.
+/// Calls `act` with the state for batches of a handle, which must belong to this instance.
 fn with<T>(
     handle: nvjpegHandle_t,
     state: nvjpegJpegState_t,
@@ -159,7 +159,7 @@ extern "C" fn nvjpegDecodeBatchedInitialize(
     })
 }
 
-/// The images of a call as the caller has them; without parameters whole ones of the batch's format are wanted.
+/// The images of a call as the caller passes them. Without parameters, whole images in the batch's format are decoded.
 struct Images {
     data: *const *const u8,
     lengths: *const usize,
@@ -176,7 +176,7 @@ impl Images {
         instance: &Instance,
         format: nvjpegOutputFormat_t,
     ) -> Answer<Decoded> {
-        // SAFETY: the caller vouches for the entries, and for as many bytes behind the pointer as it says.
+        // SAFETY: the caller guarantees that the entries are valid, and the number of bytes that the pointer points to.
         let (file, target) = unsafe {
             let data = *self.data.add(image);
             if data.is_null() {
@@ -215,17 +215,17 @@ fn decode_all(
             return Err(INVALID);
         }
         if images.params.is_some() && instance.engine.is_none() {
-            // "API not supported for selected backend", throws the library.
+            // The library throws: "API not supported for selected backend".
             return Err(Status::NVJPEG_STATUS_IMPLEMENTATION_NOT_SUPPORTED);
         }
         let mut done: Vec<Decoded> = Vec::with_capacity(count);
         let mut failure = Ok(());
         for image in 0..count {
-            // SAFETY: the caller vouches for as many entries as the batch was prepared for.
+            // SAFETY: the caller guarantees as many entries as the batch was prepared for.
             match unsafe { images.decode(image, instance, format) } {
                 Ok(decoded) => done.push(decoded),
                 Err(status) => {
-                    // Images before this one may be under way: a batch has one status only.
+                    // Work of earlier images may be queued, but a batch has only one status.
                     failure = Err(status);
                     break;
                 }
@@ -312,14 +312,14 @@ fn one(
     Ok((planes, header))
 }
 
-/// Queues the copies of what was decoded.
+/// Queues the copies of the decoded planes.
 fn send(instance: &Instance, batch: &mut Batch, done: &[Decoded], stream: u64) -> Answer {
     let total = done.iter().map(|decoded| decoded.planes.bytes.len()).sum();
     if total == 0 {
         return Ok(());
     }
     let mut at = batch.staging.room(total, stream)?;
-    // On real hardware too the engine does not wait for what the caller's stream has queued before.
+    // As on real hardware, the engine does not wait for earlier work of the caller's stream.
     let worker = instance.engine.as_ref().map_or(stream, |engine| engine.0);
     let cost = if instance.engine.is_some() { costs::engine } else { costs::kernels };
     let mut sent = cost(done.len() as u32, worker);
@@ -327,12 +327,12 @@ fn send(instance: &Instance, batch: &mut Batch, done: &[Decoded], stream: u64) -
         if sent.is_err() {
             break;
         }
-        // SAFETY: the buffer has room for all, and no work uses it.
+        // SAFETY: the buffer is large enough, and no work uses it.
         unsafe { std::ptr::copy_nonoverlapping(planes.bytes.as_ptr(), at as *mut u8, planes.bytes.len()) };
         sent = planes.send(at, false, target, worker);
         at += planes.bytes.len() as u64;
     }
-    // This is done after a failure too: what was sent is under way, and the caller can only wait for its own stream.
+    // Also after a failure: queued copies may still run, and the caller can only wait for its own stream.
     let marked = batch.staging.used_by(worker);
     let held = marked.and_then(|()| if worker != stream { batch.staging.hold(stream) } else { Ok(()) });
     if held.is_err() {

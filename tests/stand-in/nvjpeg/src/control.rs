@@ -1,4 +1,4 @@
-//! What tests ask of the stand-in: calls that fail, and a GPU that can do less.
+//! The functions by which tests control the stand-in: calls that fail, and a GPU with fewer abilities.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::{CStr, c_char};
@@ -42,7 +42,7 @@ impl Control {
     }
 }
 
-/// Counts a call; returns how it must fail, if it must.
+/// Counts a call; returns the status with which it must fail, if any.
 pub fn fault(name: &'static str) -> Option<Status> {
     with(|control| {
         let count = control.calls.entry(name.to_owned()).or_default();
@@ -76,11 +76,11 @@ pub fn knob(name: &str) -> bool {
 }
 
 fn text(name: *const c_char) -> String {
-    // SAFETY: the caller vouches for a text that ends in NUL.
+    // SAFETY: the caller guarantees a string that ends in NUL.
     unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
 }
 
-/// Makes the `nth` call of a function from now on (1 is the next) fail with `status`; 0 means that execution failed.
+/// Makes the `nth` call of a function from now on (1 is the next) fail with `status`; 0 means "execution failed".
 #[unsafe(no_mangle)]
 extern "C" fn nvjpeg_standin_fail(name: *const c_char, nth: u64, status: u32) {
     with(|control| control.plan(&text(name), nth, status));
@@ -98,13 +98,13 @@ extern "C" fn nvjpeg_standin_calls(name: *const c_char) -> u64 {
     with(|control| control.calls.get(&text(name)).copied().unwrap_or(0))
 }
 
-/// The number of objects that were made and not destroyed.
+/// The number of objects that exist.
 #[unsafe(no_mangle)]
 extern "C" fn nvjpeg_standin_objects() -> u64 {
     crate::objects::count()
 }
 
-/// Forgets planned faults, calls and knobs.
+/// Resets planned faults, calls and knobs.
 #[unsafe(no_mangle)]
 extern "C" fn nvjpeg_standin_reset() {
     with(|control| *control = Control { read: true, ..Control::default() });

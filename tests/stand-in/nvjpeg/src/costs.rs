@@ -1,10 +1,9 @@
-//! What calls cost where a test wants them to: the caller's processor is burnt, the device kept busy, and both are
-//! recorded in an account.
+//! Simulated costs of calls: the caller's processor spins, the device is kept busy, and both are added up.
 //!
-//! `FORELOAD_STANDIN_NVJPEG_COSTS` or `nvjpeg_standin_costs` name the costs with microseconds each: `huffman` for an
-//! image whose codes the host decodes, burnt on the calling thread; `engine` and `kernels` for an image on the engine
-//! or by kernels, in which that part of the device does nothing else; `create` for a handle, slept. With `virtual`
-//! among them nobody burns or sleeps, and only the account is kept.
+//! `FORELOAD_STANDIN_NVJPEG_COSTS` or `nvjpeg_standin_costs` set the costs, with microseconds each. `huffman` is for an
+//! image whose codes the host decodes: the calling thread spins. `engine` and `kernels` are for an image on the engine
+//! or by kernels: that part of the device does nothing else. `create` is for a handle: the calling thread sleeps. With
+//! `virtual`, no thread spins or sleeps, and costs are only added up.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_void};
@@ -14,7 +13,7 @@ use std::time::Duration;
 use crate::Answer;
 use crate::driver;
 
-/// The number of images that the engine works on side by side: one more than a multiple of it costs as much as the next
+/// The number of images that the engine decodes in parallel: one more than a multiple of it costs as much as the next
 /// multiple.
 pub const CORES: u32 = 7;
 
@@ -27,7 +26,7 @@ struct Costs {
 
 static COSTS: Mutex<Option<Costs>> = Mutex::new(None);
 
-/// The parts of the device; each does one thing at a time, for all callers.
+/// The parts of the device. Each does one thing at a time, for all callers.
 static ENGINE: Mutex<()> = Mutex::new(());
 static KERNELS: Mutex<()> = Mutex::new(());
 
@@ -53,7 +52,7 @@ fn parse(wishes: &str) -> BTreeMap<String, u64> {
     wishes.split(',').filter(|wish| !wish.is_empty()).filter_map(one).collect()
 }
 
-/// Enters `count` times the cost of `name`; returns how much of it is to be spent for real.
+/// Adds `count` times the cost of `name`; returns the part of it that must actually be spent.
 fn charge(name: &'static str, count: u32) -> Duration {
     with(|costs| {
         let cost = costs.of_one.get(name).copied().unwrap_or(0) * u64::from(count);
@@ -63,7 +62,7 @@ fn charge(name: &'static str, count: u32) -> Duration {
     })
 }
 
-/// Charges for the host's decoding of the codes of `images`, on this thread.
+/// Charges this thread for decoding the codes of `images` on the host.
 pub fn huffman(images: u32) {
     let cost = charge("huffman", images);
     let until = processor_time() + cost;
@@ -77,12 +76,12 @@ pub fn create() {
     std::thread::sleep(charge("create", 1));
 }
 
-/// Charges for the engine's decoding of `images` before what `stream` gets next.
+/// Charges for the engine's decoding of `images`, before later work of `stream`.
 pub fn engine(images: u32, stream: u64) -> Answer {
     occupy(&ENGINE, charge("engine", images.next_multiple_of(CORES)), stream)
 }
 
-/// Charges for the kernels' decoding of `images` before what `stream` gets next.
+/// Charges for the kernels' decoding of `images`, before later work of `stream`.
 pub fn kernels(images: u32, stream: u64) -> Answer {
     occupy(&KERNELS, charge("kernels", images), stream)
 }
@@ -95,19 +94,19 @@ fn occupy(part: &'static Mutex<()>, cost: Duration, stream: u64) -> Answer {
     }
     let data = Box::into_raw(Box::new((part, cost)));
     driver::call_host(stream, work, data.cast()).inspect_err(|_| {
-        // SAFETY: nobody was given it.
+        // SAFETY: the call failed, so no other code has the pointer.
         drop(unsafe { Box::<Part>::from_raw(data) });
     })
 }
 
 extern "C" fn work(data: *mut c_void) {
-    // SAFETY: made by `occupy`, and called once.
+    // SAFETY: `occupy` made it, and this runs once.
     let (part, cost) = *unsafe { Box::<Part>::from_raw(data.cast()) };
     let _alone = alone(part);
     std::thread::sleep(cost);
 }
 
-/// The time that this thread has used its processor, which no other thread's load changes.
+/// The processor time of this thread, which does not depend on the load of other threads.
 fn processor_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the pointer is valid for the call.
@@ -116,11 +115,11 @@ fn processor_time() -> Duration {
 }
 
 fn text(name: *const c_char) -> String {
-    // SAFETY: the caller vouches for a text that ends in NUL.
+    // SAFETY: the caller guarantees a string that ends in NUL.
     unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
 }
 
-/// Sets the costs of a list separated by commas, and no others; the account begins anew.
+/// Replaces all costs by those of a list separated by commas; the sums start from 0.
 #[unsafe(no_mangle)]
 extern "C" fn nvjpeg_standin_costs(costs: *const c_char) {
     with(|all| *all = Costs { read: true, of_one: parse(&text(costs)), ..Costs::default() });

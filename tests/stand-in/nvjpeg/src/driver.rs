@@ -1,4 +1,4 @@
-//! The driver's functions that the stand-in uses, of whichever `libcuda.so.1` is loaded.
+//! The driver's functions that the stand-in uses, from the `libcuda.so.1` that is loaded.
 
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
@@ -11,7 +11,7 @@ use crate::Answer;
 
 type Code = u32;
 
-/// The status of work that is under way.
+/// The status of unfinished work.
 const NOT_READY: Code = 600;
 
 /// `CUDA_MEMCPY2D`.
@@ -88,7 +88,7 @@ fn check(code: Code) -> Answer {
     if code == 0 { Ok(()) } else { Err(Status::NVJPEG_STATUS_EXECUTION_FAILED) }
 }
 
-/// Refuses calls where no context is current.
+/// Refuses calls if no context is current.
 pub fn context() -> Answer {
     let mut context = null_mut();
     check((driver()?.current)(&mut context))?;
@@ -115,12 +115,12 @@ impl Drop for Stream {
     }
 }
 
-/// Waits until a stream is done.
+/// Waits until a stream has completed its work.
 pub fn synchronize(stream: u64) -> Answer {
     check((driver()?.synchronize)(stream))
 }
 
-/// Queues a call of a function, which may take its time.
+/// Queues a call of a function, which may take long.
 pub fn call_host(stream: u64, function: HostFunction, data: *mut c_void) -> Answer {
     check((driver()?.call_host)(stream, function, data))
 }
@@ -131,7 +131,7 @@ pub struct Event(u64);
 impl Event {
     pub fn new() -> Answer<Self> {
         let mut event = 0;
-        // 2 means that it takes no time.
+        // 2 means that it records no time.
         check((driver()?.create_event)(&mut event, 2))?;
         Ok(Self(event))
     }
@@ -161,7 +161,7 @@ impl Drop for Event {
     }
 }
 
-/// Rows of bytes somewhere.
+/// Rows of bytes in host or device memory.
 #[derive(Clone, Copy)]
 pub struct Rows {
     pub address: u64,

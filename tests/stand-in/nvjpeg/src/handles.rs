@@ -30,7 +30,7 @@ fn store<T>(place: *mut T, value: T) -> Answer {
     if place.is_null() {
         return Err(INVALID);
     }
-    // SAFETY: not null, and the caller's to write.
+    // SAFETY: not null, and the caller allows writing it.
     unsafe { *place = value };
     Ok(())
 }
@@ -217,7 +217,7 @@ fn parse(data: *const u8, length: usize, stream: nvjpegJpegStream_t) -> Answer {
     let parsed = get::<Mutex<Parsed>, _>(stream)?;
     let mut parsed = alone(&parsed);
     *parsed = Parsed::default();
-    // SAFETY: the caller vouches for `length` bytes.
+    // SAFETY: the caller guarantees `length` bytes.
     let file = unsafe { std::slice::from_raw_parts(data, length) };
     parsed.header = Some(crate::header::Header::parse(file)?);
     if !crate::header::is_whole(file) {

@@ -1,4 +1,4 @@
-//! What of a file's headers decides which backend takes it.
+//! The headers of a file that determine which backend supports it.
 
 use nvjpeg_sys::sys::{nvjpegChromaSubsampling_t as Css, nvjpegStatus_t as Status};
 
@@ -74,7 +74,7 @@ impl Header {
         }
     }
 
-    /// Image columns and rows that a sample of a component spans.
+    /// The image columns and rows per sample of a component.
     pub fn steps(&self, component: usize) -> (u32, u32) {
         let max = |of: fn(&(u32, u32)) -> u32| self.factors.iter().map(of).max().unwrap_or(1);
         let (h, v) = self.factors[component];
@@ -82,11 +82,11 @@ impl Header {
     }
 }
 
-/// Whether all segments, also those behind coded data, lie inside of the file and an end-of-image marker follows them.
+/// Whether all segments, including those after coded data, are inside of the file, followed by an end-of-image marker.
 pub fn is_whole(bytes: &[u8]) -> bool {
     let mut at = 2;
     loop {
-        // This is coded data: it has no marker but those of restarts.
+        // Coded data, in which the only markers are restart markers.
         while bytes.get(at).is_some_and(|&byte| byte != 0xFF)
             || bytes.get(at + 1).is_some_and(|&byte| matches!(byte, 0 | 0xFF | 0xD0..=0xD7))
         {

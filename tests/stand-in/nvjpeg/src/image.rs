@@ -1,4 +1,4 @@
-//! One image: from the file's bytes to planes, and to the caller's memory.
+//! One image: from the file's bytes to planes, and into the caller's memory.
 
 use nvjpeg_sys::sys::{
     nvjpegChromaSubsampling_t as Css, nvjpegImage_t as Image, nvjpegOutputFormat_t as Format,
@@ -9,7 +9,7 @@ use crate::Answer;
 use crate::driver::{Rows, copy_rows};
 use crate::header::Header;
 
-/// What to decode of an image: (x, y, width, height) in pixels.
+/// The part of an image to decode: (x, y, width, height) in pixels.
 pub type Rectangle = (u32, u32, u32, u32);
 
 /// How to decode an image.
@@ -18,11 +18,11 @@ pub struct Wish {
     pub format: Format,
     pub region: Option<Rectangle>,
     pub strict: bool,
-    /// Whether chroma planes lose their last samples where the image's size is odd.
+    /// Whether chroma planes lose their last samples if the image's size is odd.
     pub floor_chroma: bool,
 }
 
-/// Planes, one behind the other.
+/// Planes, one after another.
 #[derive(Default)]
 pub struct Planes {
     pub bytes: Vec<u8>,
@@ -30,7 +30,7 @@ pub struct Planes {
     shapes: Vec<(usize, usize)>,
 }
 
-/// Whether any implementation takes this kind of file.
+/// Whether any implementation supports this kind of file.
 pub fn is_known(header: &Header) -> bool {
     let known = [
         Css::NVJPEG_CSS_444,
@@ -51,13 +51,13 @@ pub fn decode(file: &[u8], wish: &Wish) -> Answer<Planes> {
         return Err(Status::NVJPEG_STATUS_JPEG_NOT_SUPPORTED);
     }
     let count = header.factors.len();
-    // The documentation does not say what planes of chroma a gray image has.
+    // The documentation does not say what chroma planes a gray image has.
     let wanted = if count == 1 { Format::NVJPEG_OUTPUT_Y } else { Format::NVJPEG_OUTPUT_YUV };
     let (x, y, width, height) = wish.region.unwrap_or((0, 0, header.width, header.height));
     let inside = |start: u32, length: u32, full: u32| {
         length > 0 && u64::from(start) + u64::from(length) <= full.into()
     };
-    // "ROI offset should be aligned to subsampled pixel", says the library.
+    // The library says: "ROI offset should be aligned to subsampled pixel".
     let aligned = (0..count).all(|c| {
         let (step_x, step_y) = header.steps(c);
         x.is_multiple_of(step_x) && y.is_multiple_of(step_y)
@@ -90,7 +90,7 @@ pub fn decode(file: &[u8], wish: &Wish) -> Answer<Planes> {
 }
 
 impl Planes {
-    /// Refuses targets that cannot hold the planes.
+    /// Refuses targets that are too small for the planes.
     pub fn check(&self, target: &Image) -> Answer {
         let fits = |(index, &(width, _)): (usize, &(usize, usize))| {
             !target.channel[index].is_null() && target.pitch[index] >= width
@@ -102,7 +102,7 @@ impl Planes {
         }
     }
 
-    /// Queues the copies of the planes from `address`, where their bytes lie.
+    /// Queues the copies of the planes, whose bytes begin at `address`.
     pub fn send(&self, address: u64, on_device: bool, target: &Image, stream: u64) -> Answer {
         let mut at = address;
         for (index, &(width, height)) in self.shapes.iter().enumerate() {

@@ -1,12 +1,11 @@
-//! A `libnvjpeg.so.13` for machines without a GPU. It proves orchestration, never speed, and says nothing about how a
+//! A `libnvjpeg.so.13` for machines without a GPU. It tests the orchestration, but not speed, and does not show how a
 //! GPU rounds.
 //!
-//! It answers what the real ones answer (12.4 and 13.3), also where that is misleading: batches with parameters are for
-//! the engine alone, and are called supported everywhere. libjpeg decodes; the planes go to device memory by the
-//! driver's public functions, whichever `libcuda.so.1` is loaded. What the documentation forbids is refused as nvJPEG
-//! refuses it. What it leaves undefined and real libraries do not forgive, such as memory or a state that is used again
-//! while its last work is under way, ends the process with a sentence. As on real hardware, the engine does not wait
-//! for what its stream has queued.
+//! It gives the same answers as the real versions (12.4 and 13.3), even misleading ones: batches with parameters work
+//! only on the engine, but are reported as supported everywhere. libjpeg decodes; the planes go to device memory
+//! through the public functions of the loaded driver. Calls that the documentation forbids are refused as nvJPEG
+//! refuses them. Undefined behaviour, such as reuse of memory or of a state while its last work is unfinished, ends the
+//! process with a message. As on real hardware, the engine does not wait for earlier work of its stream.
 //!
 //! | environment | meaning |
 //! |---|---|
@@ -41,7 +40,7 @@ fn answer(name: &'static str, call: impl FnOnce() -> Answer) -> Status {
     }
 }
 
-/// Ends the process for a mistake that a real library may or may not survive.
+/// Ends the process because of a mistake that a real library might not survive.
 fn misuse(what: &str) -> ! {
     eprintln!("nvJPEG stand-in: {what}");
     std::process::abort();

@@ -1,4 +1,4 @@
-//! The objects behind the opaque handles: which of them exist, and their kinds.
+//! The objects of the opaque handles: which of them exist, and their types.
 
 use std::any::{Any, type_name};
 use std::collections::HashMap;
@@ -28,7 +28,7 @@ pub fn count() -> u64 {
     with(|_, objects| objects.len() as u64)
 }
 
-/// Gives an object a handle that was never used before, and stores it in `place`.
+/// Gives an object a new handle, which was never used before, and stores the handle in `place`.
 pub fn give<T: Any + Send + Sync, R>(object: T, place: *mut *mut R) -> Answer {
     if place.is_null() {
         return Err(Status::NVJPEG_STATUS_INVALID_PARAMETER);
@@ -38,12 +38,12 @@ pub fn give<T: Any + Send + Sync, R>(object: T, place: *mut *mut R) -> Answer {
         objects.insert(*next, Arc::new(object));
         *next
     });
-    // SAFETY: not null, and the caller's to write.
+    // SAFETY: not null, and the caller allows writing it.
     unsafe { *place = handle as *mut R };
     Ok(())
 }
 
-/// The object behind a handle.
+/// The object of a handle.
 pub fn get<T: Any + Send + Sync, R>(handle: *mut R) -> Answer<Arc<T>> {
     if handle.is_null() {
         return Err(Status::NVJPEG_STATUS_INVALID_PARAMETER);
@@ -55,7 +55,7 @@ pub fn get<T: Any + Send + Sync, R>(handle: *mut R) -> Answer<Arc<T>> {
     }
 }
 
-/// Ends an object.
+/// Destroys an object.
 pub fn end<T: Any + Send + Sync, R>(handle: *mut R) -> Answer {
     crate::driver::context().unwrap_or_else(|_| misuse("an object is destroyed without a current context"));
     get::<T, R>(handle)?;
@@ -63,7 +63,7 @@ pub fn end<T: Any + Send + Sync, R>(handle: *mut R) -> Answer {
     Ok(())
 }
 
-/// Locks what only one thread may use at a time; other use is a mistake.
+/// Locks an object that only one thread may use at a time; concurrent use is an error of the caller.
 pub fn alone<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     match mutex.try_lock() {
         Ok(guard) => guard,
@@ -81,19 +81,19 @@ pub struct Instance {
     pub engine: Option<Stream>,
 }
 
-// SAFETY: the allocators' contexts may be used by any thread, as nvJPEG's guide asks of them.
+// SAFETY: any thread may use the allocators' contexts, as nvJPEG's guide demands.
 unsafe impl Send for Instance {}
 // SAFETY: as above.
 unsafe impl Sync for Instance {}
 
-/// Memory that grows by the caller's allocator.
+/// Memory that grows through the caller's allocator.
 pub struct Buffer {
     allocate: Allocate,
     free: Free,
     context: *mut c_void,
     address: u64,
     capacity: usize,
-    /// The event that is passed when the work that uses the memory is done.
+    /// The event that is complete when the work that uses the memory is done.
     done: Option<Event>,
 }
 
@@ -118,7 +118,7 @@ impl Buffer {
         Ok(Self { allocate, free, context, address: 0, capacity: 0, done: None })
     }
 
-    /// The address of the memory, with room for `bytes`, which the host may write.
+    /// The address of the memory, with at least `bytes` bytes, which the host may write.
     pub fn room(&mut self, bytes: usize, stream: u64) -> Answer<u64> {
         if self.done.as_ref().is_some_and(|done| !done.is_passed().unwrap_or(true)) {
             misuse("a buffer is used again while its last work is under way");
@@ -126,7 +126,7 @@ impl Buffer {
         if bytes > self.capacity {
             self.release(stream);
             let mut address = std::ptr::null_mut();
-            // SAFETY: the caller gave the function for this.
+            // SAFETY: the caller provided the function for this.
             let code = unsafe { (self.allocate)(self.context, &mut address, bytes, stream as _) };
             if code != 0 || address.is_null() {
                 return Err(Status::NVJPEG_STATUS_ALLOCATOR_FAILURE);
@@ -136,7 +136,7 @@ impl Buffer {
         Ok(self.address)
     }
 
-    /// Notes that work on `stream` uses the memory.
+    /// Records that work on `stream` uses the memory.
     pub fn used_by(&mut self, stream: u64) -> Answer {
         if self.done.is_none() {
             self.done = Some(Event::new()?);
@@ -144,14 +144,14 @@ impl Buffer {
         self.done.as_ref().map_or(Ok(()), |done| done.record(stream))
     }
 
-    /// Makes `stream` wait for that work.
+    /// Makes `stream` wait for the work that uses the memory.
     pub fn hold(&self, stream: u64) -> Answer {
         self.done.as_ref().map_or(Ok(()), |done| done.hold(stream))
     }
 
     fn release(&mut self, stream: u64) {
         if self.capacity > 0 {
-            // SAFETY: it was allocated by its counterpart.
+            // SAFETY: it was allocated by the matching function.
             unsafe { (self.free)(self.context, self.address as *mut c_void, self.capacity, stream as _) };
             (self.address, self.capacity) = (0, 0);
         }

@@ -1,4 +1,4 @@
-//! Decoding by phases: host, transfer, device.
+//! Decoding in phases: host, transfer, device.
 
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex};
@@ -24,12 +24,12 @@ pub enum State {
     Phases(Mutex<Phases>),
 }
 
-/// What a decoder by phases remembers.
+/// The state of a decoder between its phases.
 pub struct Phases {
     decoder: usize,
     pinned: Option<Arc<PinnedBuffer>>,
     device: Option<Arc<DeviceBuffer>>,
-    /// The planes that the host's phase made, and where they lie once they were transferred.
+    /// The planes of the host phase, and their address after the transfer.
     planes: Option<Planes>,
     address: Option<u64>,
 }
@@ -155,7 +155,7 @@ extern "C" fn nvjpegDecodeJpegHost(
         let (params, parsed) = (alone(&params), alone(&parsed));
         with(state, |phases| {
             (phases.planes, phases.address) = (None, None);
-            // "Decoder state does not belong to decoder", says the library.
+            // The library says: "Decoder state does not belong to decoder".
             if phases.decoder != decoder as usize {
                 return Err(INVALID);
             }
@@ -163,7 +163,7 @@ extern "C" fn nvjpegDecodeJpegHost(
             if !implementation.takes(parsed.header.as_ref().ok_or(INVALID)?) {
                 return Err(Status::NVJPEG_STATUS_JPEG_NOT_SUPPORTED);
             }
-            // SAFETY: the caller keeps what was parsed.
+            // SAFETY: the caller keeps the parsed file valid.
             let file = unsafe { std::slice::from_raw_parts(address as *const u8, length) };
             let wish = Wish {
                 format: params.format,
@@ -177,7 +177,7 @@ extern "C" fn nvjpegDecodeJpegHost(
             }
             let pinned = phases.pinned.as_ref().ok_or(INVALID)?;
             let to = alone(&pinned.0).room(planes.bytes.len(), 0)?;
-            // SAFETY: the buffer has room, and no work uses it.
+            // SAFETY: the buffer is large enough, and no work uses it.
             unsafe {
                 std::ptr::copy_nonoverlapping(planes.bytes.as_ptr(), to as *mut u8, planes.bytes.len())
             };
@@ -200,7 +200,7 @@ extern "C" fn nvjpegDecodeJpegTransferToDevice(
         get::<Instance, _>(handle)?;
         let stream = stream as u64;
         with(state, |phases| {
-            // "nvjpegDecodeJpegHost did not complete sucessfully", says the library.
+            // The library says: "nvjpegDecodeJpegHost did not complete sucessfully".
             let bytes = phases.planes.as_ref().ok_or(INVALID)?.bytes.len();
             let pinned = phases.pinned.as_ref().ok_or(INVALID)?;
             let device = phases.device.as_ref().ok_or(INVALID)?;
@@ -231,7 +231,7 @@ extern "C" fn nvjpegDecodeJpegDevice(
         // SAFETY: not null, and the caller's.
         let target = unsafe { &*destination };
         with(state, |phases| {
-            // "nvjpegDecodeJpegTransferToDevice did not complete sucessfully", says the library.
+            // The library says: "nvjpegDecodeJpegTransferToDevice did not complete sucessfully".
             let address = phases.address.take().ok_or(INVALID)?;
             let planes = phases.planes.take().ok_or(INVALID)?;
             planes.check(target)?;

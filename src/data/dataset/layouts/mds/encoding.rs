@@ -5,13 +5,13 @@ use crate::dataset::FieldKind;
 /// Type of the values of a column.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum MdsEncoding {
-    /// Bytes of this kind, stored verbatim in the shard. Without a kind, their first bytes determine it.
+    /// Bytes of this kind, stored verbatim in the shard. Without a kind, the first bytes of a value determine it.
     Bytes(Option<FieldKind>),
-    /// Signed integers of this many bytes.
+    /// Signed integers of this many bytes each.
     Signed(u64),
-    /// Unsigned integers of this many bytes.
+    /// Unsigned integers of this many bytes each.
     Unsigned(u64),
-    /// Floating-point numbers of this many bytes.
+    /// Floating-point numbers of this many bytes each.
     Float(u64),
     /// Integers as text.
     WholeText,
@@ -28,7 +28,7 @@ impl MdsEncoding {
         match name {
             "bytes" => Self::Bytes(None),
             "jpeg" | "png" => Self::Bytes(Some(FieldKind::Image)),
-            // Only text represents a decimal number exactly.
+            // Only text can represent a decimal number exactly.
             "str" | "str_decimal" => Self::Bytes(Some(FieldKind::Text)),
             "json" => Self::Bytes(Some(FieldKind::Json)),
             "int" | "int64" => Self::Signed(8),
@@ -61,7 +61,7 @@ impl MdsEncoding {
         }
     }
 
-    /// The number of bytes of each value; `None` if it varies, or does not matter.
+    /// The size of each value in bytes; `None` if the size varies, or does not matter.
     pub(super) fn size(&self) -> Option<u64> {
         match self {
             Self::Signed(size) | Self::Unsigned(size) | Self::Float(size) => Some(*size),

@@ -1,6 +1,6 @@
 //! The file `index.json`, which lists the shards of a dataset and describes their columns.
 
-use super::super::is_name_below;
+use super::super::is_relative_path;
 use crate::dataset::unpack::BlockCodec;
 use serde::Deserialize;
 use std::collections::{BTreeMap, HashSet};
@@ -11,7 +11,7 @@ pub(super) struct MdsList {
     pub(super) shards: Vec<MdsShard>,
 }
 
-/// The fields that identify a list. They are parsed first, so that nothing else of another program's file is loaded.
+/// The fields that identify a list. They are parsed first, so that a file of another program is not loaded completely.
 #[derive(Deserialize)]
 struct MdsFormats {
     shards: Vec<MdsFormat>,
@@ -28,7 +28,7 @@ struct MdsFormat {
 pub(super) struct MdsShard {
     pub(super) column_names: Vec<String>,
     pub(super) column_encodings: Vec<String>,
-    /// The size of each column's values, if all have one size; else `None`.
+    /// For each column, the size of its values in bytes; `None` if the size varies.
     pub(super) column_sizes: Vec<Option<u64>>,
     #[serde(default)]
     pub(super) compression: Option<String>,
@@ -43,7 +43,7 @@ pub(super) struct MdsShard {
 pub(super) struct MdsFile {
     pub(super) basename: String,
     pub(super) bytes: u64,
-    /// Its checksums, in hexadecimal, by algorithm.
+    /// The checksums of the file, in hexadecimal, by algorithm.
     #[serde(default)]
     pub(super) hashes: BTreeMap<String, String>,
 }
@@ -52,11 +52,11 @@ impl MdsList {
     /// Parses the file; `None` if it is no list of shards.
     ///
     /// # Errors
-    /// A message for a list that is damaged, or has shards that cannot be read.
+    /// A message for a list that is damaged, or that describes unreadable shards.
     pub(super) fn parse(text: &[u8]) -> Result<Option<Self>, String> {
         let MdsFormats { shards } = match serde_json::from_slice(text) {
             Ok(formats) => formats,
-            // Other programs use files with this name, too.
+            // Other programs also use files with this name.
             Err(error) if text.windows(5).any(|part| part == b"\"mds\"") => {
                 return Err(format!("is not a valid list of MDS shards: {error}"));
             }
@@ -92,17 +92,18 @@ impl MdsList {
 }
 
 impl MdsShard {
-    /// The directories of its files, if they are not in the directory of `index.json`. `merge_index` joins several
-    /// lists to one and puts directories into the names.
+    /// The directories of the shard's files, if the files are not in the directory of `index.json`. MosaicML's
+    /// `merge_index` merges several lists, and adds directories to the file names.
     pub(super) fn directories(&self) -> impl Iterator<Item = &str> {
         let files = std::iter::once(&self.raw_data).chain(&self.zip_data);
         files.filter_map(|file| file.basename.rsplit_once('/')).map(|(directory, _)| directory)
     }
 
-    /// The codec of a compressed shard. The list names an algorithm, and after a colon perhaps its level.
+    /// The codec of a compressed shard. The list gives the name of an algorithm, possibly followed by a colon and a
+    /// level.
     ///
     /// # Errors
-    /// The reason why it cannot be read, as a phrase.
+    /// The reason why the codec is not supported, as a phrase.
     pub(super) fn codec(&self) -> Result<BlockCodec, String> {
         let compression = self.compression.as_deref().unwrap_or("an unnamed algorithm");
         match compression.split(':').next().unwrap_or_default() {
@@ -120,7 +121,7 @@ impl MdsShard {
     pub(super) fn check(&self) -> Result<(), String> {
         for file in [Some(&self.raw_data), self.zip_data.as_ref()].into_iter().flatten() {
             let name = file.basename.as_str();
-            if !is_name_below(name) {
+            if !is_relative_path(name) {
                 return Err(format!(
                     "is called {name:?}, which is not the path of a file next to index.json or below it"
                 ));

@@ -1,8 +1,8 @@
 //! Shards as MosaicML Streaming writes them (MDS): an `index.json` next to files of samples.
 //!
-//! A shard consists of the number of its samples n (u32), n + 1 offsets (u32), a description that `index.json` also
-//! has, and the samples. A sample consists of the sizes (u32) of its values in columns of variable size, then all
-//! values, column by column (MosaicML Streaming, `base/format/mds/`). Nothing in a shard is trusted, and nothing is
+//! A shard consists of the number of samples n (u32), n + 1 offsets (u32 each), a description that is also in
+//! `index.json`, and the samples. A sample consists of the sizes (u32) of its values in columns of variable size, then
+//! all values, column by column (MosaicML Streaming, `base/format/mds/`). Nothing in a shard is trusted, and nothing is
 //! ever unpickled.
 
 mod encoding;
@@ -15,7 +15,7 @@ use super::super::samples::ShardContents;
 use super::super::whole_file::UnpackedShard;
 use super::super::{Contents, rows_of_table};
 use super::{LABELS, ShardLayout, ShardParser, ShardReadOptions, read_list};
-use crate::source::{DatasetSource, Malformed, ReadAt, Seen};
+use crate::source::{DatasetSource, EntryState, Malformed, ReadAt};
 use base::error::{Error, Result};
 use list::{MdsFile, MdsList, MdsShard};
 use sha2::{Digest, Sha224, Sha256, Sha384, Sha512};
@@ -23,9 +23,9 @@ use std::collections::{BTreeSet, HashMap};
 
 /// The file that lists the shards.
 const INDEX: &str = "index.json";
-/// The largest number of bytes of that file, for some hundred thousand shards.
+/// The largest size of `index.json` in bytes; enough for several hundred thousand shards.
 const LARGEST: u64 = 256 << 20;
-/// The largest number of bytes that are read at a time to compute a checksum.
+/// The number of bytes that are read at a time to compute a checksum.
 const PIECE: u64 = 1 << 20;
 
 pub(super) struct MdsShards;
@@ -39,7 +39,7 @@ impl ShardLayout for MdsShards {
         false
     }
 
-    fn marker(&self) -> Option<&'static str> {
+    fn marker_file(&self) -> Option<&'static str> {
         Some(INDEX)
     }
 
@@ -47,15 +47,15 @@ impl ShardLayout for MdsShards {
         name.ends_with(b".mds") || name.windows(5).any(|part| part == b".mds.")
     }
 
-    fn listed(&self, source: &dyn DatasetSource, directory: &[u8]) -> Result<Option<Vec<Vec<u8>>>> {
+    fn listed_shards(&self, source: &dyn DatasetSource, directory: &[u8]) -> Result<Option<Vec<Vec<u8>>>> {
         let Some(list) = find(source, directory)? else { return Ok(None) };
         check_directories(source, directory, &list)?;
         let mut names = Vec::with_capacity(list.shards.len());
         for shard in &list.shards {
             let raw = &shard.raw_data.basename;
-            // The decompressed shard may be stored next to the compressed one.
+            // The decompressed shard can be stored next to the compressed shard.
             let name = match &shard.zip_data {
-                Some(zip) if source.stamp(&below(directory, raw))? == Seen::Gone => {
+                Some(zip) if source.stamp(&below(directory, raw))? == EntryState::Gone => {
                     let refused = |why| Error::dataset(source.path(&below(directory, &zip.basename)), why);
                     shard.codec().map_err(refused)?;
                     &zip.basename
@@ -68,7 +68,7 @@ impl ShardLayout for MdsShards {
         Ok(Some(names))
     }
 
-    fn nothing(&self) -> String {
+    fn empty_message(&self) -> String {
         "the shards hold no sample".to_owned()
     }
 
@@ -87,14 +87,14 @@ impl ShardLayout for MdsShards {
     }
 }
 
-/// Reads the list of the shards in a directory; `None` if there is none.
+/// Reads the list of the shards in a directory; `None` if there is no list.
 fn find(source: &dyn DatasetSource, directory: &[u8]) -> Result<Option<MdsList>> {
     let name = below(directory, INDEX);
     let Some(text) = read_list(source, &name, "shards", LARGEST)? else { return Ok(None) };
     MdsList::parse(&text).map_err(|message| Error::dataset(source.path(&name), message))
 }
 
-/// Checks that no link leads from a name in the list to a place outside the list's directory.
+/// Checks that no link leads from a name in the list to a location outside the directory of the list.
 fn check_directories(source: &dyn DatasetSource, directory: &[u8], list: &MdsList) -> Result<()> {
     let named: BTreeSet<&str> = list.shards.iter().flat_map(MdsShard::directories).collect();
     if named.is_empty() || source.is_remote() {
@@ -119,7 +119,7 @@ fn below(directory: &[u8], name: &str) -> Vec<u8> {
 
 /// Parser of the shards of a list.
 struct MdsParser {
-    /// The shards by their file names, and whether that is the name of the compressed file.
+    /// The shards by file name. The flag says whether this is the name of the compressed file.
     shards: HashMap<Vec<u8>, (MdsShard, bool)>,
     reading: ShardReadOptions,
 }
@@ -144,7 +144,7 @@ impl MdsParser {
 }
 
 impl ShardParser for MdsParser {
-    fn read_by(&mut self, reading: ShardReadOptions) {
+    fn set_read_options(&mut self, reading: ShardReadOptions) {
         self.reading = reading;
     }
 
@@ -177,7 +177,7 @@ impl ShardParser for MdsParser {
     }
 }
 
-/// Compares the bytes of a file with its checksums, and collects unknown algorithms.
+/// Compares the bytes of a file with its checksums, and collects the algorithms that are not supported.
 fn check_hashes<'a>(
     file: &'a MdsFile,
     bytes: &dyn ReadAt,

@@ -1,4 +1,4 @@
-//! The samples of an MDS shard: the locations of their values, and their numbers.
+//! The samples of an MDS shard: the locations of their values, and their small values.
 
 use super::encoding::MdsEncoding;
 use super::list::{MdsFile, MdsShard};
@@ -9,13 +9,14 @@ use crate::source::{Malformed, ReadAt, Window};
 
 /// The number of offsets that are read at a time.
 const OFFSETS_AT_ONCE: u64 = 1024;
-/// The largest number of bytes of a number that is written as text.
+/// The largest size in bytes of a number that is stored as text.
 const LONGEST_NUMBER: u32 = 400;
 
-/// The table of a shard with these columns. Each has a name, an encoding and a size of its values, as in `index.json`.
+/// The table of a shard with these columns. Each column has a name, an encoding and a size of its values, as in
+/// `index.json`.
 ///
 /// # Errors
-/// [`Malformed`] for a shard that differs from this description.
+/// [`Malformed`] for a shard that does not match these columns.
 pub fn mds_table<S: ReadAt + ?Sized>(
     source: &S,
     columns: &[(&str, &str, Option<u64>)],
@@ -33,7 +34,7 @@ pub fn mds_table<S: ReadAt + ?Sized>(
     table(source, &shard)
 }
 
-/// The table of a shard with this description in the list.
+/// The table of a shard that has this description in the list.
 pub(super) fn table<S: ReadAt + ?Sized>(source: &S, shard: &MdsShard) -> Result<ShardTable, Malformed> {
     let fail = |offset: u64, message: String| Err(Malformed { offset, message });
     let (size, samples) = (source.size(), shard.samples);
@@ -46,7 +47,7 @@ pub(super) fn table<S: ReadAt + ?Sized>(source: &S, shard: &MdsShard) -> Result<
         return fail(0, format!("has {found} samples, but index.json says {samples}"));
     }
     let data = 4 + 4 * (samples + 1);
-    // Every column takes at least one byte of each sample, or four for a size. This limits what is allocated.
+    // Every column takes at least one byte of each sample, or four for a size. This limits the allocation.
     let least =
         samples.checked_mul(shard.column_names.len() as u64).and_then(|least| least.checked_add(data));
     if least.is_none_or(|least| least > size) {
@@ -78,10 +79,10 @@ pub(super) fn table<S: ReadAt + ?Sized>(source: &S, shard: &MdsShard) -> Result<
 /// The offsets of samples, one after another.
 struct Offsets<'a, S: ReadAt + ?Sized> {
     bytes: Window<'a, S>,
-    /// The number of the next offset to read.
+    /// The index of the next offset to read.
     next: u64,
     left: u64,
-    /// The offsets that were read but not returned, the next one last.
+    /// The offsets that were read but not returned, in reverse order.
     read: Vec<u64>,
 }
 
@@ -108,7 +109,7 @@ fn u32_at<S: ReadAt + ?Sized>(bytes: &mut Window<'_, S>, at: u64) -> Result<u32,
 struct MdsColumn {
     name: String,
     encoding: MdsEncoding,
-    /// The size of its values; `None` if it varies.
+    /// The size of the column's values in bytes; `None` if the size varies.
     size: Option<u64>,
     cells: TableCells,
     kinds: ValueKinds,
@@ -140,7 +141,7 @@ impl MdsShard {
     }
 }
 
-/// Reads the values of the sample that is stored in these bytes.
+/// Reads the values of the sample in `bytes`.
 fn sample<S: ReadAt + ?Sized>(
     bytes: &mut Window<'_, S>,
     columns: &mut [MdsColumn],
@@ -168,7 +169,7 @@ fn sample<S: ReadAt + ?Sized>(
 }
 
 impl MdsColumn {
-    /// Adds the value of a sample that is stored in these bytes.
+    /// Adds the value of a sample.
     fn take<S: ReadAt + ?Sized>(
         &mut self,
         bytes: &mut Window<'_, S>,

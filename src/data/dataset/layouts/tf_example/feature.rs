@@ -7,10 +7,10 @@ use crate::source::{Malformed, ReadAt, Window};
 /// The largest number of items in a list. The index stores all of them for each record.
 pub(super) const LONGEST_LIST: usize = 64;
 
-/// Contents of the list of a feature.
+/// The value of a feature's list.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum FeatureValue {
-    /// No value at all.
+    /// An empty list.
     Nothing,
     Bytes(CellExtent),
     Float(f32),
@@ -19,7 +19,7 @@ pub(super) enum FeatureValue {
     Floats(Vec<f32>),
     /// Several integers.
     Integers(Vec<i64>),
-    /// Several values of one of these types, in a list that cannot be read.
+    /// A list of this type of values that cannot be read, because it is too long or mixes types.
     Several(&'static str),
 }
 
@@ -27,9 +27,10 @@ pub(super) const BYTES: &str = "bytes";
 pub(super) const FLOATS: &str = "floats";
 pub(super) const INTEGERS: &str = "integers";
 
-/// The list of a feature while it is read. Several lists of one type are joined. A list of another type replaces them.
+/// The list of a feature while it is read. Several lists of the same type are joined. A list of another type replaces
+/// the earlier lists.
 pub(super) struct FeatureList {
-    /// The number of the list's field, which determines its type.
+    /// The field number of the list, which determines the type of its values.
     of: u64,
     pub(super) value: FeatureValue,
 }
@@ -90,7 +91,7 @@ impl FeatureList {
         Ok(())
     }
 
-    /// Reads the numbers of a packed list. If the list is too long, the rest is not needed.
+    /// Reads the numbers of a packed list. Stops if the list is too long.
     fn packed(
         &mut self,
         list: &mut WireMessage,
@@ -124,7 +125,7 @@ impl FeatureList {
 }
 
 impl FeatureValue {
-    /// The number of its items.
+    /// The number of items in the list.
     pub(super) fn each(&self) -> usize {
         match self {
             Self::Floats(list) => list.len(),

@@ -1,8 +1,8 @@
-//! Forms of several values: sides, bounds, channels, classes, weights and numbers of samples.
+//! Kinds of values that hold several numbers or names: sides, bounds, channels, classes, weights and sample ids.
 
-use super::{Form, is, number_given_by};
+use super::{ValueKind, is, parse_number};
 use crate::config::Weights;
-use crate::config::settings::Given;
+use crate::config::settings::UserValue;
 use data::dataset::{ClassRef, read_class_names};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -11,14 +11,14 @@ use std::path::Path;
 const NUMBERS: &str = "Numbers";
 
 /// Reads a word of the command line, such as `0.5,0.5,0.5`, as a list.
-fn list_given_by(word: &str) -> Given {
-    let mut list = Given::empty_list();
-    word.split(',').for_each(|item| list.push(number_given_by(item)));
+fn parse_list(word: &str) -> UserValue {
+    let mut list = UserValue::empty_list();
+    word.split(',').for_each(|item| list.push(parse_number(item)));
     list
 }
 
 /// Returns the numbers of a list of exactly `N` finite numbers.
-fn exactly<const N: usize>(given: &Given) -> Option<[f64; N]> {
+fn exactly<const N: usize>(given: &UserValue) -> Option<[f64; N]> {
     let numbers: Option<Vec<f64>> = given.items()?.map(|item| item.finite()).collect();
     numbers?.try_into().ok()
 }
@@ -29,10 +29,10 @@ pub(in crate::config::settings) struct SideLengths {
     pub to: u32,
 }
 
-impl Form<(u32, u32)> for SideLengths {
-    fn read(&self, given: &Given) -> Result<(u32, u32), String> {
-        let side = |given: &Given| match given {
-            Given::Whole(side) => u32::try_from(*side).ok().filter(|side| (1..=self.to).contains(side)),
+impl ValueKind<(u32, u32)> for SideLengths {
+    fn read(&self, given: &UserValue) -> Result<(u32, u32), String> {
+        let side = |given: &UserValue| match given {
+            UserValue::Whole(side) => u32::try_from(*side).ok().filter(|side| (1..=self.to).contains(side)),
             _ => None,
         };
         let sides = match given.items() {
@@ -45,11 +45,11 @@ impl Form<(u32, u32)> for SideLengths {
         sides.map_or_else(|| is(given), Ok)
     }
 
-    fn show(&self, (height, width): &(u32, u32)) -> Given {
+    fn show(&self, (height, width): &(u32, u32)) -> UserValue {
         if height == width {
-            return Given::Whole((*height).into());
+            return UserValue::Whole((*height).into());
         }
-        Given::Wholes(vec![(*height).into(), (*width).into()])
+        UserValue::Wholes(vec![(*height).into(), (*width).into()])
     }
 
     fn may_be(&self) -> String {
@@ -64,19 +64,19 @@ impl Form<(u32, u32)> for SideLengths {
         "SIDE|HEIGHT,WIDTH".into()
     }
 
-    fn given_by(&self, word: &str) -> Given {
-        if word.contains(',') { list_given_by(word) } else { number_given_by(word) }
+    fn parse_word(&self, word: &str) -> UserValue {
+        if word.contains(',') { parse_list(word) } else { parse_number(word) }
     }
 }
 
-/// A height and a width for each of some epochs, valid from that epoch on.
+/// Heights and widths by epoch. Each entry is valid from its epoch on.
 pub(in crate::config::settings) struct SizesByEpoch(pub SideLengths);
 
-impl Form<BTreeMap<u64, (u32, u32)>> for SizesByEpoch {
-    fn read(&self, given: &Given) -> Result<BTreeMap<u64, (u32, u32)>, String> {
-        let Given::Map(map) = given else { return is(given) };
-        let entry = |(epoch, size): &(Given, Given)| match epoch {
-            Given::Whole(epoch) => {
+impl ValueKind<BTreeMap<u64, (u32, u32)>> for SizesByEpoch {
+    fn read(&self, given: &UserValue) -> Result<BTreeMap<u64, (u32, u32)>, String> {
+        let UserValue::Map(map) = given else { return is(given) };
+        let entry = |(epoch, size): &(UserValue, UserValue)| match epoch {
+            UserValue::Whole(epoch) => {
                 Some((u64::try_from(*epoch).ok().filter(|epoch| *epoch > 0)?, self.0.read(size).ok()?))
             }
             _ => None,
@@ -84,9 +84,10 @@ impl Form<BTreeMap<u64, (u32, u32)>> for SizesByEpoch {
         map.iter().map(entry).collect::<Option<_>>().map_or_else(|| is(given), Ok)
     }
 
-    fn show(&self, sizes: &BTreeMap<u64, (u32, u32)>) -> Given {
-        let entry = |(epoch, size): (&u64, &(u32, u32))| (Given::Whole((*epoch).into()), self.0.show(size));
-        Given::Map(sizes.iter().map(entry).collect())
+    fn show(&self, sizes: &BTreeMap<u64, (u32, u32)>) -> UserValue {
+        let entry =
+            |(epoch, size): (&u64, &(u32, u32))| (UserValue::Whole((*epoch).into()), self.0.show(size));
+        UserValue::Map(sizes.iter().map(entry).collect())
     }
 
     fn may_be(&self) -> String {
@@ -101,13 +102,13 @@ impl Form<BTreeMap<u64, (u32, u32)>> for SizesByEpoch {
         "EPOCH:SIDE;EPOCH:HEIGHT,WIDTH".into()
     }
 
-    fn given_by(&self, word: &str) -> Given {
+    fn parse_word(&self, word: &str) -> UserValue {
         let entry = |entry: &str| {
             let (epoch, size) = entry.split_once(':')?;
-            Some((number_given_by(epoch), self.0.given_by(size)))
+            Some((parse_number(epoch), self.0.parse_word(size)))
         };
         let entries: Option<_> = word.split(';').map(entry).collect();
-        entries.map_or_else(|| Given::Text(word.to_owned()), Given::Map)
+        entries.map_or_else(|| UserValue::Text(word.to_owned()), UserValue::Map)
     }
 }
 
@@ -117,16 +118,16 @@ pub(in crate::config::settings) struct Bounds {
     pub to: f64,
 }
 
-impl Form<(f64, f64)> for Bounds {
-    fn read(&self, given: &Given) -> Result<(f64, f64), String> {
+impl ValueKind<(f64, f64)> for Bounds {
+    fn read(&self, given: &UserValue) -> Result<(f64, f64), String> {
         match exactly(given) {
             Some([low, high]) if 0.0 < low && low <= high && high <= self.to => Ok((low, high)),
             _ => is(given),
         }
     }
 
-    fn show(&self, (low, high): &(f64, f64)) -> Given {
-        Given::Numbers(vec![*low, *high])
+    fn show(&self, (low, high): &(f64, f64)) -> UserValue {
+        UserValue::Numbers(vec![*low, *high])
     }
 
     fn may_be(&self) -> String {
@@ -141,8 +142,8 @@ impl Form<(f64, f64)> for Bounds {
         "LOW,HIGH".into()
     }
 
-    fn given_by(&self, word: &str) -> Given {
-        list_given_by(word)
+    fn parse_word(&self, word: &str) -> UserValue {
+        parse_list(word)
     }
 }
 
@@ -154,17 +155,17 @@ pub(in crate::config::settings) enum Channels {
     Positive,
 }
 
-impl Form<[f32; 3]> for Channels {
-    fn read(&self, given: &Given) -> Result<[f32; 3], String> {
+impl ValueKind<[f32; 3]> for Channels {
+    fn read(&self, given: &UserValue) -> Result<[f32; 3], String> {
         let channels = exactly(given).map(|numbers: [f64; 3]| numbers.map(|number| number as f32));
         let usable = |number: &f32| number.is_finite() && (matches!(self, Self::Finite) || *number > 0.0);
         channels.filter(|numbers| numbers.iter().all(usable)).map_or_else(|| is(given), Ok)
     }
 
-    fn show(&self, value: &[f32; 3]) -> Given {
+    fn show(&self, value: &[f32; 3]) -> UserValue {
         // Uses the shortest text of the number, so that 0.485 does not become 0.48500001430511475.
         let number = |value: &f32| value.to_string().parse().unwrap_or(f64::from(*value));
-        Given::Numbers(value.iter().map(number).collect())
+        UserValue::Numbers(value.iter().map(number).collect())
     }
 
     fn may_be(&self) -> String {
@@ -182,38 +183,38 @@ impl Form<[f32; 3]> for Channels {
         "RED,GREEN,BLUE".into()
     }
 
-    fn given_by(&self, word: &str) -> Given {
-        list_given_by(word)
+    fn parse_word(&self, word: &str) -> UserValue {
+        parse_list(word)
     }
 }
 
-/// Returns the error for one wrong item of a list, with its index. A message with a whole list of a million numbers
+/// Returns the error for one wrong item of a list, with its index. A message that shows a list of a million numbers
 /// would help less.
-fn has<T>(number: usize, item: &Given) -> Result<T, String> {
+fn has<T>(number: usize, item: &UserValue) -> Result<T, String> {
     Err(format!("has {item} at index {number}"))
 }
 
 /// Reads a list item by item.
-fn each<T>(given: &Given, read: impl Fn(&Given) -> Option<T>) -> Result<Vec<T>, String> {
+fn each<T>(given: &UserValue, read: impl Fn(&UserValue) -> Option<T>) -> Result<Vec<T>, String> {
     let Some(items) = given.items() else { return is(given) };
-    let item = |(number, item): (usize, Given)| read(&item).map_or_else(|| has(number, &item), Ok);
+    let item = |(number, item): (usize, UserValue)| read(&item).map_or_else(|| has(number, &item), Ok);
     items.enumerate().map(item).collect()
 }
 
 /// A list of sample ids.
 pub(in crate::config::settings) struct Indices;
 
-impl Form<Vec<u64>> for Indices {
-    fn read(&self, given: &Given) -> Result<Vec<u64>, String> {
+impl ValueKind<Vec<u64>> for Indices {
+    fn read(&self, given: &UserValue) -> Result<Vec<u64>, String> {
         each(given, |item| match item {
-            Given::Whole(number) => u64::try_from(*number).ok(),
+            UserValue::Whole(number) => u64::try_from(*number).ok(),
             _ => None,
         })
     }
 
     /// Shows an empty list, because there may be millions of ids.
-    fn show(&self, _: &Vec<u64>) -> Given {
-        Given::empty_list()
+    fn show(&self, _: &Vec<u64>) -> UserValue {
+        UserValue::empty_list()
     }
 
     fn shows_all(&self) -> bool {
@@ -232,8 +233,8 @@ impl Form<Vec<u64>> for Indices {
         "NUMBER,...".into()
     }
 
-    fn given_by(&self, word: &str) -> Given {
-        list_given_by(word)
+    fn parse_word(&self, word: &str) -> UserValue {
+        parse_list(word)
     }
 
     fn takes_iterables(&self) -> bool {
@@ -244,13 +245,13 @@ impl Form<Vec<u64>> for Indices {
 /// The ratios of datasets.
 pub(in crate::config::settings) struct Ratios;
 
-impl Form<Vec<f64>> for Ratios {
-    fn read(&self, given: &Given) -> Result<Vec<f64>, String> {
-        each(given, Given::finite)
+impl ValueKind<Vec<f64>> for Ratios {
+    fn read(&self, given: &UserValue) -> Result<Vec<f64>, String> {
+        each(given, UserValue::finite)
     }
 
-    fn show(&self, value: &Vec<f64>) -> Given {
-        Given::Numbers(value.clone())
+    fn show(&self, value: &Vec<f64>) -> UserValue {
+        UserValue::Numbers(value.clone())
     }
 
     fn may_be(&self) -> String {
@@ -265,8 +266,8 @@ impl Form<Vec<f64>> for Ratios {
         "SHARE,...".into()
     }
 
-    fn given_by(&self, word: &str) -> Given {
-        list_given_by(word)
+    fn parse_word(&self, word: &str) -> UserValue {
+        parse_list(word)
     }
 
     fn takes_iterables(&self) -> bool {
@@ -274,10 +275,10 @@ impl Form<Vec<f64>> for Ratios {
     }
 }
 
-fn class(given: &Given) -> Option<ClassRef> {
+fn class(given: &UserValue) -> Option<ClassRef> {
     match given {
-        Given::Text(name) => Some(ClassRef::Name(name.clone())),
-        Given::Whole(number) => u32::try_from(*number).ok().map(ClassRef::Number),
+        UserValue::Text(name) => Some(ClassRef::Name(name.clone())),
+        UserValue::Whole(number) => u32::try_from(*number).ok().map(ClassRef::Number),
         _ => None,
     }
 }
@@ -285,17 +286,17 @@ fn class(given: &Given) -> Option<ClassRef> {
 /// A list of classes, by name or number.
 pub(in crate::config::settings) struct ClassList;
 
-impl Form<Vec<ClassRef>> for ClassList {
-    fn read(&self, given: &Given) -> Result<Vec<ClassRef>, String> {
+impl ValueKind<Vec<ClassRef>> for ClassList {
+    fn read(&self, given: &UserValue) -> Result<Vec<ClassRef>, String> {
         each(given, class)
     }
 
-    fn show(&self, value: &Vec<ClassRef>) -> Given {
+    fn show(&self, value: &Vec<ClassRef>) -> UserValue {
         let shown = |class: &ClassRef| match class {
-            ClassRef::Name(name) => Given::Text(name.clone()),
-            ClassRef::Number(number) => Given::Whole((*number).into()),
+            ClassRef::Name(name) => UserValue::Text(name.clone()),
+            ClassRef::Number(number) => UserValue::Whole((*number).into()),
         };
-        Given::List(value.iter().map(shown).collect())
+        UserValue::List(value.iter().map(shown).collect())
     }
 
     fn may_be(&self) -> String {
@@ -310,8 +311,8 @@ impl Form<Vec<ClassRef>> for ClassList {
         "CLASS,...".into()
     }
 
-    fn given_by(&self, word: &str) -> Given {
-        list_given_by(word)
+    fn parse_word(&self, word: &str) -> UserValue {
+        parse_list(word)
     }
 
     fn takes_iterables(&self) -> bool {
@@ -322,13 +323,13 @@ impl Form<Vec<ClassRef>> for ClassList {
 /// The names of all classes, in the order of their numbers.
 pub(in crate::config::settings) struct ClassNameList;
 
-impl Form<Vec<String>> for ClassNameList {
-    fn read(&self, given: &Given) -> Result<Vec<String>, String> {
+impl ValueKind<Vec<String>> for ClassNameList {
+    fn read(&self, given: &UserValue) -> Result<Vec<String>, String> {
         let names = match given {
-            Given::Text(path) => read_class_names(Path::new(path))?,
-            Given::Path(path) => read_class_names(path)?,
+            UserValue::Text(path) => read_class_names(Path::new(path))?,
+            UserValue::Path(path) => read_class_names(path)?,
             list => each(list, |item| match item {
-                Given::Text(name) => Some(name.clone()),
+                UserValue::Text(name) => Some(name.clone()),
                 _ => None,
             })?,
         };
@@ -344,8 +345,8 @@ impl Form<Vec<String>> for ClassNameList {
         Ok(names)
     }
 
-    fn show(&self, value: &Vec<String>) -> Given {
-        Given::List(value.iter().cloned().map(Given::Text).collect())
+    fn show(&self, value: &Vec<String>) -> UserValue {
+        UserValue::List(value.iter().cloned().map(UserValue::Text).collect())
     }
 
     fn may_be(&self) -> String {
@@ -363,11 +364,11 @@ impl Form<Vec<String>> for ClassNameList {
     }
 
     /// A word without a comma is a file. Names are not parsed: `7` is a name, too.
-    fn given_by(&self, word: &str) -> Given {
+    fn parse_word(&self, word: &str) -> UserValue {
         if !word.contains(',') {
-            return Given::Text(word.to_owned());
+            return UserValue::Text(word.to_owned());
         }
-        Given::List(word.split(',').map(|name| Given::Text(name.to_owned())).collect())
+        UserValue::List(word.split(',').map(|name| UserValue::Text(name.to_owned())).collect())
     }
 
     fn takes_iterables(&self) -> bool {
@@ -382,24 +383,24 @@ impl Form<Vec<String>> for ClassNameList {
 /// Weights: a word, one weight for each of some classes, or one for each sample.
 pub(in crate::config::settings) struct WeightsValue;
 
-impl Form<Weights> for WeightsValue {
-    fn read(&self, given: &Given) -> Result<Weights, String> {
+impl ValueKind<Weights> for WeightsValue {
+    fn read(&self, given: &UserValue) -> Result<Weights, String> {
         match given {
-            Given::Text(word) if word == "balanced" => Ok(Weights::Balanced),
-            Given::Map(map) => {
-                let weight = |(key, value): &(Given, Given)| match (class(key), value.finite()) {
+            UserValue::Text(word) if word == "balanced" => Ok(Weights::Balanced),
+            UserValue::Map(map) => {
+                let weight = |(key, value): &(UserValue, UserValue)| match (class(key), value.finite()) {
                     (Some(class), Some(weight)) => Ok((class, weight)),
                     _ => Err(format!("has {key}: {value}")),
                 };
                 map.iter().map(weight).collect::<Result<_, _>>().map(Weights::Classes)
             }
-            list => each(list, Given::finite).map(Weights::Samples),
+            list => each(list, UserValue::finite).map(Weights::Samples),
         }
     }
 
     /// Shows the word "balanced". Weights are never shown, because they have no default and there may be millions.
-    fn show(&self, _: &Weights) -> Given {
-        Given::Text("balanced".into())
+    fn show(&self, _: &Weights) -> UserValue {
+        UserValue::Text("balanced".into())
     }
 
     fn shows_all(&self) -> bool {

@@ -1,5 +1,5 @@
-//! Forms of values: which values a setting accepts, how they are read from the user's input, and how they are
-//! described.
+//! Kinds of values (`ValueKind`): which values a setting accepts, how they are read from the user's input, and how they
+//! are described.
 
 mod lists;
 mod peers;
@@ -17,29 +17,29 @@ pub(super) use words::{
     AnyPath, AnyText, BoolOrBlocks, BoolOrName, ByteCount, DeviceName, OneOf, OwnDirectory, Truth,
 };
 
-use super::Given;
+use super::UserValue;
 
-/// A form of values of type `T`, such as a range of numbers, a few names or a path. Each rule about a value is in its
-/// form only.
-pub(crate) trait Form<T> {
-    /// Reads a given value.
+/// A kind of values of type `T`, such as a range of numbers, a few names or a path. All rules about a value are in its
+/// kind.
+pub(crate) trait ValueKind<T> {
+    /// Converts the user's value.
     ///
     /// # Errors
-    /// Says what is wrong with it, in words that precede "must be", such as "is -1".
-    fn read(&self, given: &Given) -> Result<T, String>;
+    /// A message that says what is wrong with the value, in words that precede "must be", such as "is -1".
+    fn read(&self, given: &UserValue) -> Result<T, String>;
 
     /// Returns the value as a user would give it.
-    fn show(&self, value: &T) -> Given;
+    fn show(&self, value: &T) -> UserValue;
 
     /// Checks a value that was set in Rust and not read from the user's input.
     ///
     /// # Errors
-    /// The errors of [`Form::read`].
+    /// The errors of [`ValueKind::read`].
     fn check(&self, value: &T) -> Result<(), String> {
         self.read(&self.show(value)).map(|_| ())
     }
 
-    /// Whether [`Form::show`] shows the whole value, so that two values shown alike are equal.
+    /// Whether [`ValueKind::show`] shows the whole value, so that two values that are shown alike are always equal.
     fn shows_all(&self) -> bool {
         true
     }
@@ -54,12 +54,12 @@ pub(crate) trait Form<T> {
     fn placeholder(&self) -> String;
 
     /// Returns the value that a word of the command line means.
-    fn given_by(&self, word: &str) -> Given {
-        Given::Text(word.to_owned())
+    fn parse_word(&self, word: &str) -> UserValue {
+        UserValue::Text(word.to_owned())
     }
 
-    /// Returns the Python function, by module and name, that turns the given objects into a text. Only Python can read
-    /// these objects.
+    /// Returns the Python function, by module and name, that turns the user's objects into a string. Only Python can
+    /// read these objects.
     fn text_by(&self) -> Option<(&'static str, &'static str)> {
         None
     }
@@ -69,31 +69,31 @@ pub(crate) trait Form<T> {
         false
     }
 
-    /// Returns the attribute to read the value from, for Python objects that are not such a value themselves.
+    /// Returns the attribute that holds the value, for Python objects of another type than the value.
     fn attribute(&self) -> Option<&'static str> {
         None
     }
 }
 
-/// A form without its type, for signatures, documents and messages.
+/// A kind of values without its Rust type, for signatures, documents and messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Description {
-    /// The value of [`Form::may_be`].
+    /// The value of [`ValueKind::may_be`].
     pub may_be: String,
-    /// The value of [`Form::annotation`].
+    /// The value of [`ValueKind::annotation`].
     pub annotation: String,
-    /// The value of [`Form::placeholder`].
+    /// The value of [`ValueKind::placeholder`].
     pub placeholder: String,
-    /// The value of [`Form::takes_iterables`].
+    /// The value of [`ValueKind::takes_iterables`].
     pub takes_iterables: bool,
-    /// The value of [`Form::text_by`].
+    /// The value of [`ValueKind::text_by`].
     pub text_by: Option<(&'static str, &'static str)>,
-    /// The value of [`Form::attribute`].
+    /// The value of [`ValueKind::attribute`].
     pub attribute: Option<&'static str>,
 }
 
 impl Description {
-    pub(super) fn of<T>(form: &impl Form<T>) -> Self {
+    pub(super) fn of<T>(form: &impl ValueKind<T>) -> Self {
         Self {
             may_be: form.may_be(),
             annotation: form.annotation(),
@@ -105,34 +105,34 @@ impl Description {
     }
 }
 
-/// Returns the usual error of [`Form::read`].
-fn is<T>(given: &Given) -> Result<T, String> {
+/// Returns the usual error of [`ValueKind::read`].
+fn is<T>(given: &UserValue) -> Result<T, String> {
     Err(format!("is {given}"))
 }
 
-/// Reads a word of the command line as a number, or else as a text.
-fn number_given_by(word: &str) -> Given {
+/// Reads a word of the command line as a number, or else as a string.
+fn parse_number(word: &str) -> UserValue {
     let word = word.trim();
     match (word.parse(), word.parse()) {
-        (Ok(whole), _) => Given::Whole(whole),
-        (_, Ok(number)) => Given::Number(number),
-        _ => Given::Text(word.to_owned()),
+        (Ok(whole), _) => UserValue::Whole(whole),
+        (_, Ok(number)) => UserValue::Number(number),
+        _ => UserValue::Text(word.to_owned()),
     }
 }
 
-/// A value of form `F`, or `None`, which means "choose for me".
+/// A value of kind `F`, or `None`, which means "choose for me".
 pub(super) struct Maybe<F>(pub F);
 
-impl<T, F: Form<T>> Form<Option<T>> for Maybe<F> {
-    fn read(&self, given: &Given) -> Result<Option<T>, String> {
+impl<T, F: ValueKind<T>> ValueKind<Option<T>> for Maybe<F> {
+    fn read(&self, given: &UserValue) -> Result<Option<T>, String> {
         match given {
-            Given::Nothing => Ok(None),
+            UserValue::Nothing => Ok(None),
             given => self.0.read(given).map(Some),
         }
     }
 
-    fn show(&self, value: &Option<T>) -> Given {
-        value.as_ref().map_or(Given::Nothing, |value| self.0.show(value))
+    fn show(&self, value: &Option<T>) -> UserValue {
+        value.as_ref().map_or(UserValue::Nothing, |value| self.0.show(value))
     }
 
     fn shows_all(&self) -> bool {
@@ -155,8 +155,8 @@ impl<T, F: Form<T>> Form<Option<T>> for Maybe<F> {
         self.0.placeholder()
     }
 
-    fn given_by(&self, word: &str) -> Given {
-        if word.eq_ignore_ascii_case("none") { Given::Nothing } else { self.0.given_by(word) }
+    fn parse_word(&self, word: &str) -> UserValue {
+        if word.eq_ignore_ascii_case("none") { UserValue::Nothing } else { self.0.parse_word(word) }
     }
 
     fn attribute(&self) -> Option<&'static str> {
@@ -172,7 +172,7 @@ impl<T, F: Form<T>> Form<Option<T>> for Maybe<F> {
     }
 }
 
-/// A whole number in a range, which the maximum of the type also bounds.
+/// An integer in a range, which the maximum of the type also bounds.
 pub(super) struct WholeNumber {
     from: u64,
     to: u64,
@@ -191,9 +191,9 @@ impl WholeNumber {
         Self { to, ..self }
     }
 
-    fn in_range(&self, given: &Given, largest: u64) -> Result<u64, String> {
+    fn in_range(&self, given: &UserValue, largest: u64) -> Result<u64, String> {
         let number = match given {
-            Given::Whole(number) => u64::try_from(*number).ok(),
+            UserValue::Whole(number) => u64::try_from(*number).ok(),
             _ => None,
         };
         match number.filter(|number| (self.from..=self.to.min(largest)).contains(number)) {
@@ -207,16 +207,16 @@ impl WholeNumber {
     }
 }
 
-/// Implements the form for each type of whole numbers.
+/// Implements the kind for each integer type.
 macro_rules! whole_numbers {
     ($($type:ty),*) => { $(
-        impl Form<$type> for WholeNumber {
-            fn read(&self, given: &Given) -> Result<$type, String> {
+        impl ValueKind<$type> for WholeNumber {
+            fn read(&self, given: &UserValue) -> Result<$type, String> {
                 Ok(self.in_range(given, <$type>::MAX.into())? as $type)
             }
 
-            fn show(&self, value: &$type) -> Given {
-                Given::Whole((*value).into())
+            fn show(&self, value: &$type) -> UserValue {
+                UserValue::Whole((*value).into())
             }
 
             fn may_be(&self) -> String {
@@ -231,8 +231,8 @@ macro_rules! whole_numbers {
                 "N".into()
             }
 
-            fn given_by(&self, word: &str) -> Given {
-                number_given_by(word)
+            fn parse_word(&self, word: &str) -> UserValue {
+                parse_number(word)
             }
         }
     )* };
@@ -246,17 +246,17 @@ pub(super) struct Probability;
 /// A number above 0, up to 1.
 pub(super) struct ShareOfOne;
 
-/// Implements forms of numbers: the accepted range, its description, and the placeholder.
+/// Implements kinds of numbers: the accepted range, its description, and the placeholder.
 macro_rules! numbers {
     ($($form:ident: $taken:expr, $may_be:literal, $placeholder:literal;)*) => { $(
-        impl Form<f64> for $form {
-            fn read(&self, given: &Given) -> Result<f64, String> {
+        impl ValueKind<f64> for $form {
+            fn read(&self, given: &UserValue) -> Result<f64, String> {
                 let taken: fn(&f64) -> bool = $taken;
                 given.finite().filter(taken).map_or_else(|| is(given), Ok)
             }
 
-            fn show(&self, value: &f64) -> Given {
-                Given::Number(*value)
+            fn show(&self, value: &f64) -> UserValue {
+                UserValue::Number(*value)
             }
 
             fn may_be(&self) -> String {
@@ -271,8 +271,8 @@ macro_rules! numbers {
                 $placeholder.into()
             }
 
-            fn given_by(&self, word: &str) -> Given {
-                number_given_by(word)
+            fn parse_word(&self, word: &str) -> UserValue {
+                parse_number(word)
             }
         }
     )* };

@@ -1,37 +1,38 @@
-//! Form of the setting `peers`.
+//! The kind of values of the setting `peers`.
 
-use super::{Form, is};
-use crate::config::{Given, Peers};
+use super::{ValueKind, is};
+use crate::config::{Peers, UserValue};
 
 /// `"off"`, `"auto"`, or a dict with options.
 pub(in crate::config::settings) struct PeersChoice;
 
-impl Form<Peers> for PeersChoice {
-    fn read(&self, given: &Given) -> Result<Peers, String> {
+impl ValueKind<Peers> for PeersChoice {
+    fn read(&self, given: &UserValue) -> Result<Peers, String> {
         let entries = match given {
-            Given::Text(text) if text == "off" => return Ok(Peers::default()),
-            Given::Text(text) if text == "auto" => &[][..],
-            Given::Map(map) => map,
+            UserValue::Text(text) if text == "off" => return Ok(Peers::default()),
+            UserValue::Text(text) if text == "auto" => &[][..],
+            UserValue::Map(map) => map,
             _ => return is(given),
         };
         let mut peers = Peers { on: true, ..Peers::default() };
         for (key, value) in entries {
             let wrong = || format!("has {key}: {value}");
             match (key, value) {
-                (Given::Text(key), value) if key == "allgather" && *value != Given::Nothing => {
+                (UserValue::Text(key), value) if key == "allgather" && *value != UserValue::Nothing => {
                     // Only Python can hold and call the function; here it is text.
-                    let Given::Other(shown) = value else { return Err(wrong()) };
+                    let UserValue::Other(shown) = value else { return Err(wrong()) };
                     peers.allgather = Some(shown.clone());
                 }
-                (Given::Text(key), Given::Text(address)) if key == "listen" => {
+                (UserValue::Text(key), UserValue::Text(address)) if key == "listen" => {
                     peers.listen = Some(address.clone());
                 }
-                (Given::Text(key), value) if key == "directory" && value.path().is_some() => {
-                    peers.directory = value.path().filter(|path| Given::is_usable_path(path)).map(Into::into);
+                (UserValue::Text(key), value) if key == "directory" && value.path().is_some() => {
+                    peers.directory =
+                        value.path().filter(|path| UserValue::is_usable_path(path)).map(Into::into);
                     peers.directory.as_ref().ok_or_else(wrong)?;
                 }
-                (Given::Text(key), Given::Truth(tls)) if key == "tls" => peers.tls = *tls,
-                (Given::Text(key), Given::Nothing)
+                (UserValue::Text(key), UserValue::Truth(tls)) if key == "tls" => peers.tls = *tls,
+                (UserValue::Text(key), UserValue::Nothing)
                     if ["listen", "allgather", "directory"].contains(&key.as_str()) => {}
                 _ => return Err(wrong()),
             }
@@ -39,25 +40,25 @@ impl Form<Peers> for PeersChoice {
         Ok(peers)
     }
 
-    fn show(&self, peers: &Peers) -> Given {
+    fn show(&self, peers: &Peers) -> UserValue {
         if !peers.on {
-            return Given::Text("off".into());
+            return UserValue::Text("off".into());
         }
         let mut entries = Vec::new();
-        let mut add = |key: &str, value: Given| entries.push((Given::Text(key.into()), value));
+        let mut add = |key: &str, value: UserValue| entries.push((UserValue::Text(key.into()), value));
         if let Some(listen) = &peers.listen {
-            add("listen", Given::Text(listen.clone()));
+            add("listen", UserValue::Text(listen.clone()));
         }
         if let Some(directory) = &peers.directory {
-            add("directory", Given::Path(directory.clone()));
+            add("directory", UserValue::Path(directory.clone()));
         }
         if let Some(allgather) = &peers.allgather {
-            add("allgather", Given::Other(allgather.clone()));
+            add("allgather", UserValue::Other(allgather.clone()));
         }
         if peers.tls {
-            add("tls", Given::Truth(true));
+            add("tls", UserValue::Truth(true));
         }
-        if entries.is_empty() { Given::Text("auto".into()) } else { Given::Map(entries) }
+        if entries.is_empty() { UserValue::Text("auto".into()) } else { UserValue::Map(entries) }
     }
 
     fn may_be(&self) -> String {
@@ -81,34 +82,37 @@ mod tests {
 
     #[test]
     fn what_is_read_is_shown_again() {
-        let text = |text: &str| Given::Text(text.into());
+        let text = |text: &str| UserValue::Text(text.into());
         for given in [
             text("off"),
             text("auto"),
-            Given::Map(vec![(text("listen"), text("10.0.0.7:7100")), (text("tls"), Given::Truth(true))]),
-            Given::Map(vec![
-                (text("directory"), Given::Path("/shared".into())),
-                (text("allgather"), Given::Other("<function f>".into())),
+            UserValue::Map(vec![
+                (text("listen"), text("10.0.0.7:7100")),
+                (text("tls"), UserValue::Truth(true)),
+            ]),
+            UserValue::Map(vec![
+                (text("directory"), UserValue::Path("/shared".into())),
+                (text("allgather"), UserValue::Other("<function f>".into())),
             ]),
         ] {
             assert_eq!(PeersChoice.show(&PeersChoice.read(&given).unwrap()), given);
         }
-        let empty = Given::Map(vec![(text("listen"), Given::Nothing)]);
+        let empty = UserValue::Map(vec![(text("listen"), UserValue::Nothing)]);
         assert_eq!(PeersChoice.show(&PeersChoice.read(&empty).unwrap()), text("auto"));
     }
 
     #[test]
     fn what_is_no_choice_is_refused() {
-        let entry = |key: &str, value| Given::Map(vec![(Given::Text(key.into()), value)]);
+        let entry = |key: &str, value| UserValue::Map(vec![(UserValue::Text(key.into()), value)]);
         for given in [
-            Given::Truth(true),
-            Given::Nothing,
-            Given::Text("on".into()),
-            entry("port", Given::Whole(7)),
-            entry("listen", Given::Whole(7)),
-            entry("allgather", Given::Text("mpi".into())),
-            entry("directory", Given::Text(String::new())),
-            entry("tls", Given::Whole(1)),
+            UserValue::Truth(true),
+            UserValue::Nothing,
+            UserValue::Text("on".into()),
+            entry("port", UserValue::Whole(7)),
+            entry("listen", UserValue::Whole(7)),
+            entry("allgather", UserValue::Text("mpi".into())),
+            entry("directory", UserValue::Text(String::new())),
+            entry("tls", UserValue::Whole(1)),
         ] {
             assert!(PeersChoice.read(&given).is_err(), "{given}");
         }

@@ -1,7 +1,7 @@
-//! Forms of settings that are structures: fields, transforms, mixing and labels.
+//! Kinds of values for settings that are structures: fields, transforms, mixing and labels.
 
-use super::{Form, is};
-use crate::config::{FieldOptions, Fields, Given, Labels, label_numbers};
+use super::{ValueKind, is};
+use crate::config::{FieldOptions, Fields, Labels, UserValue, label_numbers};
 use base::error::Error;
 use base::json;
 use base::names::NamedValue;
@@ -9,25 +9,25 @@ use data::dataset::FieldKind;
 use pixels::augment::{ImageTransforms, Mixing};
 use serde_json::Value;
 
-/// Returns the value as a document of dicts, lists, texts and numbers; `None` for anything else.
-pub(crate) fn document(given: &Given) -> Option<Value> {
+/// Returns the value as a document of dicts, lists, strings and numbers; `None` for anything else.
+pub(crate) fn document(given: &UserValue) -> Option<Value> {
     Some(match given {
-        Given::Nothing => Value::Null,
-        Given::Truth(truth) => Value::from(*truth),
-        Given::Whole(number) => Value::from(i64::try_from(*number).ok()?),
-        Given::Number(number) => Value::from(*number),
-        Given::Text(text) => Value::from(text.as_str()),
-        Given::List(_) | Given::Wholes(_) | Given::Numbers(_) => {
+        UserValue::Nothing => Value::Null,
+        UserValue::Truth(truth) => Value::from(*truth),
+        UserValue::Whole(number) => Value::from(i64::try_from(*number).ok()?),
+        UserValue::Number(number) => Value::from(*number),
+        UserValue::Text(text) => Value::from(text.as_str()),
+        UserValue::List(_) | UserValue::Wholes(_) | UserValue::Numbers(_) => {
             Value::Array(given.items()?.map(|item| document(&item)).collect::<Option<_>>()?)
         }
-        Given::Map(map) => {
-            let entry = |(key, item): &(Given, Given)| match key {
-                Given::Text(key) => Some((key.clone(), document(item)?)),
+        UserValue::Map(map) => {
+            let entry = |(key, item): &(UserValue, UserValue)| match key {
+                UserValue::Text(key) => Some((key.clone(), document(item)?)),
                 _ => None,
             };
             Value::Object(map.iter().map(entry).collect::<Option<_>>()?)
         }
-        Given::Path(_) | Given::Other(_) => return None,
+        UserValue::Path(_) | UserValue::Other(_) => return None,
     })
 }
 
@@ -35,13 +35,13 @@ pub(crate) fn document(given: &Given) -> Option<Value> {
 pub(in crate::config::settings) struct FieldList;
 
 impl FieldList {
-    fn field(given: &Given) -> Result<FieldOptions, String> {
+    fn field(given: &UserValue) -> Result<FieldOptions, String> {
         match given {
-            Given::Text(name) if !name.is_empty() => Ok(FieldOptions::named(name)),
-            Given::Map(map) => {
+            UserValue::Text(name) if !name.is_empty() => Ok(FieldOptions::named(name)),
+            UserValue::Map(map) => {
                 let document = document(given).ok_or_else(|| format!("has {given}"))?;
                 let document = match (&map[..], document) {
-                    ([(Given::Text(class), _)], Value::Object(mut document))
+                    ([(UserValue::Text(class), _)], Value::Object(mut document))
                         if class.starts_with(char::is_uppercase) =>
                     {
                         let parameters = document.remove(class).unwrap_or_default();
@@ -81,27 +81,27 @@ fn class_name(kind: &str) -> String {
     first.to_uppercase() + rest
 }
 
-/// Returns a document's value as Python would give it.
-fn given(document: Value) -> Given {
+/// Converts a value of a JSON document to the value that Python would pass.
+fn given(document: Value) -> UserValue {
     match document {
-        Value::Null => Given::Nothing,
-        Value::Bool(truth) => Given::Truth(truth),
+        Value::Null => UserValue::Nothing,
+        Value::Bool(truth) => UserValue::Truth(truth),
         Value::Number(number) => match number.as_i64() {
-            Some(whole) => Given::Whole(whole.into()),
-            None => Given::Number(number.as_f64().unwrap_or(f64::NAN)),
+            Some(whole) => UserValue::Whole(whole.into()),
+            None => UserValue::Number(number.as_f64().unwrap_or(f64::NAN)),
         },
-        Value::String(text) => Given::Text(text),
-        Value::Array(items) => Given::List(items.into_iter().map(given).collect()),
-        Value::Object(entries) => {
-            Given::Map(entries.into_iter().map(|(key, value)| (Given::Text(key), given(value))).collect())
-        }
+        Value::String(text) => UserValue::Text(text),
+        Value::Array(items) => UserValue::List(items.into_iter().map(given).collect()),
+        Value::Object(entries) => UserValue::Map(
+            entries.into_iter().map(|(key, value)| (UserValue::Text(key), given(value))).collect(),
+        ),
     }
 }
 
-impl Form<Vec<FieldOptions>> for FieldList {
-    fn read(&self, given: &Given) -> Result<Vec<FieldOptions>, String> {
+impl ValueKind<Vec<FieldOptions>> for FieldList {
+    fn read(&self, given: &UserValue) -> Result<Vec<FieldOptions>, String> {
         match given {
-            Given::Text(_) | Given::Map(_) => Ok(vec![Self::field(given)?]),
+            UserValue::Text(_) | UserValue::Map(_) => Ok(vec![Self::field(given)?]),
             _ => match given.items() {
                 Some(items) => items.map(|item| Self::field(&item)).collect(),
                 None => is(given),
@@ -109,8 +109,8 @@ impl Form<Vec<FieldOptions>> for FieldList {
         }
     }
 
-    fn show(&self, fields: &Vec<FieldOptions>) -> Given {
-        Given::List(fields.iter().map(|field| Given::Text(field.name.clone())).collect())
+    fn show(&self, fields: &Vec<FieldOptions>) -> UserValue {
+        UserValue::List(fields.iter().map(|field| UserValue::Text(field.name.clone())).collect())
     }
 
     fn shows_all(&self) -> bool {
@@ -133,15 +133,15 @@ impl Form<Vec<FieldOptions>> for FieldList {
         "NAME,...|JSON".into()
     }
 
-    fn given_by(&self, word: &str) -> Given {
-        // A member name that begins like this can be written as JSON.
+    fn parse_word(&self, word: &str) -> UserValue {
+        // Brackets mean JSON. A member name that begins with a bracket can be written within JSON.
         if word.trim_start().starts_with('[') {
             return match json::settings(word) {
                 Ok(document) => given(document),
-                Err(wrong) => Given::Other(wrong),
+                Err(wrong) => UserValue::Other(wrong),
             };
         }
-        Given::List(word.split(',').map(|name| Given::Text(name.trim().to_owned())).collect())
+        UserValue::List(word.split(',').map(|name| UserValue::Text(name.trim().to_owned())).collect())
     }
 }
 
@@ -149,17 +149,17 @@ impl Form<Vec<FieldOptions>> for FieldList {
 /// by name.
 pub(in crate::config::settings) struct TransformList;
 
-impl Form<ImageTransforms> for TransformList {
-    fn read(&self, given: &Given) -> Result<ImageTransforms, String> {
-        let Given::Text(text) = given else { return is(given) };
+impl ValueKind<ImageTransforms> for TransformList {
+    fn read(&self, given: &UserValue) -> Result<ImageTransforms, String> {
+        let UserValue::Text(text) = given else { return is(given) };
         ImageTransforms::from_json(text).map_err(|error| match error {
             Error::Config { message, .. } => message,
             other => other.to_string(),
         })
     }
 
-    fn show(&self, _: &ImageTransforms) -> Given {
-        Given::Other("a list of transforms".into())
+    fn show(&self, _: &ImageTransforms) -> UserValue {
+        UserValue::Other("a list of transforms".into())
     }
 
     fn shows_all(&self) -> bool {
@@ -191,17 +191,17 @@ impl Form<ImageTransforms> for TransformList {
 /// The mixing of images: a list of one transform, as JSON.
 pub(in crate::config::settings) struct MixList;
 
-impl Form<Mixing> for MixList {
-    fn read(&self, given: &Given) -> Result<Mixing, String> {
-        let Given::Text(text) = given else { return is(given) };
+impl ValueKind<Mixing> for MixList {
+    fn read(&self, given: &UserValue) -> Result<Mixing, String> {
+        let UserValue::Text(text) = given else { return is(given) };
         Mixing::from_json(text).map_err(|error| match error {
             Error::Config { message, .. } => message,
             other => other.to_string(),
         })
     }
 
-    fn show(&self, mixing: &Mixing) -> Given {
-        Given::Text(mixing.text().to_owned())
+    fn show(&self, mixing: &Mixing) -> UserValue {
+        UserValue::Text(mixing.text().to_owned())
     }
 
     fn may_be(&self) -> String {
@@ -224,22 +224,22 @@ impl Form<Mixing> for MixList {
 /// The user's own labels: a file's path, or numbers for each sample.
 pub(in crate::config::settings) struct LabelSource;
 
-impl Form<Labels> for LabelSource {
-    fn read(&self, given: &Given) -> Result<Labels, String> {
+impl ValueKind<Labels> for LabelSource {
+    fn read(&self, given: &UserValue) -> Result<Labels, String> {
         if let Some(path) = given.path() {
-            return if Given::is_usable_path(path) { Ok(Labels::File(path.into())) } else { is(given) };
+            return if UserValue::is_usable_path(path) { Ok(Labels::File(path.into())) } else { is(given) };
         }
         // A flat list of numbers can be checked only when its type is known.
-        if !matches!(given, Given::Wholes(_) | Given::Numbers(_)) {
+        if !matches!(given, UserValue::Wholes(_) | UserValue::Numbers(_)) {
             label_numbers(given)?;
         }
         Ok(Labels::Values(given.clone()))
     }
 
-    fn show(&self, labels: &Labels) -> Given {
+    fn show(&self, labels: &Labels) -> UserValue {
         match labels {
-            Labels::File(path) => Given::Path(path.clone()),
-            Labels::Values(_) => Given::Other("an array".into()),
+            Labels::File(path) => UserValue::Path(path.clone()),
+            Labels::Values(_) => UserValue::Other("an array".into()),
         }
     }
 

@@ -1,40 +1,40 @@
-//! Form of the setting `cache`.
+//! The kind of values of the setting `cache`.
 
-use super::{Form, is};
-use crate::config::{CacheChoice, Given, LoaderOptions, SettingsObject};
+use super::{ValueKind, is};
+use crate::config::{CacheChoice, LoaderOptions, SettingsObject, UserValue};
 
 /// Tiers from the fastest to the slowest, each a dict of its members under the name of its class.
 pub(in crate::config::settings) struct TierList;
 
 impl TierList {
     /// Returns the class of a tier and its members.
-    fn tier(given: &Given) -> Option<(SettingsObject, &[(Given, Given)])> {
-        let Given::Map(classes) = given else { return None };
-        let [(Given::Text(class), Given::Map(members))] = &classes[..] else { return None };
+    fn tier(given: &UserValue) -> Option<(SettingsObject, &[(UserValue, UserValue)])> {
+        let UserValue::Map(classes) = given else { return None };
+        let [(UserValue::Text(class), UserValue::Map(members))] = &classes[..] else { return None };
         SettingsObject::of_keyword("cache").find(|object| object.class() == class).zip(Some(members))
     }
 
-    /// Returns the given value, with tiers as Python writes them.
-    fn named(given: &Given) -> Given {
+    /// Returns the user's value, with tiers as Python writes them.
+    fn named(given: &UserValue) -> UserValue {
         match (Self::tier(given), given.items()) {
             (Some((object, members)), _) => {
-                let member = |(name, value): &(Given, Given)| match name {
-                    Given::Text(name) => format!("{name}={value}"),
+                let member = |(name, value): &(UserValue, UserValue)| match name {
+                    UserValue::Text(name) => format!("{name}={value}"),
                     name => format!("{name}={value}"),
                 };
                 let members: Vec<_> = members.iter().map(member).collect();
-                Given::Other(format!("foreload.{}({})", object.class(), members.join(", ")))
+                UserValue::Other(format!("foreload.{}({})", object.class(), members.join(", ")))
             }
-            (None, Some(items)) => Given::List(items.map(|item| Self::named(&item)).collect()),
+            (None, Some(items)) => UserValue::List(items.map(|item| Self::named(&item)).collect()),
             (None, None) => given.clone(),
         }
     }
 }
 
-impl Form<CacheChoice> for TierList {
-    fn read(&self, given: &Given) -> Result<CacheChoice, String> {
-        let tiers: Vec<Given> = match given {
-            Given::Nothing => return Ok(CacheChoice::default()),
+impl ValueKind<CacheChoice> for TierList {
+    fn read(&self, given: &UserValue) -> Result<CacheChoice, String> {
+        let tiers: Vec<UserValue> = match given {
+            UserValue::Nothing => return Ok(CacheChoice::default()),
             given => given.items().map_or_else(|| vec![given.clone()], Iterator::collect),
         };
         let mut options = LoaderOptions::default();
@@ -53,7 +53,7 @@ impl Form<CacheChoice> for TierList {
                 None => {}
             }
             for (name, value) in members {
-                let setting = if let Given::Text(name) = name { object.member(name) } else { None };
+                let setting = if let UserValue::Text(name) = name { object.member(name) } else { None };
                 let setting = setting.ok_or_else(|| format!("has {class} with {name}"))?;
                 setting.set(&mut options, value).map_err(|error| format!("has {class}: {error}"))?;
             }
@@ -61,10 +61,10 @@ impl Form<CacheChoice> for TierList {
         if before.is_some() { Ok(options.cache) } else { is(&Self::named(given)) }
     }
 
-    fn show(&self, cache: &CacheChoice) -> Given {
+    fn show(&self, cache: &CacheChoice) -> UserValue {
         let shown = format!("{cache:?}");
         let is_usual = shown == format!("{:?}", CacheChoice::default());
-        if is_usual { Given::Nothing } else { Given::Other(shown) }
+        if is_usual { UserValue::Nothing } else { UserValue::Other(shown) }
     }
 
     fn check(&self, _: &CacheChoice) -> Result<(), String> {
@@ -103,23 +103,23 @@ mod tests {
 
     #[test]
     fn tiers_are_read_each_once_the_fastest_first() {
-        let text = |text: &str| Given::Text(text.into());
+        let text = |text: &str| UserValue::Text(text.into());
         let tier = |class: &str, member: &str, value| {
-            Given::Map(vec![(text(class), Given::Map(vec![(text(member), value)]))])
+            UserValue::Map(vec![(text(class), UserValue::Map(vec![(text(member), value)]))])
         };
         let (ram, directory) = (tier("Ram", "size", text("1kB")), tier("Directory", "path", text("/nvme")));
-        let both = TierList.read(&Given::List(vec![ram.clone(), directory.clone()])).unwrap();
+        let both = TierList.read(&UserValue::List(vec![ram.clone(), directory.clone()])).unwrap();
         assert_eq!((both.ram.size, both.directory.path), (Some(1000), Some("/nvme".into())));
         assert_eq!(TierList.read(&directory).unwrap().ram.size, None);
         for wrong in [
-            Given::empty_list(),
+            UserValue::empty_list(),
             text("/nvme"),
-            Given::Map(vec![(text("path"), text("/nvme"))]),
-            Given::List(vec![Given::Nothing]),
-            Given::List(vec![directory, ram.clone()]),
-            Given::List(vec![ram.clone(), ram]),
-            tier("Directory", "sise", Given::Whole(5)),
-            tier("Resources", "threads", Given::Whole(5)),
+            UserValue::Map(vec![(text("path"), text("/nvme"))]),
+            UserValue::List(vec![UserValue::Nothing]),
+            UserValue::List(vec![directory, ram.clone()]),
+            UserValue::List(vec![ram.clone(), ram]),
+            tier("Directory", "sise", UserValue::Whole(5)),
+            tier("Resources", "threads", UserValue::Whole(5)),
         ] {
             assert!(TierList.read(&wrong).is_err(), "{wrong}");
         }

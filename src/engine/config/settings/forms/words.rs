@@ -1,9 +1,9 @@
-//! Forms of single values other than numbers: True and False, names, sizes in bytes, paths.
+//! Kinds of single values other than numbers: True and False, names, sizes in bytes, paths.
 
-use super::{Form, is, number_given_by};
+use super::{ValueKind, is, parse_number};
 use crate::config::device::is_device;
 use crate::config::parse_bytes;
-use crate::config::settings::Given;
+use crate::config::settings::UserValue;
 use base::names::NamedValue;
 use data::dataset::is_url;
 use data::schedule::Shuffling;
@@ -13,16 +13,16 @@ use std::path::PathBuf;
 /// True or False.
 pub(in crate::config::settings) struct Truth;
 
-impl Form<bool> for Truth {
-    fn read(&self, given: &Given) -> Result<bool, String> {
+impl ValueKind<bool> for Truth {
+    fn read(&self, given: &UserValue) -> Result<bool, String> {
         match given {
-            Given::Truth(value) => Ok(*value),
+            UserValue::Truth(value) => Ok(*value),
             other => is(other),
         }
     }
 
-    fn show(&self, value: &bool) -> Given {
-        Given::Truth(*value)
+    fn show(&self, value: &bool) -> UserValue {
+        UserValue::Truth(*value)
     }
 
     fn may_be(&self) -> String {
@@ -37,35 +37,35 @@ impl Form<bool> for Truth {
         "true|false".into()
     }
 
-    fn given_by(&self, word: &str) -> Given {
+    fn parse_word(&self, word: &str) -> UserValue {
         match word.to_ascii_lowercase().as_str() {
-            "true" => Given::Truth(true),
-            "false" => Given::Truth(false),
-            _ => Given::Text(word.to_owned()),
+            "true" => UserValue::Truth(true),
+            "false" => UserValue::Truth(false),
+            _ => UserValue::Text(word.to_owned()),
         }
     }
 }
 
-/// True, False, or the text "blocks".
+/// True, False, or the string "blocks".
 pub(in crate::config::settings) struct BoolOrBlocks;
 
-/// The text that means [`Shuffling::Blocks`].
+/// The string that means [`Shuffling::Blocks`].
 const BLOCKS: &str = "blocks";
 
-impl Form<Shuffling> for BoolOrBlocks {
-    fn read(&self, given: &Given) -> Result<Shuffling, String> {
+impl ValueKind<Shuffling> for BoolOrBlocks {
+    fn read(&self, given: &UserValue) -> Result<Shuffling, String> {
         match given {
-            Given::Truth(value) => Ok((*value).into()),
-            Given::Text(text) if text == BLOCKS => Ok(Shuffling::Blocks),
+            UserValue::Truth(value) => Ok((*value).into()),
+            UserValue::Text(text) if text == BLOCKS => Ok(Shuffling::Blocks),
             other => is(other),
         }
     }
 
-    fn show(&self, value: &Shuffling) -> Given {
+    fn show(&self, value: &Shuffling) -> UserValue {
         match value {
-            Shuffling::Off => Given::Truth(false),
-            Shuffling::On => Given::Truth(true),
-            Shuffling::Blocks => Given::Text(BLOCKS.to_owned()),
+            Shuffling::Off => UserValue::Truth(false),
+            Shuffling::On => UserValue::Truth(true),
+            Shuffling::Blocks => UserValue::Text(BLOCKS.to_owned()),
         }
     }
 
@@ -81,29 +81,29 @@ impl Form<Shuffling> for BoolOrBlocks {
         format!("true|false|{BLOCKS}")
     }
 
-    fn given_by(&self, word: &str) -> Given {
-        Truth.given_by(word)
+    fn parse_word(&self, word: &str) -> UserValue {
+        Truth.parse_word(word)
     }
 }
 
 /// A name, or True, which is stored as the empty name, or False or None.
 pub(in crate::config::settings) struct BoolOrName;
 
-impl Form<Option<String>> for BoolOrName {
-    fn read(&self, given: &Given) -> Result<Option<String>, String> {
+impl ValueKind<Option<String>> for BoolOrName {
+    fn read(&self, given: &UserValue) -> Result<Option<String>, String> {
         match given {
-            Given::Nothing | Given::Truth(false) => Ok(None),
-            Given::Truth(true) => Ok(Some(String::new())),
-            Given::Text(name) if !name.is_empty() => Ok(Some(name.clone())),
+            UserValue::Nothing | UserValue::Truth(false) => Ok(None),
+            UserValue::Truth(true) => Ok(Some(String::new())),
+            UserValue::Text(name) if !name.is_empty() => Ok(Some(name.clone())),
             other => is(other),
         }
     }
 
-    fn show(&self, name: &Option<String>) -> Given {
+    fn show(&self, name: &Option<String>) -> UserValue {
         match name.as_deref() {
-            None => Given::Truth(false),
-            Some("") => Given::Truth(true),
-            Some(name) => Given::Text(name.to_owned()),
+            None => UserValue::Truth(false),
+            Some("") => UserValue::Truth(true),
+            Some(name) => UserValue::Text(name.to_owned()),
         }
     }
 
@@ -119,8 +119,8 @@ impl Form<Option<String>> for BoolOrName {
         "true|NAME".into()
     }
 
-    fn given_by(&self, word: &str) -> Given {
-        Truth.given_by(word)
+    fn parse_word(&self, word: &str) -> UserValue {
+        Truth.parse_word(word)
     }
 }
 
@@ -137,18 +137,18 @@ impl<C: NamedValue> OneOf<C> {
     }
 }
 
-impl<C: NamedValue> Form<C> for OneOf<C> {
-    fn read(&self, given: &Given) -> Result<C, String> {
-        let Given::Text(name) = given else { return is(given) };
+impl<C: NamedValue> ValueKind<C> for OneOf<C> {
+    fn read(&self, given: &UserValue) -> Result<C, String> {
+        let UserValue::Text(name) = given else { return is(given) };
         let found = C::NAMES.iter().find(|(known, _)| known == name);
         found.map_or_else(|| is(given), |(_, value)| Ok(*value))
     }
 
-    fn show(&self, value: &C) -> Given {
-        Given::Text(value.name().to_owned())
+    fn show(&self, value: &C) -> UserValue {
+        UserValue::Text(value.name().to_owned())
     }
 
-    /// Accepts every value. A value without a name cannot be given here, but another setting may set it, as `immutable`
+    /// Accepts every value. The user cannot give a value without a name, but another setting can set it: `immutable`
     /// does.
     fn check(&self, _: &C) -> Result<(), String> {
         Ok(())
@@ -167,21 +167,21 @@ impl<C: NamedValue> Form<C> for OneOf<C> {
     }
 }
 
-/// A number of bytes, or a size as a text with a unit.
+/// A number of bytes, or a string with a size and a unit.
 pub(in crate::config::settings) struct ByteCount;
 
-impl Form<u64> for ByteCount {
-    fn read(&self, given: &Given) -> Result<u64, String> {
+impl ValueKind<u64> for ByteCount {
+    fn read(&self, given: &UserValue) -> Result<u64, String> {
         let bytes = match given {
-            Given::Whole(number) => u64::try_from(*number).ok(),
-            Given::Text(text) => parse_bytes("", text).ok(),
+            UserValue::Whole(number) => u64::try_from(*number).ok(),
+            UserValue::Text(text) => parse_bytes("", text).ok(),
             _ => None,
         };
         bytes.filter(|bytes| *bytes > 0).map_or_else(|| is(given), Ok)
     }
 
-    fn show(&self, value: &u64) -> Given {
-        Given::Whole((*value).into())
+    fn show(&self, value: &u64) -> UserValue {
+        UserValue::Whole((*value).into())
     }
 
     fn may_be(&self) -> String {
@@ -196,10 +196,10 @@ impl Form<u64> for ByteCount {
         "BYTES".into()
     }
 
-    fn given_by(&self, word: &str) -> Given {
-        match number_given_by(word) {
-            whole @ Given::Whole(_) => whole,
-            _ => Given::Text(word.to_owned()),
+    fn parse_word(&self, word: &str) -> UserValue {
+        match parse_number(word) {
+            whole @ UserValue::Whole(_) => whole,
+            _ => UserValue::Text(word.to_owned()),
         }
     }
 }
@@ -207,16 +207,16 @@ impl Form<u64> for ByteCount {
 /// The name of a device.
 pub(in crate::config::settings) struct DeviceName;
 
-impl Form<String> for DeviceName {
-    fn read(&self, given: &Given) -> Result<String, String> {
+impl ValueKind<String> for DeviceName {
+    fn read(&self, given: &UserValue) -> Result<String, String> {
         match given {
-            Given::Text(name) if is_device(name) => Ok(name.clone()),
+            UserValue::Text(name) if is_device(name) => Ok(name.clone()),
             other => is(other),
         }
     }
 
-    fn show(&self, value: &String) -> Given {
-        Given::Text(value.clone())
+    fn show(&self, value: &String) -> UserValue {
+        UserValue::Text(value.clone())
     }
 
     fn may_be(&self) -> String {
@@ -232,19 +232,19 @@ impl Form<String> for DeviceName {
     }
 }
 
-/// A text that is not empty.
+/// A string that is not empty.
 pub(in crate::config::settings) struct AnyText;
 
-impl Form<String> for AnyText {
-    fn read(&self, given: &Given) -> Result<String, String> {
+impl ValueKind<String> for AnyText {
+    fn read(&self, given: &UserValue) -> Result<String, String> {
         match given {
-            Given::Text(text) if !text.is_empty() => Ok(text.clone()),
+            UserValue::Text(text) if !text.is_empty() => Ok(text.clone()),
             _ => is(given),
         }
     }
 
-    fn show(&self, value: &String) -> Given {
-        Given::Text(value.clone())
+    fn show(&self, value: &String) -> UserValue {
+        UserValue::Text(value.clone())
     }
 
     fn may_be(&self) -> String {
@@ -263,16 +263,16 @@ impl Form<String> for AnyText {
 /// A path, which need not exist.
 pub(in crate::config::settings) struct AnyPath;
 
-impl Form<PathBuf> for AnyPath {
-    fn read(&self, given: &Given) -> Result<PathBuf, String> {
+impl ValueKind<PathBuf> for AnyPath {
+    fn read(&self, given: &UserValue) -> Result<PathBuf, String> {
         match given.path() {
-            Some(path) if Given::is_usable_path(path) => Ok(path.to_owned()),
+            Some(path) if UserValue::is_usable_path(path) => Ok(path.to_owned()),
             _ => is(given),
         }
     }
 
-    fn show(&self, value: &PathBuf) -> Given {
-        value.to_str().map_or_else(|| Given::Path(value.clone()), |text| Given::Text(text.to_owned()))
+    fn show(&self, value: &PathBuf) -> UserValue {
+        value.to_str().map_or_else(|| UserValue::Path(value.clone()), |text| UserValue::Text(text.to_owned()))
     }
 
     fn may_be(&self) -> String {
@@ -291,15 +291,15 @@ impl Form<PathBuf> for AnyPath {
 /// The path of a directory of this machine; URLs are refused.
 pub(in crate::config::settings) struct OwnDirectory;
 
-impl Form<PathBuf> for OwnDirectory {
-    fn read(&self, given: &Given) -> Result<PathBuf, String> {
+impl ValueKind<PathBuf> for OwnDirectory {
+    fn read(&self, given: &UserValue) -> Result<PathBuf, String> {
         match AnyPath.read(given)? {
             path if is_url(&path) => is(given),
             path => Ok(path),
         }
     }
 
-    fn show(&self, value: &PathBuf) -> Given {
+    fn show(&self, value: &PathBuf) -> UserValue {
         AnyPath.show(value)
     }
 

@@ -70,7 +70,7 @@ impl CacheChoice {
 struct ObjectRow {
     /// Keyword of the loaders that takes the object.
     keyword: &'static str,
-    /// Whether a dict without a class name means this object and not another one of the same keyword.
+    /// Whether a dict without a class name means this object and not another object of the same keyword.
     is_usual: bool,
     /// Number of members that are required and can be passed by position, in their order.
     positional: usize,
@@ -114,12 +114,12 @@ macro_rules! define {
 settings_objects!(define);
 
 impl SettingsObject {
-    /// Returns the keyword of the loaders that takes it.
+    /// Returns the keyword of the loaders that takes the object.
     pub fn keyword(self) -> &'static str {
         self.row().keyword
     }
 
-    /// Returns the prefix of its members in messages: `cache` in `cache.size`, `Ram` in `Ram.size`.
+    /// Returns the prefix of the object's members in messages: `cache` in `cache.size`, `Ram` in `Ram.size`.
     pub fn path(self) -> &'static str {
         if self.row().is_usual { self.keyword() } else { self.class() }
     }
@@ -139,7 +139,7 @@ impl SettingsObject {
         self.row().positional
     }
 
-    /// Returns the settings that it holds, in order.
+    /// Returns the settings that the object holds, in order.
     pub fn members(self) -> impl Iterator<Item = &'static Setting> {
         self.row()
             .members

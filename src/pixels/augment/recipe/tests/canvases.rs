@@ -15,7 +15,7 @@ fn stream(case: u64) -> RandomStream {
     RandomKey::new(b"canvas", 1, 0, Use::Augment).stream(case)
 }
 
-/// Makes a whole image of noise, whose chroma has a sample for `step` pixels along both axes.
+/// Makes a whole image of noise. Its chroma planes have one sample for each `step` × `step` pixels.
 fn noise(random: &mut RandomStream, color: ColorModel, step: u32) -> Planes {
     let mut plane = |step: u32| {
         let (width, height) = (SIZE.0.div_ceil(step), SIZE.1.div_ceil(step));
@@ -43,7 +43,7 @@ fn rendered(recipe: &Recipe, planes: &Planes, drawn: &DrawnViews) -> Vec<Vec<u8>
 }
 
 /// Paints the whole canvas of an image, with its R, G and B.
-fn laid_out(image: &Planes, canvas: &PaddedCanvas, view: &View) -> Planes {
+fn painted(image: &Planes, canvas: &PaddedCanvas, view: &View) -> Planes {
     let (width, height) = (view.x.length, view.y.length);
     let mut all = Planes::default();
     all.shape_rgb(Region { x: 0, y: 0, width, height });
@@ -101,7 +101,7 @@ fn a_canvas_is_resized_as_a_padded_image_is() {
                     let mut expected = vec![0; 3 * 20 * 20];
                     let mut augmenter =
                         crate::augment::Augmenter::new(recipe.views()[0].output(seen), Level::detect());
-                    augmenter.render(&laid_out(&image, canvas, &view), &view, &mut expected);
+                    augmenter.render(&painted(&image, canvas, &view), &view, &mut expected);
                     let decoded = decoded(&image, drawn.region());
                     assert!(rendered(&recipe, &decoded, &drawn)[0] == expected, "{list} {sample}: {seen:?}");
                 }
@@ -111,7 +111,7 @@ fn a_canvas_is_resized_as_a_padded_image_is() {
     assert!(zoomed > 250, "{zoomed}");
 }
 
-/// If one view is of a canvas, all views are, and show exactly the pixels that libjpeg makes.
+/// If one view has a canvas, all views have a canvas, and they show exactly the pixels that libjpeg makes.
 #[test]
 fn views_share_one_sheet() {
     let crop = r#"{"RandomResizedCrop": {"size": [17, 19]}}"#;
@@ -139,14 +139,14 @@ fn views_share_one_sheet() {
     }
 }
 
-/// Of a canvas 300 times as large as the image, only the part that is resized together with the image takes memory.
+/// The canvas is 300 times as large as the image. Only the part that is resized together with the image takes memory.
 #[test]
 fn far_padding_takes_no_memory() {
     let text = r#"[{"Pad": {"padding": 8000}}, {"Resize": {"size": [160, 160]}}]"#;
     let recipe = recipe(text);
     let drawn = recipe.draw(&recipe.keys(0, 0), 0, 0, SIZE).unwrap();
     let (region, _) = drawn.canvas().unwrap();
-    // A pixel is computed from some 200 pixels to both sides.
+    // Each resized pixel is computed from about 200 pixels on both sides.
     assert!(region.width <= 61 + 410 && region.height <= 43 + 410, "{region:?}");
     let error = |text: &str| {
         let recipe = self::recipe(text);
@@ -168,10 +168,11 @@ fn a_small_image_is_padded_before_the_resize() {
     let (x, y) = (CanvasAxis { first: 0, length: 20, at: 6 }, CanvasAxis { first: 4, length: 32, at: 0 });
     assert_eq!(seen.canvas, Some(PaddedCanvas { x, y, padding: Padding::Constant, fill: [0; 3] }));
     assert_eq!(seen.added_before_resize(), [6, 0, 6, 0]);
-    assert!(recipe.may_resize_padding() && recipe.resizes_padding_of().is_none());
+    assert!(recipe.may_pad_before_resize() && recipe.padding_before_resize().is_none());
 }
 
-/// A crop that is chosen by boxes uses their places on the canvas. Boxes that it drops remain as zeros.
+/// A crop that is chosen by boxes uses the places of the boxes on the canvas. Boxes that the crop drops remain as
+/// zeros.
 #[test]
 fn a_crop_by_boxes_sees_them_on_the_canvas() {
     let text = r#"[{"RandomHorizontalFlip": {"p": 1}}, {"RandomZoomOut": {"side_range": [3, 3], "p": 1}},
@@ -184,7 +185,7 @@ fn a_crop_by_boxes_sees_them_on_the_canvas() {
         let drawn = recipe.draw_with_boxes(&recipe.keys(5, 0), sample, 0, SIZE, &boxes).unwrap();
         let seen = &drawn.views()[0];
         let mut followed = boxes;
-        let shares = seen.follow(crate::augment::BoxFormat::Xyxy, &mut followed);
+        let shares = seen.map_boxes(crate::augment::BoxFormat::Xyxy, &mut followed);
         assert_eq!(seen.dropped.len(), 3);
         for (row, dropped) in seen.dropped.iter().enumerate() {
             kept[row] += usize::from(!dropped);

@@ -1,9 +1,9 @@
-//! Transforms that draw a size: its distribution, and how it folds into the view.
+//! Tests of transforms that draw a size: the size's distribution, and how it folds into the view.
 
 use super::{drawn, fixed_size, recipe};
 
-/// The usual recipe for segmentation: a random size, then a crop of a fixed size, padded where the image is smaller.
-/// The sizes are uniform by the chi-squared test.
+/// The usual recipe for segmentation: a random size, then a crop of a fixed size, with padding if the image is smaller.
+/// A chi-squared test checks that the sizes are uniform.
 #[test]
 fn a_random_size_and_a_crop_of_it_is_one_view() {
     const N: u64 = 122_000;
@@ -23,11 +23,11 @@ fn a_random_size_and_a_crop_of_it_is_one_view() {
     }
     let expected = N as f64 / 61.0;
     let chi_squared: f64 = seen.iter().map(|&n| (f64::from(n) - expected).powi(2) / expected).sum();
-    // 60 degrees of freedom: the probability of more is one in a million.
+    // 60 degrees of freedom: the probability of a larger value is one in a million.
     assert!(chi_squared < 122.0, "{chi_squared}: {seen:?}");
 }
 
-/// The multiple is uniform by the Kolmogorov-Smirnov test.
+/// A Kolmogorov-Smirnov test checks that the multiple is uniform.
 #[test]
 fn jitter_is_uniform_between_its_bounds() {
     const N: u64 = 100_000;
@@ -40,11 +40,11 @@ fn jitter_is_uniform_between_its_bounds() {
         (share - below as f64 / N as f64).abs()
     });
     let largest = distance.fold(0.0, f64::max);
-    // The probability of more than 2.7 / √N is one in a million.
+    // The probability of a distance above 2.7 / √N is one in a million.
     assert!(largest < 2.7 / (N as f64).sqrt(), "{largest}");
 }
 
-/// The place of the image on its canvas is uniform by the Kolmogorov-Smirnov test, and so is the size of the canvas.
+/// A Kolmogorov-Smirnov test checks that the place of the image on its canvas and the size of the canvas are uniform.
 #[test]
 fn zooming_out_adds_pixels_on_all_sides() {
     const N: u64 = 100_000;
@@ -68,7 +68,7 @@ fn zooming_out_adds_pixels_on_all_sides() {
         let n = values.len() as f64;
         let distance = values.iter().enumerate().map(|(below, value)| (value - below as f64 / n).abs());
         let largest = distance.fold(0.0, f64::max);
-        // The probability of more than 2.7 / √n is one in a million; whole pixels add 1 / 500.
+        // The probability of a distance above 2.7 / √n is one in a million; rounding to pixels adds 1 / 500.
         assert!(largest < 2.7 / n.sqrt() + 0.002, "{largest}");
     }
     for drawn in &zoomed {
@@ -90,7 +90,7 @@ fn one_of_the_lengths_is_drawn() {
     let mut seen = [0u32; 2];
     for sample in 0..3000 {
         let drawn = drawn(&recipe, sample, (80, 40));
-        // With 30 and with 40 the longer side would be too long, so both give the same size.
+        // With a shorter side of 30 or 40, the longer side would be too long, so both give the same size.
         let of = [(40, 20), (60, 30)].iter().position(|&size| size == (drawn.width, drawn.height));
         seen[of.unwrap_or_else(|| panic!("{}×{}", drawn.width, drawn.height))] += 1;
     }

@@ -1,7 +1,7 @@
 //! Transforms of colours: grey, jitter, the order of the channels.
 
 use super::table::transform;
-use super::values::{BadParameter, Spread, ordered, probability};
+use super::values::{BadParameter, NumberOrBounds, check_bounds, check_probability};
 use super::{PixelDraw, PixelTransform};
 use crate::augment::ops::PixelOp;
 use crate::augment::recipe::distributions::shuffle;
@@ -49,7 +49,7 @@ transform! {
 
 impl PixelTransform for RandomGrayscale {
     fn check(&self) -> Result<(), BadParameter> {
-        probability("p", self.p)
+        check_probability("p", self.p)
     }
 
     fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String> {
@@ -64,32 +64,32 @@ transform! {
     /// 1.5))`.
     pub ColorJitter {
         /// The largest distance of the factor from 1, but the factor is never below 0; or its bounds, at least 0.
-        brightness: Option<Spread> = null;
+        brightness: Option<NumberOrBounds> = null;
         /// The same for the contrast.
-        contrast: Option<Spread> = null;
+        contrast: Option<NumberOrBounds> = null;
         /// The same for the saturation.
-        saturation: Option<Spread> = null;
+        saturation: Option<NumberOrBounds> = null;
         /// The largest change of the hue, as a fraction of a full rotation from 0 to 0.5; or its bounds, from -0.5 to
         /// 0.5.
-        hue: Option<Spread> = null;
+        hue: Option<NumberOrBounds> = null;
     }
 }
 
-/// The valid factors of brightness, contrast and saturation, in the words of an error.
+/// The valid factors of brightness, contrast and saturation, as an error message states them.
 const FACTORS: &str = "a number of at least 0, or two with 0 <= low <= high";
 
-/// The valid rotations of the hue, in the words of an error.
+/// The valid rotations of the hue, as an error message states them.
 const TURNS: &str = "a number from 0 to 0.5, or two with -0.5 <= low <= high <= 0.5";
 
 impl ColorJitter {
-    /// Returns the bounds of the factors of brightness, contrast, saturation and hue; `None` for those that do not
-    /// change.
+    /// Returns the bounds of the factors of brightness, contrast, saturation and hue; `None` for each of these that
+    /// does not change.
     fn ranges(&self) -> [Option<[f64; 2]>; 4] {
-        let factors = |spread: Option<Spread>| {
-            let [low, high] = spread?.around(1.0);
-            Some([if matches!(spread, Some(Spread::One(_))) { low.max(0.0) } else { low }, high])
+        let factors = |spread: Option<NumberOrBounds>| {
+            let [low, high] = spread?.bounds_around(1.0);
+            Some([if matches!(spread, Some(NumberOrBounds::One(_))) { low.max(0.0) } else { low }, high])
         };
-        let turns = self.hue.map(|spread| spread.around(0.0));
+        let turns = self.hue.map(|spread| spread.bounds_around(0.0));
         let changes = |range: Option<[f64; 2]>, nothing| range.filter(|range| *range != [nothing; 2]);
         [
             changes(factors(self.brightness), 1.0),
@@ -107,10 +107,10 @@ impl PixelTransform for ColorJitter {
         for ((name, given), range) in names.into_iter().zip(given).zip(self.ranges()) {
             let (low, high, what) = if name == "hue" { (-0.5, 0.5, TURNS) } else { (0.0, f64::MAX, FACTORS) };
             match (given, range) {
-                (Some(Spread::One(far)), _) if !(0.0..=high).contains(&far) => {
+                (Some(NumberOrBounds::One(far)), _) if !(0.0..=high).contains(&far) => {
                     return Err(BadParameter::new(name, format!("is {far}, must be {what}")));
                 }
-                (_, Some(range)) => ordered(name, range, low, high, what)?,
+                (_, Some(range)) => check_bounds(name, range, low, high, what)?,
                 _ => {}
             }
         }
@@ -120,7 +120,7 @@ impl PixelTransform for ColorJitter {
     fn is_random(&self) -> bool {
         let ranges = self.ranges();
         let mut changing = ranges.iter().flatten();
-        // With several changes their order is random.
+        // The order of several changes is random.
         changing.clone().count() > 1 || changing.any(|[low, high]| low < high)
     }
 
@@ -137,7 +137,7 @@ impl PixelTransform for ColorJitter {
     }
 }
 
-/// The operations with a factor: of brightness, contrast, saturation and hue.
+/// Functions that make the operations on brightness, contrast, saturation and hue from a factor.
 const ADJUSTMENTS: [fn(f64) -> PixelOp; 4] = [
     |brightness_factor| PixelOp::AdjustBrightness { brightness_factor },
     |contrast_factor| PixelOp::AdjustContrast { contrast_factor },
@@ -170,11 +170,11 @@ transform! {
 impl PixelTransform for RandomPhotometricDistort {
     fn check(&self) -> Result<(), BadParameter> {
         let factors = "0 <= low <= high";
-        ordered("brightness", self.brightness, 0.0, f64::MAX, factors)?;
-        ordered("contrast", self.contrast, 0.0, f64::MAX, factors)?;
-        ordered("saturation", self.saturation, 0.0, f64::MAX, factors)?;
-        ordered("hue", self.hue, -0.5, 0.5, "-0.5 <= low <= high <= 0.5")?;
-        probability("p", self.p)
+        check_bounds("brightness", self.brightness, 0.0, f64::MAX, factors)?;
+        check_bounds("contrast", self.contrast, 0.0, f64::MAX, factors)?;
+        check_bounds("saturation", self.saturation, 0.0, f64::MAX, factors)?;
+        check_bounds("hue", self.hue, -0.5, 0.5, "-0.5 <= low <= high <= 0.5")?;
+        check_probability("p", self.p)
     }
 
     fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String> {

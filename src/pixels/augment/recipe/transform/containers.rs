@@ -1,7 +1,7 @@
 //! Containers: transforms that apply some of the transforms inside of them, in some order.
 
 use super::table::transform;
-use super::values::{BadParameter, check_choice, probability};
+use super::values::{BadParameter, check_choice, check_probability};
 use super::{PixelDraw, PixelPlace, PixelTransform, Transform};
 use crate::augment::recipe::distributions::shuffle;
 
@@ -17,7 +17,7 @@ transform! {
 
 impl PixelTransform for RandomApply {
     fn check(&self) -> Result<(), BadParameter> {
-        probability("p", self.p)?;
+        check_probability("p", self.p)?;
         check_within("RandomApply", &self.transforms)
     }
 
@@ -65,7 +65,7 @@ impl PixelTransform for RandomChoice {
             left -= weight;
             left < 0.0
         });
-        // If rounding leaves no choice, the last transform with a weight is chosen.
+        // If rounding errors leave no choice, the last transform with a weight is chosen.
         let last = || weights.iter().rposition(|weight| *weight > 0.0).unwrap_or(0);
         draw.child(chosen.unwrap_or_else(last))
     }
@@ -95,7 +95,7 @@ impl PixelTransform for RandomOrder {
     }
 }
 
-/// Checks each of the transforms inside of `container` by itself.
+/// Checks the parameters of each transform inside of `container`.
 fn check_within(container: &'static str, transforms: &[Transform]) -> Result<(), BadParameter> {
     let all = transforms.len();
     for (number, transform) in transforms.iter().enumerate() {
@@ -120,7 +120,7 @@ fn check_within(container: &'static str, transforms: &[Transform]) -> Result<(),
 pub(super) fn check_children_places(transforms: &[Transform], place: PixelPlace) -> Result<(), String> {
     let pixels = transforms.iter().filter_map(|transform| Some((transform.name(), transform.pixels()?)));
     for (name, transform) in pixels {
-        transform.suits(place).map_err(|why| format!("contains {name}, which {why}"))?;
+        transform.check_place(place).map_err(|why| format!("contains {name}, which {why}"))?;
     }
     Ok(())
 }

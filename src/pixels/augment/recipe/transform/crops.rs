@@ -1,7 +1,7 @@
 //! Transforms that take a part of an image, and pad images that are too small.
 
 use super::table::transform;
-use super::values::{BadParameter, FillLevels, Margins, Sides};
+use super::values::{BadParameter, FillLevels, Margins, SizeParameter};
 use super::{GeometryBuilder, GeometryDraw, GeometryTransform};
 use crate::augment::recipe::torchvision::{centre_padding, centred, random_place};
 use crate::augment::{ImageSize, Padding};
@@ -10,7 +10,7 @@ transform! {
     /// Crops the middle of an image; a smaller image is padded with black.
     pub CenterCrop {
         /// The output's size in pixels: the side of a square, or (height, width).
-        pub size: Sides;
+        pub size: SizeParameter;
     }
 }
 
@@ -23,7 +23,7 @@ impl GeometryTransform for CenterCrop {
         false
     }
 
-    fn join(&self, list: &mut GeometryBuilder) -> Result<(), String> {
+    fn add_to(&self, list: &mut GeometryBuilder) -> Result<(), String> {
         list.may_pad();
         list.cut(Some(self.size.square()));
         Ok(())
@@ -56,7 +56,7 @@ transform! {
     /// An image that is smaller than the crop fails its sample, unless `pad_if_needed` is set.
     pub RandomCrop {
         /// The output's size in pixels: the side of a square, or (height, width).
-        size: Sides;
+        size: SizeParameter;
         /// The pixels added before the crop: on all sides; or (left and right, top and bottom); or (left, top, right,
         /// bottom).
         padding: Option<Margins> = null;
@@ -87,7 +87,7 @@ impl GeometryTransform for RandomCrop {
         self.fill.channels()
     }
 
-    fn join(&self, list: &mut GeometryBuilder) -> Result<(), String> {
+    fn add_to(&self, list: &mut GeometryBuilder) -> Result<(), String> {
         if self.padding.is_some() || self.pad_if_needed {
             list.pad(self.padding_mode, self.fill())?;
         }

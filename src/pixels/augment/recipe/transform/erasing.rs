@@ -1,7 +1,7 @@
-//! Overwrites a random rectangle: of grey levels, or of finished values.
+//! A transform that overwrites a random rectangle of grey levels or of finished values.
 
 use super::table::{ParameterKind, parameter_types, transform};
-use super::values::{BadParameter, bounds, ordered, probability};
+use super::values::{BadParameter, bounds, check_bounds, check_probability};
 use super::{PixelDraw, PixelPlace, PixelTransform};
 use crate::augment::ImageSize;
 use crate::augment::ops::{Erasure, ErasureValues, PixelOp, Rectangle};
@@ -9,7 +9,7 @@ use crate::augment::recipe::distributions::normal;
 use base::names::named;
 use serde::Deserialize;
 
-/// The number of attempts at a rectangle that fits, before nothing is erased.
+/// The number of attempts to draw a rectangle that fits, before nothing is erased.
 const TRIES: usize = 10;
 
 // Zhong et al., "Random Erasing Data Augmentation", 2017.
@@ -33,7 +33,7 @@ transform! {
     }
 }
 
-/// The new values, on the scale of the values at the transform's place.
+/// The new values, on the scale that values have at the transform's place in the list.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(untagged, expecting = "must be one number, three numbers, \"random\", \"pixel\" or \"color\"")]
 enum ErasingValue {
@@ -49,22 +49,22 @@ parameter_types! {
     ErasingValue: ParameterKind::new("float | Sequence[float] | str", "erasing_value");
 }
 
-/// The part of a rectangle that has its own normal number.
+/// The unit of a rectangle that gets its own normal random number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ErasingNoise {
-    /// Each value of each channel.
+    /// Each value of each channel has its own number.
     Values,
-    /// Each channel.
+    /// Each channel has one number.
     Channels,
 }
 
-// torchvision says "random" and timm "pixel" for the same.
+// torchvision's "random" and timm's "pixel" mean the same.
 named!(ErasingNoise: "random" => Values, "pixel" => Values, "color" => Channels);
 
 impl PixelTransform for RandomErasing {
     fn check(&self) -> Result<(), BadParameter> {
-        probability("p", self.p)?;
-        ordered("scale", self.scale, 0.0, 1.0, "0 <= low <= high <= 1")?;
+        check_probability("p", self.p)?;
+        check_bounds("scale", self.scale, 0.0, 1.0, "0 <= low <= high <= 1")?;
         bounds("ratio", self.ratio, 1e6)?;
         let values = self.value.channels();
         match values.into_iter().flatten().find(|value| !value.is_finite()) {
@@ -73,7 +73,7 @@ impl PixelTransform for RandomErasing {
         }
     }
 
-    fn suits(&self, place: PixelPlace) -> Result<(), String> {
+    fn check_place(&self, place: PixelPlace) -> Result<(), String> {
         if place.is_float {
             return Ok(());
         }
@@ -120,13 +120,13 @@ impl ErasingValue {
 }
 
 impl RandomErasing {
-    /// Draws the numbers of rows and columns of a rectangle. Returns `None` unless it is smaller than the image along
-    /// both.
+    /// Draws the numbers of rows and columns of a rectangle. Returns `None` if the rectangle is not smaller than the
+    /// image along both axes.
     fn try_sides(&self, draw: &mut PixelDraw<'_>) -> Option<(u32, u32)> {
         let ImageSize { width, height } = draw.size();
         let ([least, largest], (narrow, wide)) = (self.scale, self.ratio);
         let area = f64::from(width) * f64::from(height) * draw.stream.uniform(least, largest);
-        // libm's functions instead of the system's give all machines the same rectangle.
+        // The functions of libm, unlike the system's, give the same rectangle on all machines.
         let aspect = libm::exp(draw.stream.uniform(libm::log(narrow), libm::log(wide)));
         let rows = (area * aspect).sqrt().round_ties_even() as u32;
         let columns = (area / aspect).sqrt().round_ties_even() as u32;
@@ -147,17 +147,17 @@ impl RandomErasing {
         }
     }
 
-    /// Adds the rectangle to the draw: an operation on grey levels, or values of the finished image.
+    /// Adds the rectangle to the draw: as an operation on grey levels, or as values of the finished image.
     fn erase(&self, draw: &mut PixelDraw<'_>, rectangle: Rectangle, noise: Option<ErasureValues>) {
         if rectangle.h == 0 || rectangle.w == 0 {
             return;
         }
         let values = self.value.channels().unwrap_or_default();
-        match draw.finished() {
+        match draw.later_normalize() {
             None => draw.push(PixelOp::Erase { rectangle, v: values.map(|value| value as u8) }),
             Some(scale) => {
                 let v = noise.unwrap_or(ErasureValues::Values(values.map(|value| value as f32)));
-                draw.erase(Erasure { rectangle, v: scale.finish(v) });
+                draw.erase(Erasure { rectangle, v: scale.normalise(v) });
             }
         }
     }

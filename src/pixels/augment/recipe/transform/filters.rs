@@ -1,7 +1,7 @@
 //! Transforms that compute each pixel from its neighbours.
 
 use super::table::{ParameterKind, parameter_types, transform};
-use super::values::{BadParameter, MAX_SIDE, Spread, ordered, probability, within};
+use super::values::{BadParameter, MAX_SIDE, NumberOrBounds, check_bounds, check_probability, check_range};
 use super::{PixelDraw, PixelPlace, PixelTransform};
 use crate::augment::ImageSize;
 use crate::augment::ops::PixelOp;
@@ -14,7 +14,7 @@ transform! {
         /// must be larger than half of it.
         kernel_size: KernelSize;
         /// The standard deviation in pixels, or its bounds (uniform between them).
-        sigma: Spread = [0.1, 2.0];
+        sigma: NumberOrBounds = [0.1, 2.0];
     }
 }
 
@@ -40,7 +40,7 @@ impl GaussianBlur {
         }
     }
 
-    /// Checks that the filter does not reach beyond an image mirrored about its borders.
+    /// Checks that the filter does not reach beyond the image and its reflected borders.
     fn fits(&self, ImageSize { width, height }: ImageSize) -> Result<(), String> {
         let [x, y] = self.kernel_size();
         if width > x / 2 && height > y / 2 {
@@ -59,10 +59,10 @@ impl PixelTransform for GaussianBlur {
             let message = format!("is {side}, must be an odd number of pixels below {MAX_SIDE}");
             return Err(BadParameter::new("kernel_size", message));
         }
-        ordered("sigma", self.sigma.fixed(), f64::MIN_POSITIVE, f64::MAX, "above 0, and low <= high")
+        check_bounds("sigma", self.sigma.as_bounds(), f64::MIN_POSITIVE, f64::MAX, "above 0, and low <= high")
     }
 
-    fn suits(&self, PixelPlace { is_float, size }: PixelPlace) -> Result<(), String> {
+    fn check_place(&self, PixelPlace { is_float, size }: PixelPlace) -> Result<(), String> {
         if is_float {
             return Err("works on uint8 grey levels: put it before ToDtype".into());
         }
@@ -70,13 +70,13 @@ impl PixelTransform for GaussianBlur {
     }
 
     fn is_random(&self) -> bool {
-        let [low, high] = self.sigma.fixed();
+        let [low, high] = self.sigma.as_bounds();
         low < high
     }
 
     fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String> {
         self.fits(draw.size())?;
-        let [low, high] = self.sigma.fixed();
+        let [low, high] = self.sigma.as_bounds();
         let sigma = draw.stream.uniform(low, high);
         draw.push(PixelOp::GaussianBlur { kernel_size: self.kernel_size(), sigma: [sigma; 2] });
         Ok(())
@@ -95,8 +95,8 @@ transform! {
 
 impl PixelTransform for RandomAdjustSharpness {
     fn check(&self) -> Result<(), BadParameter> {
-        within("sharpness_factor", self.sharpness_factor, 0.0, f64::MAX, "a number of at least 0")?;
-        probability("p", self.p)
+        check_range("sharpness_factor", self.sharpness_factor, 0.0, f64::MAX, "a number of at least 0")?;
+        check_probability("p", self.p)
     }
 
     fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String> {

@@ -1,8 +1,8 @@
-//! Transforms that mirror at random. They commute with most others of geometry. After transforms that treat left and
-//! right, or top and bottom, differently, they are operations on pixels.
+//! Transforms that mirror at random. They commute with most other transforms of geometry. After transforms that treat
+//! left and right, or top and bottom, differently, they are operations on pixels.
 
 use super::table::transform;
-use super::values::{BadParameter, probability};
+use super::values::{BadParameter, check_probability};
 use super::{GeometryBuilder, GeometryDraw, GeometryTransform};
 
 transform! {
@@ -15,10 +15,10 @@ transform! {
 
 impl GeometryTransform for RandomHorizontalFlip {
     fn check(&self) -> Result<(), BadParameter> {
-        probability("p", self.p)
+        check_probability("p", self.p)
     }
 
-    fn join(&self, list: &mut GeometryBuilder) -> Result<(), String> {
+    fn add_to(&self, list: &mut GeometryBuilder) -> Result<(), String> {
         list.mirror();
         Ok(())
     }
@@ -41,10 +41,10 @@ transform! {
 
 impl GeometryTransform for RandomVerticalFlip {
     fn check(&self) -> Result<(), BadParameter> {
-        probability("p", self.p)
+        check_probability("p", self.p)
     }
 
-    fn join(&self, list: &mut GeometryBuilder) -> Result<(), String> {
+    fn add_to(&self, list: &mut GeometryBuilder) -> Result<(), String> {
         list.mirror();
         Ok(())
     }

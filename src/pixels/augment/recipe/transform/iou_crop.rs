@@ -1,4 +1,4 @@
-//! The crop of SSD's training, which is chosen by the boxes of a sample.
+//! The crop that is used to train SSD: the boxes of a sample decide which crop is taken.
 
 use super::table::transform;
 use super::values::{BadParameter, bounds};
@@ -6,9 +6,9 @@ use super::{GeometryBuilder, GeometryDraw, GeometryTransform};
 use crate::augment::ImageSize;
 use base::rng::RandomStream;
 
-/// The number of times that an option is chosen before the image stays whole. torchvision has no such limit: it hangs
-/// at an image without a suitable crop, unless some option is 1. With the default options, the probability of reaching
-/// the limit is 2e-7.
+/// The number of times that an option is chosen before the image stays whole. torchvision has no such limit: for an
+/// image without a suitable crop it never returns, unless one of the options is 1. With the default options, the
+/// probability of reaching the limit is 2e-7.
 const MAX_CHOICES: usize = 100;
 
 /// The most trials for an option.
@@ -66,7 +66,7 @@ impl GeometryTransform for RandomIoUCrop {
         Ok(())
     }
 
-    fn join(&self, list: &mut GeometryBuilder) -> Result<(), String> {
+    fn add_to(&self, list: &mut GeometryBuilder) -> Result<(), String> {
         list.cut(None);
         Ok(())
     }
@@ -89,13 +89,13 @@ impl RandomIoUCrop {
     }
 
     /// Draws a crop of an image of `size` with these `boxes` (left, top, right, bottom). `None` leaves the image whole.
-    /// An image without a box whose centre is inside of it stays whole, too; torchvision repeats until it chooses an
-    /// option that leaves it whole.
+    /// An image also stays whole if no box has its centre inside of the image; torchvision repeats until it chooses an
+    /// option that leaves the image whole.
     ///
-    /// It draws the option, then for each trial the shares of the width and the height. If the aspect ratio is within
-    /// its bounds, it draws the left and the top. They are tensors in torchvision, so products are in float32.
+    /// First the option is drawn, then for each trial the shares of the width and the height. If the aspect ratio is
+    /// within its bounds, the left and the top are drawn. torchvision has them in tensors, so products are in float32.
     fn draw(&self, stream: &mut RandomStream, size: ImageSize, boxes: &[[f32; 4]]) -> Option<IouCrop> {
-        // NaN is inside of nothing.
+        // A centre that is NaN is not inside of the image.
         let whole = [0, 0, size.width, size.height];
         let candidates: Vec<&[f32; 4]> = boxes.iter().filter(|of| has_centre_of(whole, of)).collect();
         if candidates.is_empty() {
@@ -204,7 +204,7 @@ mod tests {
             assert_eq!(never.draw(&mut stream(1), SIZE, boxes), None, "{boxes:?}");
         }
         let any = crop(r#"{"sampler_options": [0.0]}"#);
-        // A side of a crop of such an image becomes 0, by which torchvision would divide.
+        // A side of a crop of this image becomes 0, and torchvision would divide by it.
         assert_eq!(
             any.draw(&mut stream(1), ImageSize { width: 9, height: 1 }, &[[2.0, 0.0, 7.0, 1.0]]),
             None

@@ -1,7 +1,7 @@
 //! Transforms of grey levels, the same for every pixel of a channel.
 
 use super::table::transform;
-use super::values::{BadParameter, probability, within};
+use super::values::{BadParameter, check_probability, check_range};
 use super::{PixelDraw, PixelTransform};
 use crate::augment::ops::PixelOp;
 
@@ -15,7 +15,7 @@ transform! {
 
 impl PixelTransform for RandomInvert {
     fn check(&self) -> Result<(), BadParameter> {
-        probability("p", self.p)
+        check_probability("p", self.p)
     }
 
     fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String> {
@@ -35,8 +35,8 @@ transform! {
 
 impl PixelTransform for RandomPosterize {
     fn check(&self) -> Result<(), BadParameter> {
-        within("bits", self.bits.into(), 0.0, 8.0, "a whole number from 0 to 8")?;
-        probability("p", self.p)
+        check_range("bits", self.bits.into(), 0.0, 8.0, "a whole number from 0 to 8")?;
+        check_probability("p", self.p)
     }
 
     fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String> {
@@ -56,8 +56,8 @@ transform! {
 
 impl PixelTransform for RandomSolarize {
     fn check(&self) -> Result<(), BadParameter> {
-        within("threshold", self.threshold, 0.0, 255.0, "a grey level from 0 to 255")?;
-        probability("p", self.p)
+        check_range("threshold", self.threshold, 0.0, 255.0, "a grey level from 0 to 255")?;
+        check_probability("p", self.p)
     }
 
     fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String> {
@@ -75,7 +75,7 @@ transform! {
 
 impl PixelTransform for RandomAutocontrast {
     fn check(&self) -> Result<(), BadParameter> {
-        probability("p", self.p)
+        check_probability("p", self.p)
     }
 
     fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String> {
@@ -93,7 +93,7 @@ transform! {
 
 impl PixelTransform for RandomEqualize {
     fn check(&self) -> Result<(), BadParameter> {
-        probability("p", self.p)
+        check_probability("p", self.p)
     }
 
     fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String> {

@@ -4,8 +4,8 @@
 //! file of its kind. The table reads the JSON of lists. `foreload.transforms` makes its classes from the table at
 //! import; only the checks of types are in Python.
 //!
-//! A transform is a [`GeometryTransform`], and those of a list fold into one view; or a [`PixelTransform`], which draws
-//! operations; or it sets the type of the result.
+//! There are three kinds. A [`GeometryTransform`] folds, with the others of the list, into one view. A
+//! [`PixelTransform`] draws operations. The remaining transforms set the type of the result.
 
 mod colours;
 mod containers;
@@ -30,7 +30,7 @@ pub use resizes::{RandomResizedCrop, WholeResize};
 pub use table::{transforms_json, transforms_stub};
 
 pub(crate) use values::check_choice;
-pub use values::{BadParameter, MAX_SIDE, Sides};
+pub use values::{BadParameter, MAX_SIDE, SizeParameter};
 
 use super::draw::PixelDraw;
 use super::geometry::{GeometryBuilder, GeometryDraw};
@@ -51,52 +51,53 @@ use serde::Deserialize;
 use table::TransformRow;
 use warps::{RandomAffine, RandomRotation};
 
-/// The default bounds of a random crop's share of the image's area.
+/// The default bounds of a random crop's area, as a share of the image's area.
 pub const CROP_SCALE: (f64, f64) = (0.08, 1.0);
 
 /// The default bounds of a random crop's width / height.
 pub const CROP_RATIO: (f64, f64) = (3.0 / 4.0, 4.0 / 3.0);
 
-/// A transform of geometry. Those of a list fold into one view.
+/// A transform of geometry. All transforms of geometry in a list fold into one view.
 pub(in crate::augment::recipe) trait GeometryTransform {
-    /// Checks its parameters by themselves.
+    /// Checks the parameters of this transform alone.
     fn check(&self) -> Result<(), BadParameter>;
 
-    /// Returns whether it draws random numbers.
+    /// Returns whether the transform draws random numbers.
     fn is_random(&self) -> bool {
         true
     }
 
-    /// Returns the grey levels of pixels that it adds.
+    /// Returns the grey levels of pixels that the transform adds.
     fn fill(&self) -> [u8; 3] {
         [0; 3]
     }
 
-    /// Adds itself to the geometry of a list.
+    /// Adds the transform to the geometry of a list.
     ///
     /// # Errors
-    /// Why it cannot follow the transforms before it, and what to do. The message continues its name.
-    fn join(&self, list: &mut GeometryBuilder) -> Result<(), String>;
+    /// The reason why it cannot follow the transforms before it, and what to do. The message continues the transform's
+    /// name.
+    fn add_to(&self, list: &mut GeometryBuilder) -> Result<(), String>;
 
-    /// Applies it to one image, with random numbers in the order in which torchvision draws them.
+    /// Applies the transform to one image, with random numbers in the order in which torchvision draws them.
     ///
     /// # Errors
-    /// Why it cannot be applied to an image of that size. The message continues its name.
+    /// The reason why it cannot be applied to an image of that size. The message continues the transform's name.
     fn apply(&self, draw: &mut GeometryDraw<'_>) -> Result<(), String>;
 }
 
 /// A transform that changes pixels after the geometry.
 pub(in crate::augment::recipe) trait PixelTransform {
-    /// Checks its parameters by themselves.
+    /// Checks the parameters of this transform alone.
     fn check(&self) -> Result<(), BadParameter> {
         Ok(())
     }
 
-    /// Checks that it may be at this place of a list.
+    /// Checks that the transform may be at this place of a list.
     ///
     /// # Errors
-    /// What is wrong and what to do. The message continues its name.
-    fn suits(&self, place: PixelPlace) -> Result<(), String> {
+    /// What is wrong and what to do. The message continues the transform's name.
+    fn check_place(&self, place: PixelPlace) -> Result<(), String> {
         match self.children() {
             Some(children) => check_children_places(children, place),
             None if place.is_float => Err("works on uint8 grey levels: put it before ToDtype".into()),
@@ -104,7 +105,7 @@ pub(in crate::augment::recipe) trait PixelTransform {
         }
     }
 
-    /// Returns whether it draws random numbers.
+    /// Returns whether the transform draws random numbers.
     fn is_random(&self) -> bool {
         true
     }
@@ -115,46 +116,46 @@ pub(in crate::augment::recipe) trait PixelTransform {
     }
 
     /// Returns the largest number of chains of operations whose results are mixed.
-    fn most_chains(&self) -> usize {
-        self.children().unwrap_or_default().iter().map(Transform::most_chains).max().unwrap_or(0)
+    fn max_chains(&self) -> usize {
+        self.children().unwrap_or_default().iter().map(Transform::max_chains).max().unwrap_or(0)
     }
 
-    /// Draws its operations on one image, in the order in which torchvision draws.
+    /// Draws the transform's operations on one image, with random numbers in the order in which torchvision draws them.
     ///
     /// # Errors
-    /// Why it cannot be applied to an image of that size. The message continues its name.
+    /// The reason why it cannot be applied to an image of that size. The message continues the transform's name.
     fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String>;
 }
 
-/// A place in a list, after its geometry.
+/// A place in a list, after the list's geometry.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::augment::recipe) struct PixelPlace {
-    /// Whether values are floats there instead of grey levels.
+    /// Whether values are floats at this place, not grey levels.
     pub(in crate::augment::recipe) is_float: bool,
     /// The size of the output, if every image has the same.
     pub(in crate::augment::recipe) size: Option<ImageSize>,
 }
 
 /// Defines the type of all transforms and their table. Each transform is in one of these lists: geometry; the type of
-/// the result; or the three lists of transforms that change pixels after the geometry. Those differ in whether
-/// mirroring can be moved across a transform. It cannot if the drawn operations treat left and right, or top and
-/// bottom, differently ("by their places"). For containers it depends on what they contain.
+/// the result; or one of three lists of transforms that change pixels after the geometry. These three lists differ in
+/// whether mirroring can be moved across a transform. It cannot if the drawn operations treat left and right, or top
+/// and bottom, differently ("position dependent"). For containers, this depends on the transforms inside.
 macro_rules! kinds {
     (
         geometry: $($geometry:ident),+;
         type: $($typed:ident),+;
-        pixels, all alike: $($alike:ident),+;
-        pixels, by their places: $($placed:ident),+;
-        pixels, as others do: $($holder:ident),+ $(,)?
+        position independent: $($independent:ident),+;
+        position dependent: $($dependent:ident),+;
+        containers: $($container:ident),+ $(,)?
     ) => {
         /// One transform of a list. Each variant has the name and the parameters of a class of torchvision v2.
         #[derive(Debug, Clone, PartialEq, Deserialize)]
         #[allow(missing_docs, reason = "each has the comment of its type")]
         pub enum Transform {
             $($geometry($geometry),)+
-            $($alike($alike),)+
-            $($placed($placed),)+
-            $($holder($holder),)+
+            $($independent($independent),)+
+            $($dependent($dependent),)+
+            $($container($container),)+
             $($typed($typed),)+
         }
 
@@ -162,9 +163,9 @@ macro_rules! kinds {
         fn transform_table() -> Vec<TransformRow> {
             vec![
                 $(TransformRow::of::<$geometry>(stringify!($geometry)),)+
-                $(TransformRow::of::<$alike>(stringify!($alike)),)+
-                $(TransformRow::of::<$placed>(stringify!($placed)),)+
-                $(TransformRow::of::<$holder>(stringify!($holder)),)+
+                $(TransformRow::of::<$independent>(stringify!($independent)),)+
+                $(TransformRow::of::<$dependent>(stringify!($dependent)),)+
+                $(TransformRow::of::<$container>(stringify!($container)),)+
                 $(TransformRow::of::<$typed>(stringify!($typed)),)+
                 TransformRow::of::<MixUp>("MixUp"),
                 TransformRow::of::<CutMix>("CutMix"),
@@ -177,13 +178,13 @@ macro_rules! kinds {
                 match self {
                     $(Self::$geometry(_) => stringify!($geometry),)+
                     $(Self::$typed(_) => stringify!($typed),)+
-                    $(Self::$alike(_) => stringify!($alike),)+
-                    $(Self::$placed(_) => stringify!($placed),)+
-                    $(Self::$holder(_) => stringify!($holder),)+
+                    $(Self::$independent(_) => stringify!($independent),)+
+                    $(Self::$dependent(_) => stringify!($dependent),)+
+                    $(Self::$container(_) => stringify!($container),)+
                 }
             }
 
-            /// Returns the transform as one of geometry; `None` for others.
+            /// Returns the transform as a transform of geometry; `None` for all others.
             pub(in crate::augment::recipe) fn geometry(&self) -> Option<&dyn GeometryTransform> {
                 match self {
                     $(Self::$geometry(transform) => Some(transform),)+
@@ -191,34 +192,34 @@ macro_rules! kinds {
                 }
             }
 
-            /// Returns the transform as one that changes pixels; `None` for geometry and the element type.
+            /// Returns the transform as a transform that changes pixels; `None` for geometry and the element type.
             pub(in crate::augment::recipe) fn pixels(&self) -> Option<&dyn PixelTransform> {
                 match self {
-                    $(Self::$alike(transform) => Some(transform),)+
-                    $(Self::$placed(transform) => Some(transform),)+
-                    $(Self::$holder(transform) => Some(transform),)+
+                    $(Self::$independent(transform) => Some(transform),)+
+                    $(Self::$dependent(transform) => Some(transform),)+
+                    $(Self::$container(transform) => Some(transform),)+
                     $(Self::$geometry(_))|+ | $(Self::$typed(_))|+ => None,
                 }
             }
 
             /// Returns whether the drawn operations treat left and right, or top and bottom, differently, so that
             /// mirroring cannot be moved across them.
-            pub(in crate::augment::recipe) fn minds_places(&self) -> bool {
+            pub(in crate::augment::recipe) fn depends_on_position(&self) -> bool {
                 match self {
-                    $(Self::$placed(_))|+ => true,
-                    $(Self::$holder(_))|+ => self.children().iter().any(Self::minds_places),
-                    $(Self::$geometry(_))|+ | $(Self::$typed(_))|+ | $(Self::$alike(_))|+ => false,
+                    $(Self::$dependent(_))|+ => true,
+                    $(Self::$container(_))|+ => self.children().iter().any(Self::depends_on_position),
+                    $(Self::$geometry(_))|+ | $(Self::$typed(_))|+ | $(Self::$independent(_))|+ => false,
                 }
             }
 
-            /// Checks the transform's parameters by themselves.
+            /// Checks the parameters of this transform alone.
             pub fn check(&self) -> Result<(), BadParameter> {
                 match self {
                     $(Self::$geometry(transform) => transform.check(),)+
                     $(Self::$typed(transform) => transform.check(),)+
-                    $(Self::$alike(transform) => transform.check(),)+
-                    $(Self::$placed(transform) => transform.check(),)+
-                    $(Self::$holder(transform) => transform.check(),)+
+                    $(Self::$independent(transform) => transform.check(),)+
+                    $(Self::$dependent(transform) => transform.check(),)+
+                    $(Self::$container(transform) => transform.check(),)+
                 }
             }
         }
@@ -229,12 +230,12 @@ kinds! {
     geometry: RandomResizedCrop, Resize, RandomResize, RandomShortestSize, ScaleJitter, CenterCrop, RandomCrop, Pad,
         RandomZoomOut, RandomIoUCrop, RandomHorizontalFlip, RandomVerticalFlip;
     type: ToDtype, Normalize;
-    pixels, all alike: Grayscale, RandomGrayscale, ColorJitter, RandomPhotometricDistort, RandomChannelPermutation,
+    position independent: Grayscale, RandomGrayscale, ColorJitter, RandomPhotometricDistort, RandomChannelPermutation,
         RandomInvert, RandomPosterize, RandomSolarize, RandomAutocontrast, RandomEqualize, RandomAdjustSharpness,
         GaussianBlur;
-    pixels, by their places: RandomRotation, RandomAffine, AutoAugment, RandAugment, TrivialAugmentWide, AugMix,
+    position dependent: RandomRotation, RandomAffine, AutoAugment, RandAugment, TrivialAugmentWide, AugMix,
         TimmRandAugment, RandomErasing;
-    pixels, as others do: RandomApply, RandomChoice, RandomOrder,
+    containers: RandomApply, RandomChoice, RandomOrder,
 }
 
 impl Transform {
@@ -249,12 +250,12 @@ impl Transform {
         self.pixels().is_some()
     }
 
-    /// Returns whether the transform mirrors, which can be done in the geometry or after it.
+    /// Returns whether the transform mirrors. Mirroring can be done in the geometry or after it.
     pub(super) fn mirrors(&self) -> bool {
         matches!(self, Self::RandomHorizontalFlip(_) | Self::RandomVerticalFlip(_))
     }
 
-    /// Returns whether the transform chooses by the boxes of a sample.
+    /// Returns whether the transform uses the boxes of a sample to choose its crop.
     pub(super) fn chooses_by_boxes(&self) -> bool {
         matches!(self, Self::RandomIoUCrop(_))
     }
@@ -265,7 +266,7 @@ impl Transform {
     }
 
     /// Returns the largest number of chains of operations whose results are mixed.
-    pub(super) fn most_chains(&self) -> usize {
-        self.pixels().map_or(0, PixelTransform::most_chains)
+    pub(super) fn max_chains(&self) -> usize {
+        self.pixels().map_or(0, PixelTransform::max_chains)
     }
 }

@@ -1,7 +1,7 @@
 //! Transforms that add pixels around an image.
 
 use super::table::transform;
-use super::values::{BadParameter, FillLevels, MAX_SIDE, Margins, probability};
+use super::values::{BadParameter, FillLevels, MAX_SIDE, Margins, check_probability};
 use super::{GeometryBuilder, GeometryDraw, GeometryTransform};
 use crate::augment::recipe::torchvision::zoomed_out;
 use crate::augment::{ImageSize, Padding};
@@ -31,7 +31,7 @@ impl GeometryTransform for Pad {
         self.fill.channels()
     }
 
-    fn join(&self, list: &mut GeometryBuilder) -> Result<(), String> {
+    fn add_to(&self, list: &mut GeometryBuilder) -> Result<(), String> {
         list.pad(self.padding_mode, self.fill())?;
         let [left, top, right, bottom] = self.padding.sides();
         list.resize_grid(|ImageSize { width, height }| {
@@ -64,14 +64,14 @@ impl GeometryTransform for RandomZoomOut {
             let wrong = format!("is ({low}, {high}), must be 1 <= low <= high <= {most}");
             return Err(BadParameter::new("side_range", wrong));
         }
-        probability("p", self.p)
+        check_probability("p", self.p)
     }
 
     fn fill(&self) -> [u8; 3] {
         self.fill.channels()
     }
 
-    fn join(&self, list: &mut GeometryBuilder) -> Result<(), String> {
+    fn add_to(&self, list: &mut GeometryBuilder) -> Result<(), String> {
         list.pad(Padding::Constant, self.fill())?;
         list.resize_grid(|_| None);
         Ok(())

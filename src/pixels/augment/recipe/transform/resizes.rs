@@ -1,7 +1,7 @@
 //! Transforms that resize.
 
 use super::table::transform;
-use super::values::{BadParameter, Lengths, MAX_SIDE, Sides, bounds, check_length};
+use super::values::{BadParameter, Lengths, MAX_SIDE, SizeParameter, bounds, check_length};
 use super::{GeometryBuilder, GeometryDraw, GeometryTransform};
 use crate::augment::recipe::torchvision::{jittered, random_resized_crop, resized, with_short_side};
 use crate::augment::{Filter, ImageSize};
@@ -10,7 +10,7 @@ transform! {
     /// Crops a box of random area and aspect ratio at a random place, and resizes it.
     pub RandomResizedCrop {
         /// The output's size in pixels: the side of a square, or (height, width).
-        pub size: Sides;
+        pub size: SizeParameter;
         /// The bounds of the crop's area, as a fraction of the image's area; uniform between them.
         pub scale: (f64, f64) = [0.08, 1.0], must("two numbers, the least and the largest area fraction");
         /// The bounds of the crop's width / height; log-uniform between them.
@@ -29,7 +29,7 @@ impl GeometryTransform for RandomResizedCrop {
         bounds("ratio", self.ratio, 1e6)
     }
 
-    fn join(&self, list: &mut GeometryBuilder) -> Result<(), String> {
+    fn add_to(&self, list: &mut GeometryBuilder) -> Result<(), String> {
         list.resample(self.interpolation, Some(self.size.square()))
     }
 
@@ -45,7 +45,7 @@ transform! {
     pub WholeResize {
         /// The length of the shorter side in pixels, which keeps the aspect ratio; or (height, width). None, with
         /// `max_size`: the longer side gets the length `max_size`.
-        pub size: Option<Sides>, checked_by("resize_sides");
+        pub size: Option<SizeParameter>, checked_by("resize_sides");
         /// The same as for `RandomResizedCrop`.
         pub interpolation: Filter = "bilinear";
         /// The largest length of the longer side in pixels, if `size` is that of the shorter side.
@@ -57,8 +57,8 @@ impl WholeResize {
     /// Returns the size to which an image of `size` is resized.
     fn after(&self, size: ImageSize) -> ImageSize {
         match self.size {
-            Some(both @ Sides::Both(_)) => both.square(),
-            Some(Sides::One(short)) => resized(size, Some(short), self.max_size),
+            Some(both @ SizeParameter::Both(_)) => both.square(),
+            Some(SizeParameter::One(short)) => resized(size, Some(short), self.max_size),
             None => resized(size, None, self.max_size),
         }
     }
@@ -67,7 +67,7 @@ impl WholeResize {
 impl GeometryTransform for WholeResize {
     fn check(&self) -> Result<(), BadParameter> {
         let Self { size, max_size, .. } = *self;
-        size.map_or(Ok(()), Sides::check)?;
+        size.map_or(Ok(()), SizeParameter::check)?;
         let Some(longest) = max_size else {
             let missing = || BadParameter::new("size", "is None: give a length, or set max_size");
             return size.map(|_| ()).ok_or_else(missing);
@@ -77,10 +77,10 @@ impl GeometryTransform for WholeResize {
             _ if longest == 0 || longest > MAX_SIDE => {
                 wrong(format!("is {longest}, must be from 1 to {MAX_SIDE}"))
             }
-            Some(Sides::Both(_)) => {
+            Some(SizeParameter::Both(_)) => {
                 wrong(format!("is {longest}, but size already sets both sides: remove max_size"))
             }
-            Some(Sides::One(short)) if longest <= short => {
+            Some(SizeParameter::One(short)) if longest <= short => {
                 wrong(format!("is {longest}, must be more than size, {short}"))
             }
             _ => Ok(()),
@@ -91,9 +91,9 @@ impl GeometryTransform for WholeResize {
         false
     }
 
-    fn join(&self, list: &mut GeometryBuilder) -> Result<(), String> {
+    fn add_to(&self, list: &mut GeometryBuilder) -> Result<(), String> {
         let size = match self.size {
-            Some(both @ Sides::Both(_)) => Some(both.square()),
+            Some(both @ SizeParameter::Both(_)) => Some(both.square()),
             _ => list.size().map(|size| self.after(size)),
         };
         list.resample(self.interpolation, size)
@@ -125,7 +125,7 @@ impl GeometryTransform for RandomResize {
         (min_size < max_size).then_some(()).ok_or_else(|| BadParameter::new("max_size", wrong()))
     }
 
-    fn join(&self, list: &mut GeometryBuilder) -> Result<(), String> {
+    fn add_to(&self, list: &mut GeometryBuilder) -> Result<(), String> {
         list.resample(self.interpolation, None)
     }
 
@@ -153,7 +153,7 @@ impl GeometryTransform for RandomShortestSize {
         self.max_size.map_or(Ok(()), |longest| check_length("max_size", longest))
     }
 
-    fn join(&self, list: &mut GeometryBuilder) -> Result<(), String> {
+    fn add_to(&self, list: &mut GeometryBuilder) -> Result<(), String> {
         list.resample(self.interpolation, None)
     }
 
@@ -182,7 +182,7 @@ impl GeometryTransform for ScaleJitter {
         bounds("scale_range", self.scale_range, 1e6)
     }
 
-    fn join(&self, list: &mut GeometryBuilder) -> Result<(), String> {
+    fn add_to(&self, list: &mut GeometryBuilder) -> Result<(), String> {
         list.resample(self.interpolation, None)
     }
 

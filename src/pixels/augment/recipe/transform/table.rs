@@ -2,7 +2,7 @@
 //! defaults.
 //!
 //! A transform is written once: as a Rust type with its parameters, their defaults and the comments that users read.
-//! `foreload.transforms` makes a class of each row, and `make stub` writes the classes down for type checkers.
+//! `foreload.transforms` makes a class from each row, and `make stub` writes the classes to a stub for type checkers.
 
 use super::Transform;
 use crate::augment::{DType, Filter, Padding};
@@ -43,7 +43,8 @@ pub(crate) struct ParameterKind {
     annotation: String,
     /// The function of `python/foreload/transforms/_checks.py` that checks a value and converts it to its usual form.
     check: &'static str,
-    /// The argument with which that function is created: the words of its error for what the parameter must be.
+    /// The argument with which that function is created: what the parameter must be, as the function's error message
+    /// states it.
     must: Option<String>,
     /// Whether None is one of the values.
     optional: bool,
@@ -60,26 +61,26 @@ impl ParameterKind {
         Self::new(annotation, "one_of").must(&names.join(", "))
     }
 
-    /// Sets the words for what the parameter must be; for names, the list of those that are allowed.
+    /// Sets the text that an error uses for what the parameter must be; for named values, the list of allowed names.
     pub(crate) fn must(mut self, words: &str) -> Self {
         self.must = Some(words.into());
         self
     }
 
-    /// Sets another Python function for the check, which decides about None as well.
+    /// Replaces the Python function that checks the value. This function also decides whether None is allowed.
     pub(crate) fn checked_by(mut self, function: &'static str) -> Self {
         (self.check, self.optional) = (function, false);
         self
     }
 
-    /// Sets another type for type checkers.
+    /// Replaces the type that type checkers see.
     pub(crate) fn typed(mut self, annotation: &str) -> Self {
         self.annotation = annotation.into();
         self
     }
 }
 
-/// A type of transforms' parameters.
+/// The type of a parameter of a transform.
 pub(crate) trait ParameterType {
     /// Returns the values that parameters of this type take.
     fn kind() -> ParameterKind;
@@ -135,8 +136,8 @@ pub(crate) trait TableTransform {
 
 /// Defines a transform: a type with its parameters, `name: type = default, clause("...");`, its row of the table, and
 /// its JSON, in which omitted parameters get their defaults. A default is written as JSON, and the Python class has the
-/// same. The comments become the Python docstring. A name in parentheses is the base of the Python class, if it is not
-/// `Transform`.
+/// same default. The comments become the Python docstring. A name in parentheses is the base of the Python class, if
+/// the base is not `Transform`.
 macro_rules! transform {
     (
         $(#[doc = $line:literal])+
@@ -184,7 +185,7 @@ macro_rules! transform {
 
 pub(crate) use transform;
 
-/// Returns the parameters that are given for a transform, and the defaults of the others.
+/// Returns the given parameters of a transform, and the defaults of parameters that are not given.
 pub(crate) fn with_defaults<'de, T: TableTransform, D: Deserializer<'de>>(
     given: D,
 ) -> Result<Value, D::Error> {
@@ -215,7 +216,7 @@ impl TransformParameter {
 const WIDTH: usize = 116;
 
 impl TransformRow {
-    /// Creates the row of a type; `name` is that of its class.
+    /// Creates the row of a type; `name` is the name of its class.
     pub(crate) fn of<T: TableTransform>(name: &'static str) -> Self {
         let parameters = T::parameters();
         let mut lines: Vec<String> = Vec::new();
@@ -240,7 +241,7 @@ impl TransformRow {
         for line in doc.lines() {
             stub += &if line.is_empty() { "\n".to_owned() } else { format!("    {line}\n") };
         }
-        // A docstring of one line ends on that line.
+        // A docstring of one line ends on the same line.
         stub =
             if doc.contains('\n') { stub + "    \"\"\"\n" } else { stub.trim_end().to_owned() + "\"\"\"\n" };
         for TransformParameter { name, default, kind, .. } in &self.parameters {
@@ -305,7 +306,7 @@ mod tests {
             };
             match (read, must_be_given) {
                 (Ok(()), None) => {}
-                // A parameter that may be None may be omitted in JSON.
+                // A parameter that allows None may be omitted in JSON.
                 (Ok(()), Some(TransformParameter { kind, .. })) => {
                     assert!(kind.annotation.ends_with("None"), "{name}")
                 }

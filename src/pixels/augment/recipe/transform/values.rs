@@ -1,32 +1,32 @@
-//! The values of transforms' parameters, in the forms in which users give them, and their checks.
+//! The types of transforms' parameters, as users write their values, and the checks of the values.
 
 use super::table::{ParameterKind, parameter_types};
 use crate::augment::ImageSize;
 use serde::Deserialize;
 
 parameter_types! {
-    Sides: ParameterKind::new("int | Sequence[int]", "sides");
+    SizeParameter: ParameterKind::new("int | Sequence[int]", "sides");
     Lengths: ParameterKind::new("int | Sequence[int]", "lengths");
     Margins: ParameterKind::new("int | Sequence[int]", "margins");
     FillLevels: ParameterKind::new("int | Sequence[int]", "fill");
-    Spread: ParameterKind::new("float | Sequence[float]", "spread");
+    NumberOrBounds: ParameterKind::new("float | Sequence[float]", "spread");
     FillValues: ParameterKind::new("float | Sequence[float]", "fill_values");
 }
 
-/// The longest side of an output image in pixels. One image with such sides already has 805 MB of grey levels.
+/// The longest side of an output image in pixels. One image with two such sides already has 805 MB of grey levels.
 pub const MAX_SIDE: u32 = 16_384;
 
 /// A size as a user gives it: one number, or height and width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(untagged, expecting = "must be a number of pixels, or a height and a width")]
-pub enum Sides {
-    /// The side of a square; for Resize the shorter side.
+pub enum SizeParameter {
+    /// The side of a square; for Resize, the shorter side.
     One(u32),
     /// The height and the width.
     Both([u32; 2]),
 }
 
-impl Sides {
+impl SizeParameter {
     /// Returns the size; one number means a square.
     pub(super) fn square(self) -> ImageSize {
         match self {
@@ -41,7 +41,7 @@ impl Sides {
     }
 }
 
-/// One length in pixels, or several, of which one is drawn.
+/// One length in pixels, or a list of lengths from which one is drawn.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(untagged, expecting = "must be a number of pixels, or a list of such numbers")]
 pub(super) enum Lengths {
@@ -102,7 +102,7 @@ impl Margins {
     }
 }
 
-/// The grey levels of constant padding: one for all channels, or one for each of R, G and B.
+/// The grey levels of constant padding: one level for all channels, or one level for each of R, G and B.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(untagged, expecting = "must be one or three grey levels from 0 to 255")]
 pub(super) enum FillLevels {
@@ -122,27 +122,27 @@ impl FillLevels {
     }
 }
 
-/// One number, or the bounds between which one is drawn.
+/// One number, or the bounds between which a number is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(untagged, expecting = "must be a number, or two: the least and the largest")]
-pub(super) enum Spread {
+pub(super) enum NumberOrBounds {
     /// A fixed number, or the largest distance from the number that changes nothing, depending on the transform.
     One(f64),
     /// The lower and the upper bound.
     Both([f64; 2]),
 }
 
-impl Spread {
-    /// Returns the bounds; one number is both.
-    pub(super) fn fixed(self) -> [f64; 2] {
+impl NumberOrBounds {
+    /// Returns the bounds. If only one number was given, both bounds are that number.
+    pub(super) fn as_bounds(self) -> [f64; 2] {
         match self {
             Self::One(value) => [value; 2],
             Self::Both(ends) => ends,
         }
     }
 
-    /// Returns the bounds; one number is the distance of both from `centre`.
-    pub(super) fn around(self, centre: f64) -> [f64; 2] {
+    /// Returns the bounds. If only one number was given, it is the distance of both bounds from `centre`.
+    pub(super) fn bounds_around(self, centre: f64) -> [f64; 2] {
         match self {
             Self::One(distance) => [centre - distance, centre + distance],
             Self::Both(ends) => ends,
@@ -150,7 +150,7 @@ impl Spread {
     }
 }
 
-/// The values that a warp shows outside of the image: one for all channels, or one for each of R, G and B.
+/// The values that a warp shows outside of the image: one value for all channels, or one value for each of R, G and B.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(untagged, expecting = "must be one or three numbers from 0 to 255, or None")]
 pub(super) enum FillValues {
@@ -182,7 +182,7 @@ impl FillValues {
 pub struct BadParameter {
     /// The name of the parameter.
     pub parameter: &'static str,
-    /// What is wrong and what would be right: "is 0, must be at least 1".
+    /// What is wrong and what would be valid: "is 0, must be at least 1".
     pub message: String,
 }
 
@@ -215,12 +215,12 @@ pub(super) fn bounds(
 }
 
 /// Checks that a number is a probability.
-pub(super) fn probability(parameter: &'static str, p: f64) -> Result<(), BadParameter> {
-    within(parameter, p, 0.0, 1.0, "a probability")
+pub(super) fn check_probability(parameter: &'static str, p: f64) -> Result<(), BadParameter> {
+    check_range(parameter, p, 0.0, 1.0, "a probability")
 }
 
 /// Checks that a number is between `low` and `high`. `what` describes a valid number.
-pub(super) fn within(
+pub(super) fn check_range(
     parameter: &'static str,
     value: f64,
     low: f64,
@@ -234,7 +234,7 @@ pub(super) fn within(
 }
 
 /// Checks that two numbers are in order and between `low` and `high`. `what` describes valid numbers.
-pub(super) fn ordered(
+pub(super) fn check_bounds(
     parameter: &'static str,
     [least, largest]: [f64; 2],
     low: f64,
@@ -247,7 +247,7 @@ pub(super) fn ordered(
     Err(BadParameter::new(parameter, format!("is ({least}, {largest}), must be {what}")))
 }
 
-/// Checks a choice among this many transforms, with these weights if there are any.
+/// Checks a choice among this number of transforms, with these weights if any are given.
 pub(crate) fn check_choice(transforms: usize, weights: Option<&[f64]>) -> Result<(), BadParameter> {
     if transforms == 0 {
         return Err(BadParameter::new("transforms", "is empty, must have at least one transform"));

@@ -1,7 +1,7 @@
 //! Transforms that rotate, shear, scale and translate an image at the output's size.
 
 use super::table::{ParameterKind, parameter_types, transform};
-use super::values::{BadParameter, FillValues, Spread, ordered};
+use super::values::{BadParameter, FillValues, NumberOrBounds, check_bounds};
 use super::{PixelDraw, PixelTransform};
 use crate::augment::ops::{Affine, PixelOp, WarpSampling};
 use crate::augment::{Filter, ImageSize};
@@ -12,7 +12,7 @@ transform! {
     /// Rotates by a random angle. The image keeps its size.
     pub RandomRotation {
         /// The largest angle from 0 in either direction, or (low, high); in degrees, counter-clockwise.
-        degrees: Spread;
+        degrees: NumberOrBounds;
         /// The filter: `nearest`, `bilinear` or `bicubic`, without antialiasing; or torchvision's `InterpolationMode`.
         interpolation: Filter = "nearest", must("nearest, bilinear, bicubic");
         /// Must be False: all images of a batch have the same size, which a rotation keeps.
@@ -29,7 +29,7 @@ transform! {
     /// Rotates, translates, scales and shears by random amounts. The image keeps its size.
     pub RandomAffine {
         /// The largest angle from 0 in either direction, or (low, high); in degrees, clockwise.
-        degrees: Spread;
+        degrees: NumberOrBounds;
         /// The largest translations along x and y, as fractions of width and height. A whole number of pixels is drawn.
         /// None: no translation.
         translate: Option<[f64; 2]> = null, must("two fractions, of width and height, or None");
@@ -54,11 +54,11 @@ transform! {
     expecting = "must be a number, or two (the least and the largest along x), or four (then along y)"
 )]
 enum ShearAngles {
-    /// The largest angle along x, in both directions.
+    /// The largest angle along x, in either direction.
     One(f64),
-    /// The least and the largest along x.
+    /// The least and the largest angle along x.
     Two([f64; 2]),
-    /// The least and the largest along x, then along y.
+    /// The least and the largest angle along x, then the least and the largest angle along y.
     Four([f64; 4]),
 }
 
@@ -84,14 +84,14 @@ pub(super) fn sampling(
     WarpSampling { interpolation, fill: fill.map(FillValues::channels), center }
 }
 
-/// Checks angles that are given as one number or two.
-fn check_angles(parameter: &'static str, angles: Spread) -> Result<(), BadParameter> {
+/// Checks angles that are given as one or two numbers.
+fn check_angles(parameter: &'static str, angles: NumberOrBounds) -> Result<(), BadParameter> {
     let what = "a number of degrees of at least 0, or two with low <= high";
     match angles {
-        Spread::One(far) if far.is_nan() || far < 0.0 => {
+        NumberOrBounds::One(far) if far.is_nan() || far < 0.0 => {
             Err(BadParameter::new(parameter, format!("is {far}, must be {what}")))
         }
-        _ => ordered(parameter, angles.around(0.0), f64::MIN, f64::MAX, what),
+        _ => check_bounds(parameter, angles.bounds_around(0.0), f64::MIN, f64::MAX, what),
     }
 }
 
@@ -106,12 +106,12 @@ impl PixelTransform for RandomRotation {
     }
 
     fn is_random(&self) -> bool {
-        let [low, high] = self.degrees.around(0.0);
+        let [low, high] = self.degrees.bounds_around(0.0);
         low < high
     }
 
     fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String> {
-        let [low, high] = self.degrees.around(0.0);
+        let [low, high] = self.degrees.bounds_around(0.0);
         let angle = draw.stream.uniform(low, high);
         let sampling = sampling(self.interpolation, self.fill, self.center);
         draw.push(PixelOp::Rotate { angle, sampling });
@@ -120,13 +120,13 @@ impl PixelTransform for RandomRotation {
 }
 
 impl ShearAngles {
-    /// Returns the bounds along x, and those along y if the image is sheared along y, too.
-    fn along(self) -> (Spread, Option<Spread>) {
+    /// Returns the bounds along x. If the image is also sheared along y, returns the bounds along y, too.
+    fn along(self) -> (NumberOrBounds, Option<NumberOrBounds>) {
         match self {
-            Self::One(far) => (Spread::One(far), None),
-            Self::Two(x) => (Spread::Both(x), None),
+            Self::One(far) => (NumberOrBounds::One(far), None),
+            Self::Two(x) => (NumberOrBounds::Both(x), None),
             Self::Four([left, right, up, down]) => {
-                (Spread::Both([left, right]), Some(Spread::Both([up, down])))
+                (NumberOrBounds::Both([left, right]), Some(NumberOrBounds::Both([up, down])))
             }
         }
     }
@@ -144,7 +144,7 @@ impl PixelTransform for RandomAffine {
             }
         }
         if let Some(scale) = self.scale {
-            ordered("scale", scale, f64::MIN_POSITIVE, f64::MAX, "0 < low <= high")?;
+            check_bounds("scale", scale, f64::MIN_POSITIVE, f64::MAX, "0 < low <= high")?;
         }
         if let Some((x, y)) = self.shear.map(ShearAngles::along) {
             check_angles("shear", x)?;
@@ -157,11 +157,11 @@ impl PixelTransform for RandomAffine {
         let ImageSize { width, height } = draw.size();
         let stream = &mut draw.stream;
         let mut within = |[low, high]: [f64; 2]| stream.uniform(low, high);
-        let angle = within(self.degrees.around(0.0));
+        let angle = within(self.degrees.bounds_around(0.0));
         let [tx, ty] = self.translate.unwrap_or_default();
         let mut pixels = |share: f64, side: u32| {
             let most = share * f64::from(side);
-            // torchvision draws no number for an image that is not translated.
+            // torchvision draws no random number for an image that is not translated.
             if self.translate.is_none() { 0.0 } else { within([-most, most]).round_ties_even() }
         };
         let translate = [pixels(tx, width), pixels(ty, height)];
@@ -170,7 +170,8 @@ impl PixelTransform for RandomAffine {
             let (x, y) = shear.along();
             (Some(x), y)
         });
-        let mut sheared = |spread: Option<Spread>| spread.map_or(0.0, |spread| within(spread.around(0.0)));
+        let mut sheared =
+            |angles: Option<NumberOrBounds>| angles.map_or(0.0, |angles| within(angles.bounds_around(0.0)));
         let shear = [sheared(x), sheared(y)];
         let sampling = sampling(self.interpolation, self.fill, self.center);
         draw.push(PixelOp::Affine(Affine { angle, translate, scale, shear, sampling }));

@@ -8,12 +8,13 @@ use base::error::DecodeError;
 /// The quantised coefficients of a block, in coding order.
 pub(super) type ZigzagBlock = [i16; 64];
 
-/// Stores coefficient `k`. Like libjpeg, stores a coefficient beyond the block as the last one.
+/// Stores coefficient `k`. Like libjpeg, stores a coefficient beyond the block as the block's last coefficient.
 fn store(block: &mut ZigzagBlock, k: usize, value: i32) {
     block[k.min(63)] = value as i16;
 }
 
-/// Reads all coefficients of a block of a sequential file; `previous` is the component's last DC coefficient.
+/// Reads all coefficients of a block of a sequential file. `previous` is the DC coefficient of the component's previous
+/// block.
 pub(super) fn sequential(
     source: &mut ScanSource,
     dc: &HuffmanCode,
@@ -69,16 +70,17 @@ fn ended_blocks(source: &mut ScanSource, run: usize) -> Result<u32, Stop> {
     Ok((1 << run) + source.take(run as u32)?)
 }
 
-/// Reads the first bits of a block's AC coefficients. The next `ended` blocks have none in this scan.
+/// Reads the first bits of a block's AC coefficients. `eob_run` is the number of next blocks without AC coefficients in
+/// this scan.
 pub(super) fn ac_first(
     source: &mut ScanSource,
     codes: &HuffmanCode,
     progression: Progression,
-    ended: &mut u32,
+    eob_run: &mut u32,
     block: &mut ZigzagBlock,
 ) -> Result<(), Stop> {
-    if *ended > 0 {
-        *ended -= 1;
+    if *eob_run > 0 {
+        *eob_run -= 1;
         return Ok(());
     }
     let (mut k, last) = (usize::from(progression.first), usize::from(progression.last));
@@ -91,7 +93,7 @@ pub(super) fn ac_first(
         } else if run == 15 {
             k += 15;
         } else {
-            *ended = ended_blocks(source, run)? - 1;
+            *eob_run = ended_blocks(source, run)? - 1;
             break;
         }
         k += 1;
@@ -99,26 +101,26 @@ pub(super) fn ac_first(
     Ok(())
 }
 
-/// Reads one further bit of a block's AC coefficients, and coefficients that become nonzero.
+/// Reads one further bit of a block's nonzero AC coefficients, and the coefficients that become nonzero.
 pub(super) fn ac_refine(
     source: &mut ScanSource,
     codes: &HuffmanCode,
     progression: Progression,
-    ended: &mut u32,
+    eob_run: &mut u32,
     block: &mut ZigzagBlock,
 ) -> Result<(), Stop> {
     let (mut k, last) = (usize::from(progression.first), usize::from(progression.last));
     let bit = 1i16 << progression.low;
-    if *ended == 0 {
+    if *eob_run == 0 {
         while k <= last {
             let symbol = source.symbol(codes)?;
             let (mut zeros, size) = (usize::from(symbol >> 4), symbol & 15);
-            // A new coefficient is one bit and its sign, regardless of the symbol's size.
+            // A coefficient that becomes nonzero is `bit` or `-bit`, regardless of the symbol's size.
             let mut new = 0;
             if size > 0 {
                 new = if source.take(1)? == 1 { bit } else { -bit };
             } else if zeros < 15 {
-                *ended = ended_blocks(source, zeros)?;
+                *eob_run = ended_blocks(source, zeros)?;
                 break;
             }
             loop {
@@ -140,19 +142,19 @@ pub(super) fn ac_refine(
             k += 1;
         }
     }
-    if *ended > 0 {
+    if *eob_run > 0 {
         while k <= last {
             if block[k] != 0 {
                 correct(source, bit, &mut block[k])?;
             }
             k += 1;
         }
-        *ended -= 1;
+        *eob_run -= 1;
     }
     Ok(())
 }
 
-/// Adds `bit` to the magnitude of a coefficient if the file says so.
+/// Reads one bit. If it is 1 and the coefficient does not have `bit` yet, adds `bit` to the coefficient's magnitude.
 fn correct(source: &mut ScanSource, bit: i16, coefficient: &mut i16) -> Result<(), Stop> {
     if source.take(1)? == 1 && *coefficient & bit == 0 {
         let grown = if *coefficient >= 0 { bit } else { bit.wrapping_neg() };

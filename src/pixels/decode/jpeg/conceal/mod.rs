@@ -16,7 +16,8 @@
 //! path takes them for a marker. It decodes the block again in its slow path, without clearing the coefficients that it
 //! has already stored.
 //!
-//! As in the other decoders, a progressive file that leaves bits out is not smoothed.
+//! libjpeg smooths a progressive image whose scans leave out bits. This decoder, like Foreload's other decoders, does
+//! not.
 
 mod block;
 mod source;
@@ -34,7 +35,7 @@ use base::error::DecodeError;
 use self::block::ZigzagBlock;
 use self::source::{ScanSource, Stop};
 
-/// The stored coefficients of a component: those of the wanted blocks, or all if more scans may follow.
+/// The stored coefficients of a component: of the wanted blocks only, or of all blocks if more scans can follow.
 struct KeptCoefficients {
     columns: Range<u32>,
     rows: Range<u32>,
@@ -57,7 +58,7 @@ impl KeptCoefficients {
     }
 }
 
-/// Reads all coefficients of a file: the blocks of each component in order, including those that only fill up MCUs.
+/// Reads all coefficients of a file: the blocks of each component in order, including the padding blocks of MCUs.
 pub(super) fn coefficients(bytes: &[u8], layout: &RegionLayout) -> Result<Vec<Vec<[i16; 64]>>, DecodeError> {
     let kept = read(bytes, layout, true)?;
     Ok(kept.into_iter().map(|component| component.blocks).collect())
@@ -102,15 +103,15 @@ fn read(bytes: &[u8], layout: &RegionLayout, whole: bool) -> Result<Vec<KeptCoef
     });
     let mut kept: Vec<_> = kept.collect();
     let mut source = ScanSource::new(bytes, header.data);
-    let ended = read_scans(&mut source, &mut header, layout, several, &mut kept);
-    ended.map_err(|stop| match stop {
+    let done = read_scans(&mut source, &mut header, layout, several, &mut kept);
+    done.map_err(|stop| match stop {
         Stop::Truncated => truncated(bytes),
         Stop::Refused(error) => error,
     })?;
     Ok(kept)
 }
 
-/// Reads all scans; `source` must be before the first one.
+/// Reads all scans; `source` must be before the first scan.
 fn read_scans(
     source: &mut ScanSource,
     header: &mut ScanHeader,
@@ -127,7 +128,7 @@ fn read_scans(
                 return Err(DecodeError::Corrupt(what.into()).into());
             }
             Ok(false) => return Ok(()),
-            // All rows are decoded; Pillow then does not require an end marker.
+            // All rows are decoded. In this case Pillow does not require an end marker.
             Err(Stop::Truncated) if !several => return Ok(()),
             Err(stop) => return Err(stop),
         }
@@ -176,7 +177,7 @@ fn read_scan(
     layout: &RegionLayout,
     kept: &mut [KeptCoefficients],
 ) -> Result<(), Stop> {
-    // This follows from the way in which libjpeg searches for components that a scan has already named.
+    // libjpeg refuses this order, too, because of how it searches for components that the scan has already named.
     if header.scan.iter().enumerate().any(|(place, part)| part.component < place) {
         return Err(DecodeError::Corrupt(
             "a scan lists its components in another order than the frame".into(),
@@ -194,7 +195,7 @@ fn read_scan(
     // A scan of one component is not interleaved: an MCU is one block, regardless of the sampling factors.
     let alone = header.scan.len() == 1;
     let (columns, rows) = layout.mcus(&header.scan);
-    let (mut previous, mut ended) = ([0; 4], 0);
+    let (mut previous, mut eob_run) = ([0; 4], 0);
     let mut left = header.tables.restart_interval;
     source.begin_scan();
     for row in 0..rows {
@@ -202,7 +203,7 @@ fn read_scan(
             if header.tables.restart_interval > 0 {
                 if left == 0 {
                     source.restart()?;
-                    (previous, ended, left) = ([0; 4], 0, header.tables.restart_interval);
+                    (previous, eob_run, left) = ([0; 4], 0, header.tables.restart_interval);
                 }
                 left -= 1;
             }
@@ -227,10 +228,10 @@ fn read_scan(
                             }
                             ScanCoding::DcRefine => block::dc_refine(source, progression.low, block)?,
                             ScanCoding::AcFirst(codes) => {
-                                block::ac_first(source, codes, progression, &mut ended, block)?;
+                                block::ac_first(source, codes, progression, &mut eob_run, block)?;
                             }
                             ScanCoding::AcRefine(codes) => {
-                                block::ac_refine(source, codes, progression, &mut ended, block)?;
+                                block::ac_refine(source, codes, progression, &mut eob_run, block)?;
                             }
                         }
                     }

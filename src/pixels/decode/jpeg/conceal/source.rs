@@ -12,7 +12,7 @@ use base::error::DecodeError;
 pub(super) enum Stop {
     /// The file ends before all needed data was read.
     Truncated,
-    /// libjpeg refuses the file at this point, too.
+    /// The file is invalid at this point, and libjpeg refuses it, too.
     Refused(DecodeError),
 }
 
@@ -31,9 +31,9 @@ pub(super) struct ScanSource<'a> {
     bytes: &'a [u8],
     /// The offset of the next byte.
     at: usize,
-    /// A marker before that byte that is still to be handled. A scan is not read beyond it.
+    /// The code of a marker before byte `at` that is not yet handled. The bits of a scan end at this marker.
     marker: Option<u8>,
-    /// The number of the next restart marker, 0..=7.
+    /// The number of the next restart marker: 0..=7 for RST0 to RST7.
     restart: u8,
     /// The next bits, in the lowest `left` bits.
     window: u64,
@@ -43,10 +43,10 @@ pub(super) struct ScanSource<'a> {
 }
 
 /// libjpeg loads bytes until it has this many bits. The number matters at the end of the file: a load that needs more
-/// bytes means truncation.
+/// bytes than the file has means truncation.
 const LOADED: u32 = 57;
 
-/// Codes of up to this many bits are found in one lookup, before which this many bits are loaded.
+/// Codes of at most this many bits are found in one table lookup. At least this many bits are loaded before the lookup.
 const SHORT: u32 = 8;
 
 impl<'a> ScanSource<'a> {
@@ -65,7 +65,7 @@ impl<'a> ScanSource<'a> {
     fn next_marker(&mut self) -> Result<u8, Stop> {
         loop {
             while self.byte()? != 0xFF {}
-            let code = self.behind_ff()?;
+            let code = self.after_ff()?;
             if code != 0 {
                 return Ok(code);
             }
@@ -73,7 +73,7 @@ impl<'a> ScanSource<'a> {
     }
 
     /// Returns the byte after an 0xFF and any fill bytes.
-    fn behind_ff(&mut self) -> Result<u8, Stop> {
+    fn after_ff(&mut self) -> Result<u8, Stop> {
         loop {
             match self.byte()? {
                 0xFF => {}
@@ -90,8 +90,8 @@ impl<'a> ScanSource<'a> {
     }
 
     /// Reads the payload of a segment whose marker, at byte `at`, was just read. If the file ends inside the segment,
-    /// it is refused, not truncated: the marker results from damage, and libjpeg would nearly always refuse the bytes
-    /// before it reached the end.
+    /// the result is [`Stop::Refused`], not [`Stop::Truncated`]: the marker results from damage, and libjpeg would
+    /// nearly always refuse the bytes before it reached the end.
     fn payload(&mut self, marker: u8, at: usize) -> Result<&'a [u8], Stop> {
         let Some(length) = self.length()? else {
             return refused(format!(
@@ -146,8 +146,8 @@ impl<'a> ScanSource<'a> {
         (self.restart, self.left, self.exhausted) = (0, 0, false);
     }
 
-    /// Advances to the next restart interval. If the marker is not the expected one, the rules of libjpeg's
-    /// `jpeg_resync_to_restart` apply: an earlier one is skipped, a later one stays until it is expected.
+    /// Advances to the next restart interval. If the marker is not the expected marker, the rules of libjpeg's
+    /// `jpeg_resync_to_restart` apply: an earlier marker is skipped, a later marker stays until it is expected.
     pub(super) fn restart(&mut self) -> Result<(), Stop> {
         self.left = 0;
         let mut found = match self.marker.take() {
@@ -159,11 +159,12 @@ impl<'a> ScanSource<'a> {
             self.marker = loop {
                 let ahead = found.wrapping_sub(0xD0 + expected) & 7;
                 match (found, ahead) {
-                    // An invalid marker, or one of the previous two restarts: the expected one comes later.
+                    // An invalid marker, or one of the previous two restart markers: the expected marker comes later.
                     (..0xC0, _) | (0xD0..=0xD7, 6 | 7) => found = self.next_marker()?,
-                    // One of the next two restarts: this interval has no data, because its own marker is missing.
+                    // One of the next two restart markers: this interval has no data, because its own marker is
+                    // missing.
                     (0xD0..=0xD7, 1 | 2) => break Some(found),
-                    // The expected marker, or one that is too far away.
+                    // The expected marker, or a marker that is too far away.
                     (0xD0..=0xD7, _) => break None,
                     _ => break Some(found),
                 }
@@ -186,7 +187,7 @@ impl<'a> ScanSource<'a> {
         while self.marker.is_none() && self.left < LOADED {
             let mut byte = self.byte()?;
             if byte == 0xFF {
-                match self.behind_ff()? {
+                match self.after_ff()? {
                     0 => byte = 0xFF,
                     marker => {
                         self.marker = Some(marker);
@@ -226,7 +227,7 @@ impl<'a> ScanSource<'a> {
         Ok(if size > 0 && bits >> (size - 1) == 0 { bits - (1 << size) + 1 } else { bits })
     }
 
-    /// Reads the next symbol. Bits that are no code count as symbol 0, and 17 of them are consumed.
+    /// Reads the next symbol. Bits that form no code count as symbol 0, and 17 bits are consumed.
     pub(super) fn symbol(&mut self, codes: &HuffmanCode) -> Result<u8, Stop> {
         if self.left < SHORT {
             self.load(0)?;

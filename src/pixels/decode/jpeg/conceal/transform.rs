@@ -18,7 +18,7 @@ const BITS: u32 = 13;
 
 /// The factors of inputs 2 and 6.
 const EVEN: [[i32; 2]; 2] = [[C_0_541, C_0_541 - C_1_847], [C_0_541 + C_0_765, C_0_541]];
-/// The factors of inputs 7 and 3, and of 5 and 1; the two inputs of a pair are added before.
+/// The factors of the sums of inputs 7 and 3, and of inputs 5 and 1.
 const ODD_SUMS: [[i32; 2]; 2] = [[C_1_175 - C_1_961, C_1_175], [C_1_175, C_1_175 - C_0_390]];
 /// The factors of inputs 7 and 1.
 const ODD_OUTER: [[i32; 2]; 2] = [[C_0_298 - C_0_899, -C_0_899], [-C_0_899, C_1_501 - C_0_899]];

@@ -72,8 +72,8 @@ fn pass<const SHIFT: i32>(x: [__m256i; 4]) -> [__m256i; 8] {
     y
 }
 
-/// A shuffle that pairs columns, in each half of a register. It is read as volatile: if the compiler sees its value, it
-/// replaces two shuffles by five.
+/// A shuffle mask that pairs columns in each half of a register. The code reads it as volatile, because a compiler that
+/// sees the mask replaces two shuffles by five.
 // SAFETY: both types have 32 bytes, and any bytes are valid.
 static PAIRS: __m256i = unsafe {
     std::mem::transmute::<[[u8; 16]; 2], __m256i>([[0, 1, 8, 9, 4, 5, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15]; 2])
@@ -94,7 +94,7 @@ unsafe fn transform(block: &mut IdctBlock, quantisation: &Quantisation, out: *mu
     };
     let mut x = [_mm256_setzero_si256(); 4];
     let mut sums = _mm256_setzero_si256();
-    // Kept apart from the sums: a product that wraps to -32768 stays negative in 16 bits and would lower a sum that is
+    // Separate from the sums: a product that wraps to -32768 stays negative in 16 bits and would lower a sum that is
     // already too large.
     let mut beyond = _mm256_setzero_si256();
     for (i, x) in x.iter_mut().enumerate() {
@@ -112,9 +112,10 @@ unsafe fn transform(block: &mut IdctBlock, quantisation: &Quantisation, out: *mu
     }
     block.0[..64].fill(0);
 
-    // First columns: y[i] is row i. Then rows, for which columns must be paired as the rows were.
+    // The first pass transforms columns: y[i] is row i. The second pass transforms rows; its input needs pairs of
+    // columns, as the first pass needed pairs of rows.
     let y = pass::<11>(x);
-    // Each lane's 16 bits of columns 0..8 become the pairs (0, 4), (2, 6), (1, 3), (5, 7).
+    // In each lane, the 16-bit values of columns 0..8 become the pairs (0, 4), (2, 6), (1, 3), (5, 7).
     // SAFETY: a reference is valid for reads.
     let pairs = unsafe { std::ptr::from_ref(&PAIRS).read_volatile() };
     let paired = |a, b| {
@@ -125,7 +126,7 @@ unsafe fn transform(block: &mut IdctBlock, quantisation: &Quantisation, out: *mu
         (paired(y[0], y[1]), paired(y[2], y[3]), paired(y[4], y[5]), paired(y[6], y[7]));
     let (low0, low1) = (_mm256_unpacklo_epi32(r01, r23), _mm256_unpacklo_epi32(r45, r67));
     let (high0, high1) = (_mm256_unpackhi_epi32(r01, r23), _mm256_unpackhi_epi32(r45, r67));
-    // Lane 0 of each holds rows 0, 2, 4, 6 and lane 1 rows 1, 3, 5, 7.
+    // In each register, lane 0 has rows 0, 2, 4, 6 and lane 1 has rows 1, 3, 5, 7.
     let y = pass::<18>([
         _mm256_unpacklo_epi64(low0, low1),
         _mm256_unpackhi_epi64(low0, low1),

@@ -1,11 +1,11 @@
-//! The inverse DCT with AVX-512: transforms two blocks at a time, as with AVX2, but with one block in each half of a
-//! register. Blocks are in coding order.
+//! The inverse DCT with AVX-512: like `avx2.rs`, but transforms two blocks at a time, one in each half of a register.
+//! Blocks are in coding order.
 
 use std::arch::x86_64::*;
 
 use super::{EVEN, IdctBlock, InverseDct, ODD, ONE, OutOfRange, PLACES, PortableIdct, QUICK, Quantisation};
 
-/// The index in coding order of the coefficient at each place.
+/// For each place of a block, the index of its coefficient in coding order.
 pub(in super::super) static ORDER: [u16; 64] = {
     let mut order = [0; 64];
     let mut k = 0;
@@ -92,7 +92,7 @@ impl PairSamples {
 /// Transforms a single block in coding order, with any coefficients, and clears it.
 #[cold]
 #[inline(never)]
-pub(in super::super) fn transform_alone(
+pub(in super::super) fn transform_single(
     block: &mut IdctBlock,
     quantisation: &Quantisation,
     out: &mut [u8],
@@ -112,8 +112,8 @@ fn factors(low: i32, high: i32) -> __m512i {
     _mm512_set1_epi32((low & 0xFFFF) | high << 16)
 }
 
-/// Transforms one dimension. `x` has the inputs (0, 4), (2, 6), (1, 3), (5, 7) as pairs of 16 bits, eight columns each
-/// of both blocks. The outputs are 32 bits wide, divided by 2^SHIFT and rounded.
+/// Transforms one dimension. `x` has the inputs (0, 4), (2, 6), (1, 3), (5, 7) as pairs of 16 bits, for eight columns
+/// of each block. The outputs are 32 bits wide, divided by 2^SHIFT and rounded.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn pass<const SHIFT: u32>(x: [__m512i; 4]) -> [__m512i; 8] {
@@ -193,7 +193,7 @@ pub(in super::super) fn transform_placed(
         _mm512_shuffle_i64x2::<0b11_10_11_10>(a23, b23),
     ];
     let mut sums = _mm512_setzero_si512();
-    // Kept apart from the sums: a product that wraps to -32768 stays negative in 16 bits and would lower a sum that is
+    // Separate from the sums: a product that wraps to -32768 stays negative in 16 bits and would lower a sum that is
     // already too large.
     let mut beyond = 0;
     for (i, x) in x.iter_mut().enumerate() {
@@ -207,9 +207,10 @@ pub(in super::super) fn transform_placed(
         return None;
     }
 
-    // First columns: y[i] is row i. Then rows, for which columns must be paired as the rows were.
+    // The first pass transforms columns: y[i] is row i. The second pass transforms rows; its input needs pairs of
+    // columns, as the first pass needed pairs of rows.
     let y = pass::<11>(x);
-    // Each lane's 16 bits of columns 0..8 become the pairs (0, 4), (2, 6), (1, 3), (5, 7).
+    // In each lane, the 16-bit values of columns 0..8 become the pairs (0, 4), (2, 6), (1, 3), (5, 7).
     let pairs = _mm_setr_epi8(0, 1, 8, 9, 4, 5, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
     let pairs = _mm512_broadcast_i32x4(pairs);
     let paired = |a, b| {
@@ -220,7 +221,7 @@ pub(in super::super) fn transform_placed(
         (paired(y[0], y[1]), paired(y[2], y[3]), paired(y[4], y[5]), paired(y[6], y[7]));
     let (low0, low1) = (_mm512_unpacklo_epi32(r01, r23), _mm512_unpacklo_epi32(r45, r67));
     let (high0, high1) = (_mm512_unpackhi_epi32(r01, r23), _mm512_unpackhi_epi32(r45, r67));
-    // A block's first lane has rows 0, 2, 4, 6 and its second one rows 1, 3, 5, 7.
+    // A block's first lane has rows 0, 2, 4, 6 and its second lane has rows 1, 3, 5, 7.
     let y = pass::<18>([
         _mm512_unpacklo_epi64(low0, low1),
         _mm512_unpackhi_epi64(low0, low1),

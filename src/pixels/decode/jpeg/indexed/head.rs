@@ -6,18 +6,19 @@ use super::{SIGNATURE, corrupt};
 use base::crc::checksum;
 use base::error::DecodeError;
 
-/// The bytes of the head before its entries, and of an entry.
+/// The number of bytes of the head before its entries.
 const FIXED: usize = 28;
+/// The number of bytes of an entry.
 const ENTRY: usize = 12;
 
 /// A point in the entropy-coded data at which decoding can start: the beginning of a row of MCUs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(in crate::decode) struct EntryPoint {
-    /// The offset in the file of the byte with the first bit.
+    /// The offset in the file of the byte that contains the row's first bit.
     pub(in crate::decode) byte: u32,
     /// The number of bits of that byte before the first bit, at most 7.
     pub(in crate::decode) skip: u32,
-    /// The DC coefficients of the blocks before it, in the order of the scan's components.
+    /// The DC coefficient of each component's last block before this point, in the order of the scan's components.
     pub(in crate::decode) dc: [i16; 3],
 }
 
@@ -27,8 +28,8 @@ impl EntryPoint {
         let byte = next.byte as usize;
         let end = match next.skip {
             0 => byte,
-            // The next entry begins inside this byte. If the byte is FF, the zero after it is needed too: without it FF
-            // would not be a byte of coded data.
+            // The next entry begins inside this byte. If the byte is FF, the zero after it is needed too: without the
+            // zero, FF would not be a byte of coded data.
             _ => byte + 1 + usize::from(file.get(byte) == Some(&0xFF)),
         };
         self.byte as usize..end
@@ -60,7 +61,7 @@ pub(super) struct IndexedFile {
     pub(super) crc: u32,
     /// The offset in the file of the marker that ends the entropy-coded data.
     pub(super) end: u32,
-    /// The columns and rows of MCUs.
+    /// The numbers of columns and rows of MCUs.
     pub(super) mcus: (u32, u32),
 }
 

@@ -12,7 +12,7 @@ use base::crc::checksum;
 use base::error::DecodeError;
 use base::simd::Level;
 
-/// Indexes one file after another. It owns the scratch memory; each thread has its own.
+/// Indexes one file after another. Owns scratch memory, so each thread has its own indexer.
 #[derive(Debug)]
 pub(in crate::decode) struct Indexer {
     level: Level,
@@ -28,7 +28,7 @@ impl Default for Indexer {
 
 impl Indexer {
     /// Writes the JPEG `file` in the indexed format to `out`, whose old bytes are dropped. Reads all codes of the file.
-    /// The range of its coefficients is checked only when it is decoded.
+    /// Whether the coefficients are in range is checked only when the file is decoded.
     ///
     /// # Errors
     /// The reason to keep the file as it is; `out` is then empty.

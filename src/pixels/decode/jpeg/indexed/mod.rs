@@ -26,7 +26,7 @@ use base::error::DecodeError;
 use base::simd::Level;
 use std::ops::Range;
 
-/// The first bytes of an indexed image; the last one is the version of the format.
+/// The first bytes of an indexed image; the last byte is the version of the format.
 const SIGNATURE: &[u8; 8] = b"\x8AFLINDX\x01";
 
 /// Whether bytes are an indexed image, by their signature.

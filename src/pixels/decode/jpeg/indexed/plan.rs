@@ -1,4 +1,4 @@
-//! Plans for decoding a region of an indexed image on a GPU. They follow from the index and the headers of the JPEG.
+//! Plans for decoding a region of an indexed image on a GPU. Only the index and the headers of the JPEG are read.
 
 use super::IndexHead;
 use crate::decode::Region;
@@ -22,8 +22,8 @@ pub(in super::super) struct IndexedImage<'a> {
 }
 
 impl<'a> IndexedImage<'a> {
-    /// Reads the index and the headers of an indexed image. Returns `None` if the headers need the CPU's decoder, to
-    /// decode them or to report an error.
+    /// Reads the index and the headers of an indexed image. Returns `None` if the headers are damaged or unsupported;
+    /// the CPU's decoder then reports the error.
     pub(in super::super) fn read(indexed: &'a [u8]) -> Result<Option<Self>, DecodeError> {
         let head = IndexHead::read(indexed)?;
         let file = &indexed[head.file()];
@@ -43,12 +43,12 @@ impl<'a> IndexedImage<'a> {
         (self.header.frame.width, self.header.frame.height)
     }
 
-    /// Plans the decoding of `region`. Returns `None` if the index does not lead to it, or if the CPU's decoder has to
-    /// report an error.
+    /// Plans the decoding of `region`. Returns `None` if the index does not lead to the region, or if only the CPU's
+    /// decoder can decode the image or report the error.
     pub(in super::super) fn plan(&self, region: Region) -> Option<CudaPlan> {
         let Self { head, file, header } = self;
         let layout = RegionLayout::of_coded(&header.frame, header.color_space, region)?;
-        if !head.is_of(header, &layout) {
+        if !head.matches_file(header, &layout) {
             return None;
         }
         let (columns, numbers) = layout.wanted(&header.scan);
@@ -75,7 +75,8 @@ impl<'a> IndexedImage<'a> {
             let part = &layout.parts[scan.component];
             let (h, v) = part.factors(&header.scan);
             let table = header.tables.quantisation(part.quantisation).ok()?;
-            // With a step of 0 the CPU's range checks do not follow from the products of coefficients and steps.
+            // The kernel checks only products of coefficients and steps. With a step of 0, products do not show a
+            // coefficient that the CPU finds out of range.
             let usable = !table.contains(&0);
             usable.then(|| PlannedComponent::new(scan.component, part, (mcus.0 * h, v), table))
         };

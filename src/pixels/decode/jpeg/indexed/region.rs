@@ -1,4 +1,4 @@
-//! From an indexed image to the planes of a region: each row of MCUs is decoded only up to the region's right edge.
+//! Decodes a region of an indexed image to planes. Each row of MCUs is decoded only up to the region's right edge.
 
 use super::IndexHead;
 use crate::decode::Planes;
@@ -7,8 +7,8 @@ use crate::decode::jpeg::rows::{ScanFromEntryPoint, is_sequential_scan};
 use crate::decode::jpeg::{Jpeg, RegionLayout};
 use base::simd::Level;
 
-/// Decodes the region of `layout` from `file` into `out`, starting at the entry points of its index. Returns `None` if
-/// they do not lead to it: the file is damaged, or the index is of another file.
+/// Decodes the region of `layout` from `file` into `out`, starting at the entry points of the index. Returns `None` if
+/// the entry points do not lead to the region: the file is damaged, or the index belongs to another file.
 pub(in super::super) fn decode_from(
     head: &IndexHead,
     jpeg: &mut Jpeg,
@@ -17,7 +17,7 @@ pub(in super::super) fn decode_from(
     level: Level,
     out: &mut Planes,
 ) -> Option<()> {
-    if !head.is_of(header, layout) {
+    if !head.matches_file(header, layout) {
         return None;
     }
     let scan = ScanFromEntryPoint::new(jpeg, (file, header), layout, level, out)?;
@@ -28,8 +28,10 @@ pub(in super::super) fn decode_from(
 }
 
 impl IndexHead<'_> {
-    /// Whether the index can be that of a file with these headers.
-    pub(super) fn is_of(&self, header: &ScanHeader, layout: &RegionLayout) -> bool {
-        layout.as_coded && is_sequential_scan(header) && self.facts.mcus == layout.mcus(&header.scan)
+    /// Whether the index can belong to a file with these headers.
+    pub(super) fn matches_file(&self, header: &ScanHeader, layout: &RegionLayout) -> bool {
+        layout.planes_are_components
+            && is_sequential_scan(header)
+            && self.facts.mcus == layout.mcus(&header.scan)
     }
 }

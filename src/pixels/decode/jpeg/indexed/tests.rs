@@ -24,7 +24,7 @@ fn index(file: &[u8]) -> Vec<u8> {
     indexed
 }
 
-/// The same file after an index to which `change` was applied.
+/// The same file with another index: the old index after `change` was applied to it.
 fn changed(indexed: &[u8], change: impl Fn(&mut IndexedFile, &mut Vec<EntryPoint>)) -> Vec<u8> {
     let head = IndexHead::read(indexed).unwrap();
     let mut facts = head.facts;
@@ -83,7 +83,7 @@ fn a_row_goes_on_from_the_bits_and_coefficients_before_it() {
     assert_eq!(FileOffsets::new(&file, head.row(0).unwrap().1.start).of(usize::MAX), before);
 }
 
-/// If two rows share an FF, the first one needs the zero after it, too.
+/// If two rows share an FF, the first row needs the zero after the FF, too.
 #[test]
 fn a_row_ends_with_the_zero_behind_an_ff() {
     let mut found = 0;

@@ -1,5 +1,6 @@
-//! Expands the coefficients of a block with AVX2. It unpacks sixteen remainders at once. Then, eight lanes at a time,
-//! it spreads them over the large coefficients, these over the nonzero ones, and these over the block.
+//! Expands the coefficients of a block with AVX2. Sixteen remainders are unpacked at once. Then, eight lanes at a time,
+//! the remainders are spread over the large coefficients, the large over the nonzero coefficients, and the nonzero
+//! coefficients over the block.
 
 use std::arch::x86_64::*;
 
@@ -10,7 +11,7 @@ use super::unit::{ESCAPE, MAX_MAGNITUDE, UnitBlocks, UnitWindow, load, lowest};
 use super::values::{Expand, ReadCoded};
 
 /// For each mask of eight lanes, the shuffle that distributes consecutive bytes to the marked lanes and clears the
-/// others.
+/// other lanes.
 static LANES: [u64; 256] = {
     let mut lanes = [0; 256];
     let mut mask = 0;
@@ -27,8 +28,8 @@ static LANES: [u64; 256] = {
     lanes
 };
 
-/// Unpacks sixteen remainders to words: the two bytes that contain each, and the factor that moves it to the top of a
-/// word.
+/// Data to unpack sixteen remainders to 16-bit words: the indices of the two bytes that contain each remainder, and the
+/// factor that moves the remainder to the top of its word.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 struct RestTable {
@@ -36,7 +37,7 @@ struct RestTable {
     factors: [u16; 16],
 }
 
-/// Tables by the width of remainders, and by the bit of a byte at which the first remainder begins.
+/// The tables, indexed by the width of remainders and by the bit of a byte at which the first remainder begins.
 static REST_TABLES: [[RestTable; 8]; 8] = {
     let mut tables = [[RestTable { bytes: [0; 32], factors: [0; 16] }; 8]; 8];
     let mut width = 1;
@@ -59,8 +60,8 @@ static REST_TABLES: [[RestTable; 8]; 8] = {
     tables
 };
 
-/// By the width of remainders, the magnitude as a byte of a coefficient with an escape, before the escape is added.
-/// With width 0 there are no escapes, and no coefficient has the magnitude stored here.
+/// By the width of remainders: the magnitude, as a byte, of a coefficient that has an escape, before the escape is
+/// added. With width 0 there are no escapes, and no coefficient has the magnitude in this table.
 const ESCAPED: [u8; 8] = {
     let mut escaped = [u8::MAX; 8];
     let mut width = 1;
@@ -102,8 +103,8 @@ impl ReadCoded for Avx2Expander {
     }
 }
 
-/// Calls `put` with each coefficient that `escaped` marks in coding order: its index in coding order, and its value
-/// with the escape added.
+/// Calls `put` for each coefficient that the mask `escaped` marks, with the index in coding order and the value, to
+/// which the escape is added.
 #[inline(always)]
 pub(super) fn escaped_values(
     unit: &mut UnitDecoder,
@@ -134,7 +135,8 @@ pub(super) fn escaped_values(
 /// The processor must have the instructions of [`base::simd::Level::Avx2`].
 #[inline(always)]
 unsafe fn expand<const PLACED: bool>(unit: &mut UnitDecoder, number: usize, block: &mut [i16; 64]) {
-    // Half of all blocks end in their first half. One branch for all steps is predicted better than one per step.
+    // Half of all blocks end in their first half. One branch for all steps is predicted better than one branch per
+    // step.
     // SAFETY: the caller guarantees that the processor has the instructions.
     let escaped = unsafe {
         match unit.blocks.nonzero[number] >> 32 {
@@ -148,8 +150,8 @@ unsafe fn expand<const PLACED: bool>(unit: &mut UnitDecoder, number: usize, bloc
     }
 }
 
-/// [`expand`] for a block that ends in its first half, or in its second half. Returns the mask of coefficients that
-/// have escapes and are wrong without them.
+/// [`expand`] for a block that ends in its first half (`HALVES` = 1) or in its second half (`HALVES` = 2). Returns the
+/// mask of the coefficients with escapes, whose values are wrong until the escapes are added.
 #[inline]
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
 fn expand_halves<const HALVES: usize, const PLACED: bool>(
@@ -186,12 +188,13 @@ fn equal(values: __m256i, magnitude: u8) -> u32 {
     _mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_abs_epi8(values), _mm256_set1_epi8(magnitude as i8))) as u32
 }
 
-/// The bytes of up to 64 lanes, from which eight are loaded at any offset. Aligned to a cache line, because stores
+/// A byte for each of up to 64 lanes. Eight bytes can be loaded at any offset. Aligned to a cache line, because stores
 /// across two lines are slow.
 #[repr(align(64))]
 struct LaneBytes([u8; 72]);
 
-/// The first or second 32 remainders of `width` bits, starting at bit `at`, each plus 1 in a byte.
+/// Unpacks the first or second 32 of the remainders of `width` bits that start at bit `at`. Returns each remainder plus
+/// 1 in a byte.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn remainders(window: &UnitWindow, at: usize, width: usize, half: usize) -> __m256i {
@@ -239,7 +242,7 @@ fn spread(bytes: &LaneBytes, from: usize, mask: u32) -> __m256i {
     _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(low), high)
 }
 
-/// Adds 1 to magnitudes, and negates those that `negative` marks.
+/// Adds 1 to magnitudes, and negates the magnitudes that `negative` marks.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn signed(magnitudes: __m256i, negative: u32) -> __m256i {
@@ -252,7 +255,7 @@ fn signed(magnitudes: __m256i, negative: u32) -> __m256i {
     _mm256_sub_epi8(_mm256_xor_si256(magnitudes, sign), sign)
 }
 
-/// A block in coding order, whose second half may be missing.
+/// A block in coding order. If the second half is missing, all coefficients there are zero.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn in_coding_order<const HALVES: usize>(halves: [__m256i; HALVES]) -> [__m256i; 2] {

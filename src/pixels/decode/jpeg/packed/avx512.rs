@@ -27,7 +27,7 @@ static GATHER: [[u8; 64]; 8] = {
     tables
 };
 
-/// The index in coding order of the coefficient at each place.
+/// For each place of a block, the index of its coefficient in coding order.
 const ORDER_OF_BYTES: [u8; 64] = {
     let mut order = [0; 64];
     let mut place = 0;
@@ -49,10 +49,10 @@ const ORDER_OF_CODES: [u8; 64] = {
     order
 };
 
-/// Transforms blocks in pairs, because a vector holds two.
+/// Transforms blocks in pairs, because a vector holds two blocks.
 pub(super) struct Avx512Expander {
-    /// The block that waits for a second one; [`Self::place`] is its place if there is one. The fields are separate,
-    /// because a struct of both would be moved byte by byte instead of in registers.
+    /// A block that waits for the second block of its pair. [`Self::place`] is the block's place, or `None` if no block
+    /// waits. The fields are separate, because a struct of both would be moved byte by byte instead of in registers.
     block: PlacedBlock,
     place: Option<SamplePlace>,
 }
@@ -99,8 +99,8 @@ impl UnitSink for Avx512Expander {
                 Ok(())
             }
             None => {
-                transform_alone(before, target, first)?;
-                transform_alone(block, target, place)
+                transform_single(before, target, first)?;
+                transform_single(block, target, place)
             }
         }
     }
@@ -108,7 +108,7 @@ impl UnitSink for Avx512Expander {
     #[inline(always)]
     fn flush(&mut self, target: &mut BlockTarget) -> Result<(), OutOfRange> {
         match self.place.take() {
-            Some(place) => transform_alone(self.block, target, place),
+            Some(place) => transform_single(self.block, target, place),
             None => Ok(()),
         }
     }
@@ -117,7 +117,7 @@ impl UnitSink for Avx512Expander {
 /// Transforms a single block with any coefficients.
 #[cold]
 #[inline(never)]
-fn transform_alone(
+fn transform_single(
     block: PlacedBlock,
     target: &mut BlockTarget,
     place: SamplePlace,
@@ -157,7 +157,7 @@ static IN_CODING_ORDER: BlockOrder = BlockOrder { order: ORDER_OF_CODES, places:
 
 static IN_PLACES: BlockOrder = BlockOrder { order: ORDER_OF_BYTES, places: *PLACES.first_chunk().unwrap() };
 
-/// The coefficients of block `number` in this order.
+/// The coefficients of block `number` in the order `to`.
 ///
 /// Inlined, so that it is compiled with the target features of its caller: a call per block would cost a tenth of the
 /// decoding time.

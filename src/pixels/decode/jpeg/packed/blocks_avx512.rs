@@ -18,7 +18,7 @@ static SIZES: [u8; 128] = {
     sizes
 };
 
-/// For each size, a byte with as many low bits set.
+/// By size, a byte in which that many low bits are set.
 static ONES: [u8; 64] = {
     let mut ones = [0; 64];
     let mut size = 0;
@@ -40,17 +40,17 @@ static NUMBERS: [u8; 64] = {
     numbers
 };
 
-/// The largest magnitude that the vector path handles; larger ones do not fit in a signed byte.
-const MOST: i8 = 126;
+/// The largest magnitude that the vector path handles; larger magnitudes do not fit in a signed byte.
+const MAX_VECTOR_MAGNITUDE: i8 = 126;
 
-/// The longest run of zeros before a coefficient that the vector path handles; a longer one takes additional symbols.
-const LONGEST: i8 = 15;
+/// The longest run of zeros before a coefficient that the vector path handles; a longer run takes additional symbols.
+const MAX_VECTOR_RUN: i8 = 15;
 
 /// The nonzero AC coefficients of a block, ready to encode.
 struct Prepared {
     count: usize,
     /// The mask of coefficients whose magnitudes or runs the vector path does not handle.
-    apart: u64,
+    scalar_mask: u64,
     /// The index of each coefficient in the block.
     places: [u8; 64],
     /// The symbol of each coefficient, then zeros; the first zero ends the block.
@@ -64,50 +64,50 @@ pub(super) struct Avx512BlockEncoder;
 
 impl CodeBlock for Avx512BlockEncoder {
     #[inline(always)]
-    fn ac(block: &CodedBlock, codes: &AcCodes, cursor: &mut BitCursor, room: &mut [u8], missing: &mut bool) {
+    fn ac(block: &CodedBlock, codes: &AcCodes, cursor: &mut BitCursor, space: &mut [u8], missing: &mut bool) {
         // SAFETY: code that names this type has detected AVX-512 with VBMI and VBMI2.
-        let Prepared { count, mut apart, places, symbols, values } = unsafe { prepare(block) };
+        let Prepared { count, mut scalar_mask, places, symbols, values } = unsafe { prepare(block) };
         // A block whose last coefficient is nonzero has no end symbol.
         let all = (count + usize::from(block[63] == 0)).min(64);
         let ((symbols, odd_symbol), (values, odd_value)) =
             (symbols[..all].as_chunks::<2>(), values[..all].as_chunks::<2>());
         for (number, (symbols, values)) in symbols.iter().zip(values).enumerate() {
-            if apart & 3 == 0 {
+            if scalar_mask & 3 == 0 {
                 let (first, first_length) = codes.with_bits(symbols[0], values[0].into(), missing);
                 let (second, length) = codes.with_bits(symbols[1], values[1].into(), missing);
-                cursor.put(room, u64::from(first) << length | u64::from(second), first_length + length);
+                cursor.put(space, u64::from(first) << length | u64::from(second), first_length + length);
             } else {
                 for number in 2 * number..2 * number + 2 {
-                    put_apart(block, (&places, count, number), codes, cursor, room, missing);
+                    put_scalar(block, (&places, count, number), codes, cursor, space, missing);
                 }
             }
-            apart >>= 2;
+            scalar_mask >>= 2;
         }
         if let (&[symbol], &[value]) = (odd_symbol, odd_value) {
-            match apart {
-                0 => codes.put(symbol, value.into(), cursor, room, missing),
-                _ => put_apart(block, (&places, count, all - 1), codes, cursor, room, missing),
+            match scalar_mask {
+                0 => codes.put(symbol, value.into(), cursor, space, missing),
+                _ => put_scalar(block, (&places, count, all - 1), codes, cursor, space, missing),
             }
         }
     }
 }
 
-/// Encodes the coefficient `number` with the zeros before it, or the end of the block.
+/// Encodes nonzero coefficient `number` with the zeros before it or, after the last coefficient, the end of the block.
 #[inline]
-fn put_apart(
+fn put_scalar(
     block: &CodedBlock,
     (places, count, number): (&[u8; 64], usize, usize),
     codes: &AcCodes,
     cursor: &mut BitCursor,
-    room: &mut [u8],
+    space: &mut [u8],
     missing: &mut bool,
 ) {
     if number >= count {
-        return codes.put(END, 0, cursor, room, missing);
+        return codes.put(END, 0, cursor, space, missing);
     }
     let before = if number == 0 { 0 } else { places[number - 1] };
     let place = places[number & 63];
-    codes.put_value(block[usize::from(place & 63)], u32::from(place - before - 1), cursor, room, missing);
+    codes.put_value(block[usize::from(place & 63)], u32::from(place - before - 1), cursor, space, missing);
 }
 
 #[inline]
@@ -133,9 +133,9 @@ fn prepare(block: &CodedBlock) -> Prepared {
     let magnitudes = _mm512_abs_epi8(coefficients);
     let before = _mm512_maskz_permutexvar_epi8(ac, _mm512_sub_epi8(numbers, one), places);
     let runs = _mm512_maskz_sub_epi8(_bzhi_u64(!0, count), _mm512_sub_epi8(places, before), one);
-    let longest = _mm512_set1_epi8(LONGEST);
-    let apart =
-        _mm512_cmpgt_epu8_mask(magnitudes, _mm512_set1_epi8(MOST)) | _mm512_cmpgt_epu8_mask(runs, longest);
+    let longest = _mm512_set1_epi8(MAX_VECTOR_RUN);
+    let largest = _mm512_set1_epi8(MAX_VECTOR_MAGNITUDE);
+    let scalar_mask = _mm512_cmpgt_epu8_mask(magnitudes, largest) | _mm512_cmpgt_epu8_mask(runs, longest);
     let size = _mm512_permutex2var_epi8(sizes[0], magnitudes, sizes[1]);
     // A negative value has the bits of the value minus one (ITU T.81, F.1.2.1).
     let below = _mm512_mask_sub_epi8(coefficients, _mm512_movepi8_mask(coefficients), coefficients, one);
@@ -150,7 +150,7 @@ fn prepare(block: &CodedBlock) -> Prepared {
     };
     Prepared {
         count: count as usize,
-        apart,
+        scalar_mask,
         places: bytes(places),
         symbols: bytes(symbols),
         values: bytes(bits),
@@ -227,7 +227,7 @@ fn remainders(block: &CodedBlock, large: u64, rests: &mut [u16; 64]) -> Remainde
     let both = _mm512_max_epu16(low, high);
     let both = _mm256_max_epu16(_mm512_castsi512_si256(both), _mm512_extracti64x4_epi64::<1>(both));
     let both = _mm_max_epu16(_mm256_castsi256_si128(both), _mm256_extracti128_si256::<1>(both));
-    // x86 has an instruction for the minimum of eight words, so invert.
+    // x86 has an instruction for the minimum of eight words, so invert the words.
     let least = _mm_minpos_epu16(_mm_xor_si128(both, _mm_set1_epi16(-1)));
     let most = (!_mm_cvtsi128_si32(least) as u16).max(2);
     let mut escapes = [0; 8];

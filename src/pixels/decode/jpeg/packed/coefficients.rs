@@ -17,20 +17,20 @@ use base::simd::Level;
 /// The coefficients of a block in coding order.
 pub(super) type CodedBlock = [i16; 64];
 
-/// The most blocks of an image that is packed: 44 megapixels with chroma at half the width and height. Packing and
-/// restoring hold all blocks in memory.
+/// The largest number of blocks of an image that is packed. It equals 44 megapixels with chroma at half the width and
+/// height. Packing and restoring hold all blocks in memory.
 pub(super) const MAX_BLOCKS: usize = 1 << 20;
 
-/// Memory beyond this many blocks is freed after the image.
+/// A component's memory beyond this many blocks is freed before an image that needs less.
 const MAX_KEPT: usize = (16 << 20) / size_of::<CodedBlock>();
 
-/// The coefficients of an image, in memory that is reused for the next one.
+/// The coefficients of an image, in memory that is reused for the next image.
 #[derive(Debug, Default)]
 pub(super) struct ImageBlocks {
     pub(super) components: Vec<ComponentBlocks>,
 }
 
-/// The coefficients of a component, including blocks that only fill up MCUs.
+/// The coefficients of a component, including the padding blocks of MCUs.
 #[derive(Debug)]
 pub(super) struct ComponentBlocks {
     pub(super) grid: BlockGrid,
@@ -99,7 +99,7 @@ impl ImageBlocks {
     }
 }
 
-/// The number of blocks of a frame, including those that only fill up MCUs.
+/// The number of blocks of a frame, including the padding blocks of MCUs.
 pub(super) fn block_count(frame: &Frame) -> usize {
     let (grids, rows) = grids(frame);
     grids.iter().map(|grid| grid.columns * grid.rows * rows).sum()
@@ -178,7 +178,7 @@ fn read_scan(
     done.ok_or_else(|| DecodeError::Corrupt("its entropy-coded data is damaged".into()))
 }
 
-/// A scan of which every block is read.
+/// A scan whose blocks are all read.
 struct WholeScan<'a> {
     entropy: &'a Entropy,
     components: &'a [Component],

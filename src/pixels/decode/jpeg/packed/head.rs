@@ -4,26 +4,28 @@ use std::ops::Range;
 
 use super::super::idct::Quantisation;
 use super::super::markers::{Frame, FrameComponent, ScanHeader};
-use super::unit::{UNIT, least_row_bytes};
+use super::unit::{UNIT, min_row_bytes};
 use super::{SIGNATURE, corrupt};
 use crate::decode::header::JpegColorSpace;
 use base::crc::checksum;
 use base::error::DecodeError;
 
-/// The bytes of the head before its components.
+/// The number of bytes of the head before its components.
 const FIXED: usize = 36;
 
-/// The bytes of a component, of a quantisation table and of a row.
+/// The number of bytes of a component.
 const COMPONENT: usize = 4;
+/// The number of bytes of a quantisation table.
 const TABLE: usize = 128;
+/// The number of bytes of a row.
 const ROW: usize = 8;
 
-/// The flags of [`Choices`].
+/// The bits of [`Choices`] in the head.
 const PADDED_WITH_ZEROS: u8 = 1;
-const RUNS_ALONE: u8 = 2;
+const SINGLE_BLOCK_RUNS: u8 = 2;
 
-/// The largest size of all rows, so that offsets have 32 bits.
-const MOST: usize = u32::MAX as usize;
+/// The largest size of all rows together, in bytes. Row ends are stored in 32 bits.
+const MAX_ROWS_BYTES: usize = u32::MAX as usize;
 
 /// The contents of the head.
 #[derive(Debug, Clone)]
@@ -46,7 +48,7 @@ pub(super) struct OriginalFile {
     pub(super) length: u32,
     /// The CRC-32C of the file.
     pub(super) crc: u32,
-    /// The number of its bytes that are not entropy-coded.
+    /// The number of the file's bytes that are not entropy-coded.
     pub(super) plain: u32,
     pub(super) choices: Choices,
 }
@@ -54,46 +56,50 @@ pub(super) struct OriginalFile {
 /// An encoder's choices that the headers of a file do not state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Choices {
-    /// Whether entropy-coded segments are padded with zeros instead of the usual ones.
+    /// Whether entropy-coded segments are padded with 0 bits instead of the usual 1 bits.
     pub(super) padded_with_zeros: bool,
-    /// Whether progressive scans end each block separately, instead of the usual joined runs of ended blocks.
-    pub(super) runs_alone: bool,
+    /// Whether progressive scans code the end of each block separately. Usually the ends of consecutive blocks are
+    /// joined.
+    pub(super) single_block_runs: bool,
 }
 
 impl Choices {
     /// All combinations, in the order in which they are tried: the most likely first.
     pub(super) const ALL: [Self; 4] = [
-        Self { padded_with_zeros: false, runs_alone: false },
-        Self { padded_with_zeros: true, runs_alone: false },
-        Self { padded_with_zeros: false, runs_alone: true },
-        Self { padded_with_zeros: true, runs_alone: true },
+        Self { padded_with_zeros: false, single_block_runs: false },
+        Self { padded_with_zeros: true, single_block_runs: false },
+        Self { padded_with_zeros: false, single_block_runs: true },
+        Self { padded_with_zeros: true, single_block_runs: true },
     ];
 
     fn flags(self) -> u8 {
         let flag = |is: bool, flag| if is { flag } else { 0 };
-        flag(self.padded_with_zeros, PADDED_WITH_ZEROS) | flag(self.runs_alone, RUNS_ALONE)
+        flag(self.padded_with_zeros, PADDED_WITH_ZEROS) | flag(self.single_block_runs, SINGLE_BLOCK_RUNS)
     }
 
     fn of_flags(flags: u8) -> Self {
-        Self { padded_with_zeros: flags & PADDED_WITH_ZEROS != 0, runs_alone: flags & RUNS_ALONE != 0 }
+        Self {
+            padded_with_zeros: flags & PADDED_WITH_ZEROS != 0,
+            single_block_runs: flags & SINGLE_BLOCK_RUNS != 0,
+        }
     }
 }
 
 /// A row of MCUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PackedRow {
-    /// The end of the row, counted from the first byte of the first row.
+    /// The offset of the row's end, in bytes from the start of the first row.
     pub(super) end: u32,
-    /// The CRC-32C of its bytes.
+    /// The CRC-32C of the row's bytes.
     pub(super) crc: u32,
 }
 
 /// The layout of a component's blocks in rows of MCUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BlockGrid {
-    /// The columns of blocks, including those that only fill up MCUs.
+    /// The number of columns of blocks, including the padding blocks of MCUs.
     pub(super) columns: usize,
-    /// The rows of blocks in a row of MCUs.
+    /// The number of rows of blocks in a row of MCUs.
     pub(super) rows: usize,
 }
 
@@ -103,13 +109,13 @@ impl BlockGrid {
         self.columns.div_ceil(UNIT)
     }
 
-    /// The number of blocks in a unit of a row of blocks; the last unit may have fewer than the others.
+    /// The number of blocks in a unit of a row of blocks. The last unit can have fewer blocks than the other units.
     pub(super) fn blocks(&self, unit: usize) -> usize {
         (self.columns - unit * UNIT).min(UNIT)
     }
 }
 
-/// The block grids of a frame's components, and the number of its rows of MCUs.
+/// The block grids of a frame's components, and the frame's number of rows of MCUs.
 pub(super) fn grids(frame: &Frame) -> (Vec<BlockGrid>, usize) {
     let most = |factor: fn(&FrameComponent) -> u32| frame.components.iter().map(factor).max().unwrap_or(1);
     let (columns, rows) =
@@ -128,7 +134,7 @@ pub(super) fn color_number(color_space: JpegColorSpace) -> u8 {
     }
 }
 
-/// The colour space that a number encodes for this many components; `None` if it is not packed.
+/// The colour space that a number encodes for this many components. `None` for a colour space that is not packed.
 pub(super) fn color_of(number: u8, components: usize) -> Option<JpegColorSpace> {
     match (number, components) {
         (0, 1) => Some(JpegColorSpace::Gray),
@@ -138,8 +144,8 @@ pub(super) fn color_of(number: u8, components: usize) -> Option<JpegColorSpace> 
     }
 }
 
-/// The frame of a file as the head stores it: each component has the index of its quantisation table in `tables`. The
-/// only component of a frame has one block per MCU, regardless of its sampling factors.
+/// The frame of a file as the head stores it: each component has the index of its quantisation table in `tables`. In a
+/// frame of one component, an MCU is one block, regardless of the sampling factors.
 pub(super) fn frame_of(header: &ScanHeader) -> Result<(Frame, Vec<[u16; 64]>), DecodeError> {
     let mut frame = Frame { marker: 0xC0, ..header.frame.clone() };
     let mut tables: Vec<[u16; 64]> = Vec::new();
@@ -176,7 +182,7 @@ pub(super) fn packed_frame(
 }
 
 impl PackedHead {
-    /// The length of a head with these numbers of components, tables and rows.
+    /// The length in bytes of a head with these numbers of components, tables and rows.
     pub(super) fn length_of(components: usize, tables: usize, rows: usize) -> usize {
         FIXED + components * COMPONENT + tables * TABLE + rows * ROW + 4
     }
@@ -209,7 +215,7 @@ impl PackedHead {
         out.extend(crc.to_le_bytes());
     }
 
-    /// Overwrites the head at the start of `packed`, which must have the same length.
+    /// Overwrites the head at the start of `packed`. The old head must have the same length.
     pub(super) fn overwrite(&self, packed: &mut [u8]) {
         let mut head = Vec::new();
         self.write(&mut head);
@@ -221,7 +227,7 @@ impl PackedHead {
         Self::read_start(packed, packed.len())
     }
 
-    /// Reads the head like [`PackedHead::read`], from the first bytes of a packed image of `bytes` bytes.
+    /// Reads the head like [`PackedHead::read`], but only from `packed`, the first bytes of an image of `bytes` bytes.
     pub(super) fn read_start(packed: &[u8], bytes: usize) -> Result<Self, DecodeError> {
         let fixed: &[u8; FIXED] = packed.first_chunk().ok_or_else(|| corrupt("its head is truncated"))?;
         if fixed[..8] != *SIGNATURE {
@@ -276,7 +282,7 @@ impl PackedHead {
     fn check(&self, bytes: usize) -> Result<(), DecodeError> {
         let (grids, rows) = grids(&self.frame);
         let least = |grid: &BlockGrid| {
-            let units = (0..grid.units()).map(|unit| least_row_bytes(grid.blocks(unit)));
+            let units = (0..grid.units()).map(|unit| min_row_bytes(grid.blocks(unit)));
             grid.rows * units.sum::<usize>()
         };
         let least: usize = grids.iter().map(least).sum();
@@ -321,7 +327,7 @@ impl PackedHead {
     }
 }
 
-/// The end of the rows as the head stores it; `None` if it is too large.
+/// The end of a row as the head stores it; `None` if `bytes` is too large.
 pub(super) fn row_end(bytes: usize) -> Option<u32> {
-    (bytes < MOST).then_some(bytes as u32)
+    (bytes < MAX_ROWS_BYTES).then_some(bytes as u32)
 }

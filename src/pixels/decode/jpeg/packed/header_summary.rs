@@ -1,6 +1,6 @@
-//! The header summary (outline) of a packed image that an index stores: its size, its sampling, and the approximate
-//! ends of its rows of MCUs. With it a reader finds the bytes that a region needs before it reads any. `docs/packed.md`
-//! specifies it byte by byte.
+//! The header summary that an index stores for a packed image: the image's size and sampling, and the approximate ends
+//! of its rows of MCUs. With it, a reader finds the bytes that a region needs before it reads any byte of the image.
+//! `docs/packed.md` specifies the format byte by byte.
 
 use super::super::RegionLayout;
 use super::super::markers::Frame;
@@ -11,9 +11,9 @@ use base::crc::checksum;
 use base::error::DecodeError;
 use base::parts::{RawHeaderSummary, WantedBytes};
 
-/// The number of row ends in an outline. A photograph of 500 × 375 pixels has as many rows of MCUs.
+/// The number of row ends in a header summary. A photograph of 500 × 375 pixels has as many rows of MCUs.
 const ENDS: usize = 24;
-/// The number of bytes before the ends.
+/// The number of bytes before the row ends.
 const FIXED: usize = PackedHeaderSummary::BYTES - ENDS;
 /// The bytes after the head are divided into this many sections of equal length, except the last. A row end is stored
 /// as the index of its section.
@@ -31,10 +31,10 @@ pub struct PackedHeaderSummary {
 }
 
 impl PackedHeaderSummary {
-    /// The number of bytes of an outline in an index.
+    /// The number of bytes of a header summary in an index.
     pub const BYTES: usize = size_of::<RawHeaderSummary>();
 
-    /// The outline of a packed image, as an index stores it.
+    /// The header summary of a packed image, as an index stores it.
     ///
     /// # Errors
     /// [`DecodeError::Corrupt`] for a damaged head.
@@ -42,7 +42,7 @@ impl PackedHeaderSummary {
         Ok(Self::of_head(&PackedHead::read(packed)?, packed.len()))
     }
 
-    /// The outline of a packed image of `length` bytes with this head.
+    /// The header summary of a packed image of `length` bytes with this head.
     fn of_head(head: &PackedHead, length: usize) -> RawHeaderSummary {
         let mut bytes = RawHeaderSummary::default();
         bytes[..2].copy_from_slice(&(head.frame.width as u16).to_le_bytes());
@@ -52,7 +52,7 @@ impl PackedHeaderSummary {
             *byte = part.h as u8 | (part.v as u8) << 4;
         }
         let section = section_bytes(length - head.length);
-        let rows = head.rows.chunks(rows_an_end(head.rows.len()));
+        let rows = head.rows.chunks(rows_per_end(head.rows.len()));
         for (byte, rows) in bytes[FIXED..].iter_mut().zip(rows) {
             let end = rows.last().map_or(0, |row| row.end);
             *byte = (end / section).min(SECTIONS - 1) as u8;
@@ -61,8 +61,8 @@ impl PackedHeaderSummary {
     }
 
     /// Whether the `parts` of a packed image are intact. The checksums of the head and of all rows of MCUs inside the
-    /// parts must match. The image must have this outline, so that the parts contain all rows for which they were
-    /// chosen. Other bytes may have any value and are not used.
+    /// parts must match. The image must have this header summary, so that the parts contain all rows for which they
+    /// were chosen. Other bytes can have any value and are not used.
     pub fn parts_are_intact(header_summary: &RawHeaderSummary, packed: &[u8], parts: WantedBytes) -> bool {
         let start = packed.get(..parts.head as usize).unwrap_or(packed);
         let Ok(head) = PackedHead::read_start(start, packed.len()) else { return false };
@@ -74,7 +74,7 @@ impl PackedHeaderSummary {
         Self::of_head(&head, packed.len()) == *header_summary && (0..head.rows.len()).all(is_intact)
     }
 
-    /// Reads and validates an outline from an index. Returns `None` if it is empty or invalid.
+    /// Reads and validates a header summary from an index. Returns `None` if the summary is empty or invalid.
     pub fn read(bytes: &RawHeaderSummary) -> Option<Self> {
         let half = |at: usize| u32::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]));
         let (width, height, tables) = (half(0), half(2), usize::from(bytes[4] & 15));
@@ -95,31 +95,31 @@ impl PackedHeaderSummary {
         (self.frame.width, self.frame.height)
     }
 
-    /// The parts that decoding `region` reads of the packed image, which has `length` bytes: its head, and the rows of
-    /// MCUs with wanted blocks, rounded outwards. Returns `None` if the outline is of another image.
+    /// The parts of a packed image of `length` bytes that decoding `region` reads: the head, and the rows of MCUs with
+    /// wanted blocks, rounded outwards to whole sections. Returns `None` if the header summary is of another image.
     pub fn parts(&self, region: Region, length: u32) -> Option<WantedBytes> {
         let layout = RegionLayout::of_coded(&self.frame, self.color_space, region)?;
         let (grids, count) = grids(&self.frame);
         let rows = layout.rows_of_mcus(&grids, count);
-        let behind = length.checked_sub(self.head).filter(|&behind| behind > 0 && !rows.is_empty())?;
-        let (section, each) = (section_bytes(behind as usize), rows_an_end(count));
+        let body_bytes = length.checked_sub(self.head).filter(|&bytes| bytes > 0 && !rows.is_empty())?;
+        let (section, each) = (section_bytes(body_bytes as usize), rows_per_end(count));
         // The end of a row is inside its section: not before the section's start, and before its end.
         let start = match rows.start / each {
             0 => 0,
             first => u32::from(self.ends[first - 1]) * section,
         };
         let last = u32::from(self.ends[(rows.end - 1) / each]);
-        let end = (last + 1).saturating_mul(section).min(behind);
+        let end = (last + 1).saturating_mul(section).min(body_bytes);
         (start < end).then(|| WantedBytes::new(self.head, self.head + start..self.head + end))
     }
 }
 
-/// The length of a section in an image with `behind` bytes after its head.
-fn section_bytes(behind: usize) -> u32 {
-    (behind as u32).div_ceil(SECTIONS).max(1)
+/// The length of a section in an image with `body_bytes` bytes after its head.
+fn section_bytes(body_bytes: usize) -> u32 {
+    (body_bytes as u32).div_ceil(SECTIONS).max(1)
 }
 
 /// The number of rows of MCUs that share one stored end.
-fn rows_an_end(rows: usize) -> usize {
+fn rows_per_end(rows: usize) -> usize {
     rows.div_ceil(ENDS).max(1)
 }

@@ -7,7 +7,7 @@ use super::coefficients::CodedBlock;
 pub(super) struct BlockMasks {
     pub(super) nonzero: u64,
     pub(super) negative: u64,
-    /// Coefficients of magnitude greater than 1.
+    /// The mask of coefficients of magnitude greater than 1.
     pub(super) large: u64,
 }
 
@@ -16,7 +16,7 @@ pub(super) struct BlockMasks {
 pub(super) struct Remainders {
     /// The largest magnitude; 2 if there are no large coefficients.
     pub(super) most: u16,
-    /// For each width w in bits, the number of remainders that need an escape: those of at least 2^w - 1.
+    /// For each width w in bits, the number of remainders of at least 2^w - 1, which need an escape.
     pub(super) escapes: [u8; 8],
 }
 
@@ -30,7 +30,8 @@ pub(super) trait MaskWork {
     /// Writes the remainders of the `large` coefficients to the front of `rests`.
     #[inline(always)]
     fn remainders(block: &CodedBlock, large: u64, rests: &mut [u16; 64]) -> Remainders {
-        // Eight counters of one byte: the numbers of remainders that, plus one, have 1, 2, ... 7, or at least 8 bits.
+        // Eight counters of one byte: the numbers of remainders for which remainder + 1 has 1, 2, ... 7, or at least 8
+        // bits.
         let mut lengths = 0u64;
         let (mut left, mut count) = (large, 0);
         let mut most = 2;
@@ -51,7 +52,7 @@ pub(super) trait MaskWork {
     }
 }
 
-/// Plain Rust.
+/// Mask operations in plain Rust.
 pub(super) struct PlainMasks;
 
 impl MaskWork for PlainMasks {
@@ -76,7 +77,7 @@ impl MaskWork for PlainMasks {
     }
 }
 
-/// AVX2 and BMI2, which the processor must have.
+/// Mask operations with AVX2 and BMI2, which the processor must have.
 #[cfg(target_arch = "x86_64")]
 pub(super) struct VectorMasks;
 

@@ -1,5 +1,5 @@
 //! Packed JPEGs: the quantised coefficients without the entropy coder, in a format that vector units expand directly.
-//! The file can be restored from it byte for byte. `docs/packed-image.md` specifies the format.
+//! The file can be restored from a packed image byte for byte. `docs/packed-image.md` specifies the format.
 //!
 //! A packed image consists of a head (`head.rs`), the rows of MCUs, and the bytes of the file that are not
 //! entropy-coded. The head has a checksum of each row; a row consists of units of sixteen blocks (`unit.rs`).
@@ -43,7 +43,7 @@ use base::error::DecodeError;
 use base::parts::WantedBytes;
 use base::simd::Level;
 
-/// The first bytes of a packed image; the last one is the version of the format.
+/// The first bytes of a packed image; the last byte is the version of the format.
 const SIGNATURE: &[u8; 8] = b"\x8AFLPACK\x01";
 
 /// Whether bytes are a packed image, by their signature.
@@ -74,8 +74,8 @@ pub(in crate::decode) fn size(packed: &[u8]) -> Result<(u32, u32), DecodeError> 
     Ok((frame.width, frame.height))
 }
 
-/// Decodes the region of a packed image that `choose` picks into `out`. If `parts` are given, only these bytes were
-/// read, and no others are used.
+/// Decodes into `out` the region of a packed image that `choose` picks. If `parts` is given, only these bytes of the
+/// image were read, and no other bytes are used.
 pub(in crate::decode) fn decode(
     packed: &[u8],
     parts: Option<WantedBytes>,
@@ -83,8 +83,8 @@ pub(in crate::decode) fn decode(
     choose: ChooseRegion<'_>,
     out: &mut Planes,
 ) -> Result<Decoded, DecodeError> {
-    // Bytes that were not read are cut off before each step, or the image is refused: decoders load more bytes than
-    // they use.
+    // Decoders load more bytes than they use. So before each step, cut off the bytes that were not read, or refuse the
+    // image.
     let until = |end: u32| packed.get(..end as usize).unwrap_or(packed);
     let start = parts.map_or(packed, |parts| until(parts.head));
     let head = PackedHead::read_start(start, packed.len())?;

@@ -11,20 +11,20 @@ use base::crc::checksum;
 use base::error::DecodeError;
 use base::simd::Level;
 
-/// The most memory that packing holds per block: its coefficients as read and as restored, and the samples of both
-/// formats when these are compared.
+/// The largest number of bytes of memory that packing holds per block: the coefficients as read and as restored, and
+/// the samples from the file and from the packed image while they are compared.
 pub(super) const MEMORY_OF_BLOCK: usize = 2 * size_of::<CodedBlock>() + 2 * 64;
 
-/// An image that would exceed this many times the file's size, plus [`MAX_HEAD`] bytes, is no photograph and is kept
-/// as it is.
+/// If a packed image would exceed this many times the file's size plus [`MAX_HEAD`] bytes, the file is no photograph
+/// and is kept as it is.
 const MAX_GROWTH: usize = 2;
 const MAX_HEAD: usize = 4096;
 
-/// Packs one file after another. It owns the scratch memory; each thread has its own.
+/// Packs one file after another. Owns scratch memory, so each thread has its own packer.
 #[derive(Debug)]
 pub struct Packer {
     level: Level,
-    most_blocks: usize,
+    max_blocks: usize,
     jpeg: Jpeg,
     blocks: ImageBlocks,
     writer: UnitWriter,
@@ -52,7 +52,7 @@ impl Packer {
         let level = level.lowered();
         Self {
             level,
-            most_blocks: MAX_BLOCKS,
+            max_blocks: MAX_BLOCKS,
             jpeg: Jpeg::default(),
             blocks: ImageBlocks::default(),
             writer: UnitWriter::default(),
@@ -63,13 +63,14 @@ impl Packer {
         }
     }
 
-    /// Returns this packer, limited to about `bytes` bytes of memory. Images that need more are kept as they are.
+    /// Returns this packer, limited to about `bytes` bytes of memory. Images that need more memory are kept as they
+    /// are.
     pub(in crate::decode) fn with_memory(self, bytes: usize) -> Self {
-        Self { most_blocks: MAX_BLOCKS.min(bytes / MEMORY_OF_BLOCK), ..self }
+        Self { max_blocks: MAX_BLOCKS.min(bytes / MEMORY_OF_BLOCK), ..self }
     }
 
-    /// Packs the JPEG `file` into `out`, whose old bytes are dropped. The result is verified: `file` was restored from
-    /// it byte for byte, and all its coefficients can be transformed.
+    /// Packs the JPEG `file` into `out`, whose old bytes are dropped. The result is verified: it restores to `file`
+    /// byte for byte, and all coefficients can be transformed.
     ///
     /// # Errors
     /// The reason to keep the file as it is; `out` is then empty.
@@ -93,11 +94,11 @@ impl Packer {
         let whole = Region { x: 0, y: 0, width, height };
         let layout =
             RegionLayout::of_coded(&header.frame, header.color_space, whole).ok_or(KeepReason::Kind)?;
-        if block_count(&header.frame) > self.most_blocks {
+        if block_count(&header.frame) > self.max_blocks {
             return Err(KeepReason::Large);
         }
-        // The coefficients of other files are read by a more tolerant decoder, so the strict one must accept them
-        // first.
+        // The coefficients of other files are read by a more tolerant decoder, `conceal`. So the strict decoder must
+        // accept such a file first.
         let is_sequential = header.frame.marker != PROGRESSIVE;
         let is_plain = is_sequential && header.scan.len() == header.frame.components.len();
         if !is_plain {
@@ -136,7 +137,8 @@ impl Packer {
             return Err(KeepReason::Kind);
         }
         self.write(&mut head, MAX_GROWTH * file.len() + MAX_HEAD, out)?;
-        for choices in Choices::ALL.into_iter().filter(|choices| !(is_sequential && choices.runs_alone)) {
+        let is_possible = |choices: &Choices| !(is_sequential && choices.single_block_runs);
+        for choices in Choices::ALL.into_iter().filter(is_possible) {
             head.original.choices = choices;
             head.overwrite(out);
             let restored = self.restorer.restore(out, &mut self.restored);
@@ -154,11 +156,11 @@ impl Packer {
         decoded.is_ok() && self.planes[0].same_samples(&self.planes[1])
     }
 
-    /// Writes space for the head, then the rows, whose ends and checksums `head` receives, then the bytes that are not
-    /// entropy-coded. Fails if that exceeds `most` bytes.
+    /// Writes space for the head, then the rows, then the bytes that are not entropy-coded. Stores the ends and
+    /// checksums of the rows in `head`. Fails if the result exceeds `most` bytes.
     fn write(&mut self, head: &mut PackedHead, most: usize, out: &mut Vec<u8>) -> Result<(), KeepReason> {
         out.clear();
-        // This head has the same length as the final one, which overwrites it.
+        // This head has the same length as the final head, which overwrites it.
         head.write(out);
         let start = out.len();
         for (number, row) in head.rows.iter_mut().enumerate() {
@@ -177,7 +179,7 @@ impl Packer {
     }
 }
 
-/// Restores the original files of packed images. It owns the scratch memory; each thread has its own.
+/// Restores the original files of packed images. Owns scratch memory, so each thread has its own restorer.
 #[derive(Debug)]
 pub struct Restorer {
     level: Level,

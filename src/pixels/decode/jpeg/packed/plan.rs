@@ -1,4 +1,4 @@
-//! Plans for decoding a region of a packed image on a GPU. They follow from the head.
+//! Plans for decoding a region of a packed image on a GPU. Only the head of the image is read.
 
 use super::super::plan::{CudaPlan, PlannedComponent, PlannedRow, PlannedRows};
 use super::super::{ComponentRegion, RegionLayout};
@@ -50,7 +50,7 @@ impl PackedImage {
 }
 
 impl PackedHead {
-    /// The range of the rows of MCUs with wanted blocks.
+    /// The byte range of the rows of MCUs with wanted blocks.
     pub(super) fn bytes_of(&self, region: &RegionLayout) -> Range<usize> {
         let numbers = region.rows_of_mcus(&grids(&self.frame).0, self.rows.len());
         match numbers.clone().last() {
@@ -61,7 +61,7 @@ impl PackedHead {
 }
 
 impl RegionLayout {
-    /// The rows of MCUs with wanted blocks, out of `rows`.
+    /// The indices of the rows of MCUs with wanted blocks, in an image of `rows` rows.
     pub(super) fn rows_of_mcus(&self, grids: &[BlockGrid], rows: usize) -> Range<usize> {
         let over = self.parts.iter().zip(grids);
         let start = over.clone().map(|(part, grid)| part.rows.start as usize / grid.rows).min();

@@ -1,5 +1,5 @@
-//! Encodes the scans of progressive files again (ITU T.81, annex G), with libjpeg's choices: which runs of blocks
-//! without codes are joined, and when they are written.
+//! Encodes the scans of progressive files again (ITU T.81, annex G), with libjpeg's choices: which blocks without codes
+//! are joined to a run, and when a run is written.
 
 use super::super::RegionLayout;
 use super::super::markers::{Progression, ScanHeader};
@@ -10,9 +10,9 @@ use super::scan_bits::ScanBits;
 use super::symbols::{SymbolCodes, size_of_value, value_bits};
 use base::error::DecodeError;
 
-/// The longest run of blocks, and the most pending correction bits of a run: libjpeg ends a run before the next block
-/// could exceed them.
+/// The largest number of blocks in a run.
 const LONGEST_RUN: u32 = 0x7FFF;
+/// The largest number of pending correction bits of a run. libjpeg ends a run before the next block could exceed it.
 const MAX_CORRECTIONS: usize = 1000 - 64 + 1;
 
 /// Encodes the current scan of `header`.
@@ -20,7 +20,7 @@ pub(super) fn write(
     image: &ImageBlocks,
     header: &ScanHeader,
     layout: &RegionLayout,
-    runs_alone: bool,
+    single_block_runs: bool,
     bits: &mut ScanBits,
 ) -> Result<(), DecodeError> {
     let Progression { first, last, high, low } = header.progression;
@@ -31,11 +31,11 @@ pub(super) fn write(
     if first == 0 {
         write_dc(image, header, layout, bits, low, high > 0)
     } else {
-        write_ac(image, header, layout, runs_alone, bits)
+        write_ac(image, header, layout, single_block_runs, bits)
     }
 }
 
-/// Encodes a scan of DC coefficients: their differences, or one further bit of each.
+/// Encodes a scan of DC coefficients: their differences, or one further bit of each coefficient.
 fn write_dc(
     image: &ImageBlocks,
     header: &ScanHeader,
@@ -94,7 +94,7 @@ struct AcScan<'a, 'b> {
     missing: bool,
     /// The number of pending blocks without further codes.
     run: u32,
-    /// The correction bits of these blocks.
+    /// The correction bits of the pending blocks.
     corrections: Vec<u8>,
 }
 
@@ -102,12 +102,12 @@ fn write_ac(
     image: &ImageBlocks,
     header: &ScanHeader,
     layout: &RegionLayout,
-    runs_alone: bool,
+    single_block_runs: bool,
     bits: &mut ScanBits,
 ) -> Result<(), DecodeError> {
     let codes = SymbolCodes::new(header.tables.ac(&header.scan[0])?);
     let progression = header.progression;
-    let longest_run = if runs_alone { 1 } else { LONGEST_RUN };
+    let longest_run = if single_block_runs { 1 } else { LONGEST_RUN };
     let mut scan =
         AcScan { bits, codes, progression, longest_run, missing: false, run: 0, corrections: Vec::new() };
     each_block(image, header, layout, &mut scan)?;
@@ -191,7 +191,7 @@ impl AcScan<'_, '_> {
         // After the last coefficient that is new in this scan the block needs no more codes.
         let end = (first..=last).rev().find(|&k| magnitude(k) == 1).unwrap_or(0);
         let mut zeros = 0;
-        // The block's own correction bits follow the pending ones of the run.
+        // The block's own correction bits follow the pending correction bits of the run.
         let mut own = self.corrections.len();
         for k in first..=last {
             let value = magnitude(k);

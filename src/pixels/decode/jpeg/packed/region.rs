@@ -1,4 +1,4 @@
-//! From a packed image to the planes of a region: only the rows of MCUs and the units that the region touches are read.
+//! Decodes a region of a packed image to planes. Only the rows of MCUs and the units that the region touches are read.
 
 use super::super::RegionLayout;
 use super::super::idct::{IdctBlock, InverseDct, OutOfRange, PortableIdct, Quantisation, dc_only};
@@ -182,7 +182,7 @@ fn decode_with<S: UnitSink>(job: &RegionJob, planes: &mut [Plane]) -> Result<(),
                 let is_wanted = part.rows.contains(&(y as u32));
                 for unit in 0..grid.units() {
                     let bytes = units.next().ok_or_else(|| corrupt_row(number))??;
-                    // While this row is decoded, prefetch the next one, which has about the same length.
+                    // While this row is decoded, prefetch the next row, which has about the same length.
                     if number + 1 < rows.end {
                         prefetch(bytes.bytes.get(row.length..row.length + bytes.length).unwrap_or_default());
                     }
@@ -242,9 +242,9 @@ impl RegionJob<'_> {
 
 /// A row of MCUs with a verified checksum.
 pub(super) struct McuRow<'a> {
-    /// The lengths of its units, two bytes each.
+    /// The lengths of the row's units, two bytes each.
     lengths: &'a [u8],
-    /// The bytes of its units, and all bytes after them.
+    /// The bytes of the row's units, and all bytes after them.
     bytes: &'a [u8],
     /// The number of bytes of the units.
     length: usize,
@@ -269,7 +269,7 @@ impl<'a> McuRow<'a> {
         Ok(Self { lengths, bytes: &packed[place.end - units.len()..], length: units.len(), number })
     }
 
-    /// The bytes of its units, in order.
+    /// The row's units, in order.
     #[inline(always)]
     pub(super) fn units(&self) -> impl Iterator<Item = Result<UnitBytes<'a>, DecodeError>> {
         let (mut bytes, mut left, number) = (self.bytes, self.length, self.number);

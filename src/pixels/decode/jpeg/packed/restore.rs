@@ -1,5 +1,5 @@
-//! From coefficients back to the bytes of the file: encodes its scans again, between the stored bytes that are not
-//! entropy-coded.
+//! Restores the bytes of a file from its coefficients: encodes the scans again, and puts them between the stored bytes
+//! that are not entropy-coded.
 
 use super::super::markers::{ScanComponent, ScanHeader};
 use super::super::{PROGRESSIVE, RegionLayout};
@@ -10,7 +10,7 @@ use super::{corrupt, progressive, sequential};
 use base::error::DecodeError;
 use base::simd::Level;
 
-/// Copies the bytes of a file that are not entropy-coded to `plain`.
+/// Copies to `plain` the bytes of a file that are not entropy-coded.
 pub(super) fn copy_uncoded_bytes(file: &[u8], plain: &mut Vec<u8>) -> Result<(), DecodeError> {
     plain.clear();
     let mut header = ScanHeader::parse(file)?;
@@ -27,8 +27,8 @@ pub(super) fn copy_uncoded_bytes(file: &[u8], plain: &mut Vec<u8>) -> Result<(),
     Ok(())
 }
 
-/// Writes the file of these coefficients to `out`. `plain` has its bytes that are not entropy-coded. More than `most`
-/// bytes mean damage.
+/// Writes the file with these coefficients to `out`. `plain` has the file's bytes that are not entropy-coded. A file of
+/// more than `most` bytes means damage.
 ///
 /// # Errors
 /// [`DecodeError::Corrupt`] if the scans cannot be encoded with the file's headers.
@@ -52,7 +52,7 @@ pub(super) fn restore(
         check_scan(image, &header)?;
         let mut bits = ScanBits::new(out, scratch, choices.padded_with_zeros);
         if header.frame.marker == PROGRESSIVE {
-            progressive::write(image, &header, layout, choices.runs_alone, &mut bits)?;
+            progressive::write(image, &header, layout, choices.single_block_runs, &mut bits)?;
         } else {
             sequential::write(image, &header, layout, level, &mut bits)?;
         }
@@ -68,7 +68,7 @@ pub(super) fn restore(
     Ok(())
 }
 
-/// Checks that the scan's components exist in the packed frame: the headers in `plain` may be damaged.
+/// Checks that the scan's components exist in the packed frame: the headers in `plain` can be damaged.
 fn check_scan(image: &ImageBlocks, header: &ScanHeader) -> Result<(), DecodeError> {
     if header.scan.iter().any(|part| part.component >= image.components.len()) {
         return Err(corrupt("a scan names a component that the image does not have"));
@@ -82,7 +82,7 @@ pub(super) trait ScanCoder {
     /// Ends a restart interval with its marker.
     fn restart(&mut self);
 
-    /// Encodes the next block. `place` is the index of its component in the scan.
+    /// Encodes the next block. `place` is the index of the block's component in the scan.
     fn block(&mut self, place: usize, block: &CodedBlock);
 }
 
@@ -97,8 +97,8 @@ pub(super) fn each_block(
     let (columns, rows) = layout.mcus(&header.scan);
     let interval = header.tables.restart_interval;
     let mut left = interval;
-    // The rows of blocks of a row of MCUs: the component's index in the scan, the blocks, and the number of them per
-    // MCU.
+    // For each row of blocks in a row of MCUs: the component's index in the scan, the blocks, and the number of blocks
+    // per MCU.
     let mut lines: Vec<(usize, &[CodedBlock], usize)> = Vec::with_capacity(10);
     for row in 0..rows as usize {
         lines.clear();

@@ -1,6 +1,6 @@
 //! A writer for entropy-coded bits in JPEG's format: highest bit first, and a zero after each byte 0xFF.
 
-/// The entropy-coded data of a scan during writing. Bits are collected without examining bytes; these are stuffed when
+/// The entropy-coded data of a scan during writing. Bits are collected in unstuffed bytes. These bytes are stuffed when
 /// a restart interval ends.
 pub(super) struct ScanBits<'a> {
     out: &'a mut Vec<u8>,
@@ -8,7 +8,7 @@ pub(super) struct ScanBits<'a> {
     plain: &'a mut Vec<u8>,
     cursor: BitCursor,
     padded_with_zeros: bool,
-    /// The number of the next restart marker, 0..=7.
+    /// The number of the next restart marker: 0..=7 for RST0 to RST7.
     marker: u8,
 }
 
@@ -24,14 +24,14 @@ pub(super) struct BitCursor {
 }
 
 impl BitCursor {
-    /// Appends the lowest `count` bits of `bits`, at most 56. The other bits must be zero. `room` is the slice from
+    /// Appends the lowest `count` bits of `bits`, at most 56. The other bits must be zero. `space` is the slice from
     /// [`ScanBits::open_block`].
     #[inline(always)]
-    pub(super) fn put(&mut self, room: &mut [u8], bits: u64, count: u32) {
+    pub(super) fn put(&mut self, space: &mut [u8], bits: u64, count: u32) {
         self.filled += count;
         self.window |= bits << ((64 - self.filled) & 63);
-        // Store all eight bytes, so that the number of complete ones need not be tested.
-        if let Some(bytes) = room.get_mut(self.at..self.at + 8) {
+        // Store all eight bytes, so that the number of complete bytes need not be tested.
+        if let Some(bytes) = space.get_mut(self.at..self.at + 8) {
             bytes.copy_from_slice(&self.window.to_be_bytes());
         }
         self.at += (self.filled / 8) as usize;
@@ -40,8 +40,9 @@ impl BitCursor {
     }
 }
 
-/// The space that is always available, in bytes: a block of 64 values of 32 bits, or the most pending correction bits.
-const ROOM: usize = 1 << 11;
+/// The space in bytes that is always available. It is enough for a block of 64 values of 32 bits, and for the largest
+/// number of pending correction bits.
+const MIN_SPACE: usize = 1 << 11;
 
 impl<'a> ScanBits<'a> {
     /// Starts a scan at the end of `out`. `plain` is working memory.
@@ -53,7 +54,7 @@ impl<'a> ScanBits<'a> {
     #[inline(always)]
     pub(super) fn open_block(&mut self) -> (BitCursor, &mut [u8]) {
         let cursor = self.cursor;
-        if self.plain.len() < cursor.at + ROOM {
+        if self.plain.len() < cursor.at + MIN_SPACE {
             self.grow();
         }
         (cursor, self.plain)
@@ -71,8 +72,8 @@ impl<'a> ScanBits<'a> {
 
     /// Appends a few bits; see [`BitCursor::put`].
     pub(super) fn put(&mut self, bits: u32, count: u32) {
-        let (mut cursor, room) = self.open_block();
-        cursor.put(room, bits.into(), count);
+        let (mut cursor, space) = self.open_block();
+        cursor.put(space, bits.into(), count);
         self.close_block(cursor);
     }
 

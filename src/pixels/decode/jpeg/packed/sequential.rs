@@ -16,10 +16,10 @@ use std::marker::PhantomData;
 /// The codes of AC symbols. The lowest bits of a symbol are the number of value bits that follow.
 pub(super) struct AcCodes([u32; 256]);
 
-/// The bits of an entry that store its length, including the value bits.
+/// The number of low bits of an entry that store the length of the code and its value bits.
 const LENGTH_BITS: u32 = 5;
 
-/// The most value bits of an AC coefficient.
+/// The largest number of value bits of an AC coefficient.
 const MAX_SIZE: u32 = 10;
 
 impl AcCodes {
@@ -50,11 +50,11 @@ impl AcCodes {
         symbol: u8,
         bits: u32,
         cursor: &mut BitCursor,
-        room: &mut [u8],
+        space: &mut [u8],
         missing: &mut bool,
     ) {
         let (code, length) = self.with_bits(symbol, bits, missing);
-        cursor.put(room, code.into(), length);
+        cursor.put(space, code.into(), length);
     }
 
     /// Writes the symbols and bits of a value with `run` zeros before it.
@@ -64,15 +64,15 @@ impl AcCodes {
         value: i16,
         mut run: u32,
         cursor: &mut BitCursor,
-        room: &mut [u8],
+        space: &mut [u8],
         missing: &mut bool,
     ) {
         while run > 15 {
-            self.put(SIXTEEN_ZEROS, 0, cursor, room, missing);
+            self.put(SIXTEEN_ZEROS, 0, cursor, space, missing);
             run -= 16;
         }
         let size = size_of_value(value.into());
-        self.put((run << 4 | size) as u8, value_bits(value.into(), size), cursor, room, missing);
+        self.put((run << 4 | size) as u8, value_bits(value.into(), size), cursor, space, missing);
     }
 }
 
@@ -84,7 +84,7 @@ pub(super) const END: u8 = 0;
 
 /// Encodes a block's AC coefficients, for one instruction set.
 pub(super) trait CodeBlock {
-    fn ac(block: &CodedBlock, codes: &AcCodes, cursor: &mut BitCursor, room: &mut [u8], missing: &mut bool);
+    fn ac(block: &CodedBlock, codes: &AcCodes, cursor: &mut BitCursor, space: &mut [u8], missing: &mut bool);
 }
 
 /// Encodes one coefficient after another.
@@ -92,17 +92,17 @@ pub(super) struct ScalarBlockEncoder<M>(PhantomData<M>);
 
 impl<M: MaskWork> CodeBlock for ScalarBlockEncoder<M> {
     #[inline(always)]
-    fn ac(block: &CodedBlock, codes: &AcCodes, cursor: &mut BitCursor, room: &mut [u8], missing: &mut bool) {
+    fn ac(block: &CodedBlock, codes: &AcCodes, cursor: &mut BitCursor, space: &mut [u8], missing: &mut bool) {
         let mut nonzero = M::masks(block).nonzero;
         let mut next = 1;
         while nonzero != 0 {
             let k = nonzero.trailing_zeros();
             nonzero &= nonzero - 1;
-            codes.put_value(block[k as usize & 63], k - next, cursor, room, missing);
+            codes.put_value(block[k as usize & 63], k - next, cursor, space, missing);
             next = k + 1;
         }
         if next < 64 {
-            codes.put(END, 0, cursor, room, missing);
+            codes.put(END, 0, cursor, space, missing);
         }
     }
 }
@@ -188,15 +188,15 @@ impl<B: CodeBlock> ScanCoder for SequentialScan<'_, '_, B> {
     #[inline(always)]
     fn block(&mut self, place: usize, block: &CodedBlock) {
         let (dc_codes, ac_codes) = &self.codes[place];
-        let (mut cursor, room) = self.bits.open_block();
+        let (mut cursor, space) = self.bits.open_block();
         let before = &mut self.dc[place & 3];
         let difference = i32::from(block[0]) - *before;
         *before = i32::from(block[0]);
         let size = size_of_value(difference);
         let of_value = value_bits(difference, size);
         let (code, length) = dc_codes.with_bits(size as usize, of_value, size, &mut self.missing);
-        cursor.put(room, code.into(), length);
-        B::ac(block, ac_codes, &mut cursor, room, &mut self.missing);
+        cursor.put(space, code.into(), length);
+        B::ac(block, ac_codes, &mut cursor, space, &mut self.missing);
         self.bits.close_block(cursor);
     }
 }

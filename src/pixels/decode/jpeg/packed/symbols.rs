@@ -9,7 +9,7 @@ impl SymbolCodes {
     pub(super) fn new(spec: &Spec) -> Self {
         let mut codes = [0; 256];
         for (code, length, symbol) in spec.codes() {
-            // If a symbol has two codes, use the first one.
+            // If a symbol has two codes, use the first code.
             if codes[usize::from(symbol)] == 0 {
                 codes[usize::from(symbol)] = code << 8 | length;
             }
@@ -18,7 +18,7 @@ impl SymbolCodes {
     }
 
     /// The code of a symbol followed by `size` value bits, and the length of both. If the symbol has no code, sets
-    /// `missing`, and the length is that of the value bits alone.
+    /// `missing`, and returns the length of the value bits alone.
     #[inline(always)]
     pub(super) fn with_bits(&self, symbol: usize, bits: u32, size: u32, missing: &mut bool) -> (u32, u32) {
         let entry = self.0[symbol & 255];
@@ -27,7 +27,7 @@ impl SymbolCodes {
     }
 }
 
-/// The bits that distinguish a value from others of the same size (ITU T.81, F.1.2.1).
+/// The bits that distinguish a value from other values of the same size (ITU T.81, F.1.2.1).
 #[inline(always)]
 pub(super) fn value_bits(value: i32, size: u32) -> u32 {
     (value + (value >> 31)) as u32 & !(u32::MAX << size)

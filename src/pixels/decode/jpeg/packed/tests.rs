@@ -31,7 +31,7 @@ fn image(
     file
 }
 
-/// Files of all kinds that are packed.
+/// Files of all kinds that can be packed.
 fn files() -> Vec<Vec<u8>> {
     let mut files = Vec::new();
     for seed in 0..40 {
@@ -102,7 +102,8 @@ fn regions_are_those_of_the_jpeg_at_every_level() {
     }
 }
 
-/// A region is decoded from the parts that the outline gives, whatever the other bytes are. With fewer bytes it fails.
+/// A region is decoded from the parts that the header summary gives, whatever the other bytes are. With fewer bytes,
+/// decoding fails.
 #[test]
 fn an_outline_says_which_parts_a_region_needs() {
     let mut packer = Packer::new();
@@ -149,7 +150,7 @@ fn an_outline_says_which_parts_a_region_needs() {
     assert!(part < whole * 9 / 10, "{part} of {whole} bytes");
 }
 
-/// An image with more rows of MCUs than an outline has ends.
+/// An image with more rows of MCUs than a header summary has row ends.
 fn tall() -> Vec<u8> {
     let mut file = Vec::new();
     let pixels: Vec<u8> = (0..3 * 40 * 3000).map(|at| (at * 37 % 251) as u8).collect();
@@ -157,7 +158,7 @@ fn tall() -> Vec<u8> {
     file
 }
 
-/// Intact and damaged parts are distinguished by the bytes that were read, whatever the other bytes are.
+/// Whether parts are intact depends only on the bytes that were read.
 #[test]
 fn parts_are_sound_where_all_bytes_that_were_read_are() {
     let mut packed = Vec::new();
@@ -269,7 +270,7 @@ fn no_step_of_quantisation_is_zero() {
     head.overwrite(&mut packed);
     let error = PackedHead::read(&packed).unwrap_err().to_string();
     assert!(error.contains("a quantisation step is 0"), "{error}");
-    // The marker, the length and the table's number precede its steps.
+    // The marker, the length and the table's index precede the steps of the table.
     let at = file.windows(2).position(|marker| marker == [0xFF, 0xDB]).unwrap() + 5;
     file[at + 63] = 0;
     assert_eq!(packer.pack(&file, &mut packed), Err(KeepReason::Kind));
@@ -306,7 +307,7 @@ fn rows_that_say_anything_say_the_same_at_every_level() {
         for _ in 0..25 {
             let (mut damaged, mut head) = (packed.clone(), PackedHead::read(&packed).unwrap());
             let row = stream.below(head.rows.len() as u64) as usize;
-            // Mostly leave the lengths of units intact, which come first.
+            // The lengths of units come first. Most changes leave them intact.
             let bytes = &mut damaged[head.row(row)];
             for _ in 0..1 + stream.below(4) {
                 let at = stream.below(bytes.len() as u64).max(stream.below(40)) as usize;

@@ -6,38 +6,43 @@ use base::error::DecodeError;
 /// The largest number of blocks in a unit.
 pub(super) const UNIT: usize = 16;
 
-/// The bits of the first DC coefficient, of the differences' width, and of the flag for long escapes.
+/// The number of bits of a unit's first DC coefficient.
 pub(super) const DC_BITS: u32 = 12;
+/// The number of bits of the width of the DC differences.
 pub(super) const DIFFERENCE_BITS: u32 = 4;
+/// The number of bits of a unit's head: the two fields above, and the flag for long escapes.
 pub(super) const HEAD_BITS: usize = (DC_BITS + DIFFERENCE_BITS + 1) as usize;
 
-/// The bits of a block's last nonzero index, and of the width of its remainders.
+/// The number of bits of the index of a block's last nonzero coefficient.
 pub(super) const LAST_BITS: u32 = 6;
+/// The number of bits of the width of a block's remainders.
 pub(super) const WIDTH_BITS: u32 = 3;
+/// The number of bits of a block's header.
 pub(super) const BLOCK_BITS: usize = (LAST_BITS + WIDTH_BITS) as usize;
 
-/// The remainder that marks an escape, by the width of remainders. With seven bits it is one less than the bits could
-/// represent. So every coefficient without an escape has a magnitude of at most 127 and fits in a byte.
+/// The remainder that marks an escape, by the width of remainders. For seven bits it is 126, one less than the largest
+/// value of seven bits. So every coefficient without an escape has a magnitude of at most 127 and fits in a byte.
 pub(super) const ESCAPE: [u8; 8] = [u8::MAX, 1, 3, 7, 15, 31, 63, 126];
 
 /// The largest magnitude of an AC coefficient: 8-bit images have at most ten bits (ITU T.81, F.1.2.2.1).
 pub(super) const MAX_MAGNITUDE: i16 = 1023;
 
-/// The fewest bytes that a unit of `count` blocks takes in its row, including those of its length.
-pub(super) fn least_row_bytes(count: usize) -> usize {
+/// The smallest number of bytes that a unit of `count` blocks takes in its row, including the two bytes of the unit's
+/// length.
+pub(super) fn min_row_bytes(count: usize) -> usize {
     2 + (HEAD_BITS + count * BLOCK_BITS).div_ceil(8)
 }
 
-/// The data of a unit's blocks after everything except the remainders was read.
+/// The contents of a unit's blocks, except the remainders and escapes, which are read later.
 #[derive(Debug, Default)]
 pub(super) struct UnitBlocks {
     /// The DC coefficients.
     pub(super) dc: [i16; UNIT],
     /// The masks of nonzero AC coefficients: bit k stands for coefficient k in coding order.
     pub(super) nonzero: [u64; UNIT],
-    /// Whether each nonzero coefficient is negative, one bit for each, lowest first.
+    /// One bit for each nonzero coefficient, lowest first: whether the coefficient is negative.
     pub(super) negative: [u64; UNIT],
-    /// Whether the magnitude of each nonzero coefficient is greater than 1, one bit for each, lowest first.
+    /// One bit for each nonzero coefficient, lowest first: whether the magnitude is greater than 1.
     pub(super) large: [u64; UNIT],
     /// The width in bits of a block's remainders.
     pub(super) width: [u8; UNIT],
@@ -45,12 +50,12 @@ pub(super) struct UnitBlocks {
     pub(super) rest: [u32; UNIT],
     /// The number of bytes of an escape: 1 or 2.
     escape_bytes: usize,
-    /// Whether there may be escapes.
+    /// Whether the unit might have escapes.
     escapes: bool,
 }
 
-/// The most bits of a unit without its escapes: the unit's head, and for each block the difference, the block's header,
-/// the masks and the remainders.
+/// The largest number of bits of a unit without its escapes: the unit's head, and for each block the DC difference, the
+/// block's header, the masks and the remainders.
 const MAX_BITS: usize = HEAD_BITS + UNIT * (15 + BLOCK_BITS + 62 + 2 * 63 + 63 * 7);
 
 /// A power of two that is greater than this number of bytes.
@@ -60,8 +65,8 @@ const _: () = assert!(MAX_BITS / 8 + LOAD < MAX_BYTES);
 /// The largest number of bytes of one load.
 const LOAD: usize = 64;
 
-/// A unit's bytes, followed by other bytes of the image or zeros, which are never used. Its length is fixed, so that
-/// loads of a block's bits need no bounds check.
+/// A unit's bytes, followed by other bytes of the image or zeros, which are never used. The length of a window is
+/// fixed, so that loads of a block's bits need no bounds check.
 pub(super) type UnitWindow = [u8; MAX_BYTES + LOAD];
 
 pub(super) const NO_BYTES: UnitWindow = [0; MAX_BYTES + LOAD];
@@ -76,7 +81,7 @@ pub(super) struct UnitBytes<'a> {
 }
 
 impl<'a> UnitBytes<'a> {
-    /// The bytes to load from. They are copied to `scratch` if the image ends too early.
+    /// The bytes to load from. They are copied to `scratch` if the image has fewer bytes than a window.
     #[inline(always)]
     pub(super) fn window(self, scratch: &'a mut UnitWindow) -> &'a UnitWindow {
         match self.bytes.first_chunk() {
@@ -98,13 +103,13 @@ pub(super) fn load<const N: usize>(window: &UnitWindow, at: usize) -> &[u8; N] {
     window[at % MAX_BYTES..].first_chunk().expect("a load's bytes")
 }
 
-/// At least 57 bits, starting at bit `at`, the first one lowest.
+/// At least 57 bits, starting at bit `at`. The first bit is the lowest.
 #[inline(always)]
 pub(super) fn bits(window: &UnitWindow, at: usize) -> u64 {
     u64::from_le_bytes(*load(window, at / 8)) >> (at % 8)
 }
 
-/// The `count` bits starting at bit `at`, at most 63.
+/// `count` bits, at most 63, starting at bit `at`.
 #[inline(always)]
 fn mask(window: &UnitWindow, at: usize, count: u32) -> u64 {
     let mut bits = bits(window, at);
@@ -157,12 +162,12 @@ impl UnitBlocks {
         let mut ones = 0;
         let places = self.width[..count].chunks_mut(6).zip(self.nonzero[..count].chunks_mut(6));
         for (widths, masks) in places {
-            let mut said = bits(window, at);
+            let mut header_bits = bits(window, at);
             at += widths.len() * BLOCK_BITS;
             for (width, nonzero) in widths.iter_mut().zip(masks) {
-                let last = lowest(said, LAST_BITS) as u32;
-                *width = lowest(said >> LAST_BITS, WIDTH_BITS) as u8;
-                said >>= BLOCK_BITS;
+                let last = lowest(header_bits, LAST_BITS) as u32;
+                *width = lowest(header_bits >> LAST_BITS, WIDTH_BITS) as u8;
+                header_bits >>= BLOCK_BITS;
                 let below = last.saturating_sub(1);
                 // Bit 0 belongs to the DC coefficient.
                 *nonzero = (mask(window, mask_at, below) << 1 | 1 << last) & !1;
@@ -183,7 +188,7 @@ impl UnitBlocks {
         if rest_at > length * 8 {
             return Err(corrupt("a unit is shorter than its contents"));
         }
-        // After the remainders of all blocks less than a byte is left, unless escapes follow.
+        // Without escapes, less than a byte is left after the remainders of all blocks.
         self.escapes = wanted < count || length * 8 - rest_at >= 8;
         Ok(())
     }

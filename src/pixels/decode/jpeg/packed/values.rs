@@ -7,7 +7,7 @@ use crate::decode::jpeg::idct::{IdctBlock, PLACES};
 
 /// Expands the coefficients of a block, for one instruction set.
 pub(super) trait Expand {
-    /// Writes all coefficients of block `number` to their places. `block` must be zero.
+    /// Writes all coefficients of block `number` to their places. `block` must contain only zeros.
     fn expand(unit: &mut UnitDecoder, number: usize, block: &mut IdctBlock);
 }
 
@@ -51,7 +51,7 @@ impl UnitDecoder<'_> {
         let (mut nonzero, mut negative, mut large) =
             (blocks.nonzero[number], blocks.negative[number], blocks.large[number]);
         let mut at = blocks.rest[number] as usize;
-        // The indices of coefficients with escapes. The highest bit marks negative ones.
+        // The indices of coefficients with escapes. The highest bit marks a negative coefficient.
         let (mut escaped, mut count) = ([0u8; 64], 0);
         while nonzero != 0 {
             let mut window = bits(self.window, at);
@@ -63,7 +63,8 @@ impl UnitDecoder<'_> {
                 (large, negative) = (large >> 1, negative >> 1);
                 let rest = lowest(window, width);
                 window >>= width * is_large as u32;
-                // An invalid remainder may be too large for a byte; it wraps in the same way at every level.
+                // An invalid remainder can be too large for a byte. The magnitude then wraps in the same way at every
+                // level.
                 let magnitude = (1 + (is_large.wrapping_neg() & (1 + rest))) as i8;
                 put(k as usize, i16::from(with_sign(magnitude, is_negative == 1)));
                 if is_large == 1 && rest == escape {

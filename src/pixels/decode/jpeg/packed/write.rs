@@ -5,14 +5,14 @@ use super::masks::{BlockMasks, MaskWork, PlainMasks, Remainders};
 use super::unit::{BLOCK_BITS, DC_BITS, DIFFERENCE_BITS, ESCAPE, HEAD_BITS, LAST_BITS, MAX_MAGNITUDE, UNIT};
 use base::simd::Level;
 
-/// The most bytes of a unit: 63 coefficients in each of its blocks, each with a remainder of 7 bits and an escape of
-/// two bytes, plus the bytes of one store.
+/// The largest number of bytes of a unit: 63 coefficients in each of its blocks, each with a remainder of 7 bits and an
+/// escape of two bytes, plus the bytes of one store.
 const MAX_BYTES: usize = 4096;
 
-/// The cost of an escape in addition to its bits, in bits, because readers handle it separately.
+/// The cost in bits that is added for each escape when widths are compared, because readers handle escapes separately.
 const ESCAPE_PRICE: u32 = 8;
 
-/// A coefficient exceeds the range of 8-bit images.
+/// Error: a coefficient exceeds the range of 8-bit images.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TooLarge;
 
@@ -27,10 +27,10 @@ struct UnitCursor {
 impl UnitCursor {
     /// Appends the lowest `count` bits of `bits`, at most 56. The other bits must be zero.
     #[inline(always)]
-    fn put(&mut self, room: &mut UnitRoom, bits: u64, count: u32) {
+    fn put(&mut self, buffer: &mut UnitBuffer, bits: u64, count: u32) {
         self.window |= bits << self.filled;
         self.filled += count;
-        if let Some(bytes) = room.get_mut(self.at..self.at + 8) {
+        if let Some(bytes) = buffer.get_mut(self.at..self.at + 8) {
             bytes.copy_from_slice(&self.window.to_le_bytes());
         }
         self.at += (self.filled / 8) as usize;
@@ -40,22 +40,23 @@ impl UnitCursor {
 
     /// Appends up to 63 bits.
     #[inline(always)]
-    fn put_long(&mut self, room: &mut UnitRoom, bits: u64, count: u32) {
+    fn put_long(&mut self, buffer: &mut UnitBuffer, bits: u64, count: u32) {
         let first = count.min(32);
-        self.put(room, bits & !(u64::MAX << first), first);
-        self.put(room, bits >> first, count - first);
+        self.put(buffer, bits & !(u64::MAX << first), first);
+        self.put(buffer, bits >> first, count - first);
     }
 }
 
 /// The bytes of a unit during writing.
-type UnitRoom = [u8; MAX_BYTES];
+type UnitBuffer = [u8; MAX_BYTES];
 
 /// A measured block.
 #[derive(Clone, Copy)]
 struct MeasuredBlock {
     nonzero: u64,
-    /// One bit for each nonzero coefficient, lowest first.
+    /// One bit for each nonzero coefficient, lowest first: whether the coefficient is negative.
     negative: u64,
+    /// One bit for each nonzero coefficient, lowest first: whether the magnitude is greater than 1.
     large: u64,
     width: u32,
     /// The remainders (magnitude minus 2) of large coefficients.
@@ -66,7 +67,7 @@ struct MeasuredBlock {
 
 /// Writes units one after another, in its own memory.
 pub(super) struct UnitWriter {
-    room: Box<UnitRoom>,
+    buffer: Box<UnitBuffer>,
     blocks: Box<[MeasuredBlock; UNIT]>,
     escapes: Vec<u16>,
 }
@@ -80,7 +81,7 @@ impl std::fmt::Debug for UnitWriter {
 impl Default for UnitWriter {
     fn default() -> Self {
         let block = MeasuredBlock { nonzero: 0, negative: 0, large: 0, width: 0, rests: [0; 64], most: 0 };
-        Self { room: Box::new([0; MAX_BYTES]), blocks: Box::new([block; UNIT]), escapes: Vec::new() }
+        Self { buffer: Box::new([0; MAX_BYTES]), blocks: Box::new([block; UNIT]), escapes: Vec::new() }
     }
 }
 
@@ -162,21 +163,21 @@ impl UnitWriter {
             block.width > 0 && block.most > escape + 255
         };
         let long = blocks.iter().any(is_long);
-        let (mut bits, room) = (UnitCursor::default(), &mut *self.room);
-        write_dc(&mut bits, room, unit, long)?;
+        let (mut bits, buffer) = (UnitCursor::default(), &mut *self.buffer);
+        write_dc(&mut bits, buffer, unit, long)?;
         for block in blocks {
             let last = 63 - (block.nonzero | 1).leading_zeros();
-            bits.put(room, u64::from(last | block.width << LAST_BITS), BLOCK_BITS as u32);
+            bits.put(buffer, u64::from(last | block.width << LAST_BITS), BLOCK_BITS as u32);
         }
         for block in blocks {
             // The bit of the last coefficient is implied.
             let last = 63 - (block.nonzero | 1).leading_zeros();
-            bits.put_long(room, (block.nonzero & !(1 << last)) >> 1, last.saturating_sub(1));
+            bits.put_long(buffer, (block.nonzero & !(1 << last)) >> 1, last.saturating_sub(1));
         }
         for block in blocks {
             let count = block.nonzero.count_ones();
-            bits.put_long(room, block.negative, count);
-            bits.put_long(room, block.large, count);
+            bits.put_long(buffer, block.negative, count);
+            bits.put_long(buffer, block.large, count);
         }
         self.escapes.clear();
         // Escapes are stored in the order of blocks from the end backwards, but within a block in the order of
@@ -186,7 +187,7 @@ impl UnitWriter {
             if block.width == 0 {
                 continue;
             }
-            write_remainders::<M>(&mut bits, room, block, escape);
+            write_remainders::<M>(&mut bits, buffer, block, escape);
             if block.most < escape {
                 continue;
             }
@@ -196,9 +197,9 @@ impl UnitWriter {
             self.escapes[first..].reverse();
         }
         if bits.filled > 0 {
-            bits.put(room, 0, 8 - bits.filled);
+            bits.put(buffer, 0, 8 - bits.filled);
         }
-        out.extend_from_slice(&room[..bits.at]);
+        out.extend_from_slice(&buffer[..bits.at]);
         for &escape in self.escapes.iter().rev() {
             let bytes = escape.to_le_bytes();
             out.extend_from_slice(&bytes[..if long { 2 } else { 1 }]);
@@ -207,11 +208,12 @@ impl UnitWriter {
     }
 }
 
-/// Writes a unit's DC coefficients: the first one, then the difference of each from the previous one.
+/// Writes a unit's DC coefficients: the first coefficient, then the difference of each coefficient from the previous
+/// one.
 #[inline(always)]
 fn write_dc(
     bits: &mut UnitCursor,
-    room: &mut UnitRoom,
+    buffer: &mut UnitBuffer,
     unit: &[CodedBlock],
     long: bool,
 ) -> Result<(), TooLarge> {
@@ -220,7 +222,7 @@ fn write_dc(
         return Err(TooLarge);
     }
     let difference = |pair: &[CodedBlock]| i32::from(pair[1][0]) - i32::from(pair[0][0]);
-    // A signed number takes one bit more than its magnitude, or than the magnitude of its complement.
+    // A signed number takes one bit more than its value or, if it is negative, than its bitwise complement.
     let all = unit
         .windows(2)
         .map(difference)
@@ -229,18 +231,18 @@ fn write_dc(
     let head = u64::from(unit[0][0] as u16) & ((1 << DC_BITS) - 1)
         | u64::from(width) << DC_BITS
         | u64::from(long) << (DC_BITS + DIFFERENCE_BITS);
-    bits.put(room, head, HEAD_BITS as u32);
+    bits.put(buffer, head, HEAD_BITS as u32);
     for pair in unit.windows(2) {
-        bits.put(room, difference(pair) as u32 as u64 & ((1 << width) - 1), width);
+        bits.put(buffer, difference(pair) as u32 as u64 & ((1 << width) - 1), width);
     }
     Ok(())
 }
 
-/// Writes a block's remainders. Those that are too large are written as `escape`.
+/// Writes a block's remainders. Remainders that are too large are written as `escape`.
 #[inline(always)]
 fn write_remainders<M: MaskWork>(
     bits: &mut UnitCursor,
-    room: &mut UnitRoom,
+    buffer: &mut UnitBuffer,
     block: &MeasuredBlock,
     escape: u16,
 ) {
@@ -255,12 +257,12 @@ fn write_remainders<M: MaskWork>(
         left -= count;
         let bytes = u64::from_le_bytes(eight.map(|rest| rest.min(escape) as u8));
         let packed = M::compress(bytes, fields);
-        bits.put(room, packed & !(u64::MAX << (block.width * count)), block.width * count);
+        bits.put(buffer, packed & !(u64::MAX << (block.width * count)), block.width * count);
     }
 }
 
 impl MeasuredBlock {
-    /// The remainders of its large coefficients.
+    /// The remainders of the block's large coefficients.
     #[inline(always)]
     fn rests(&self) -> &[u16] {
         &self.rests[..self.large.count_ones() as usize & 63]
@@ -274,7 +276,7 @@ impl MeasuredBlock {
             return Err(TooLarge);
         }
         let count = large.count_ones();
-        // With width 0 all remainders must be zero, that is, none may need an escape at width 1.
+        // With width 0 all remainders must be zero, that is, no remainder needs an escape at width 1.
         let (mut best, mut width) = (if escapes[1] > 0 { u32::MAX } else { 0 }, 0);
         for candidate in 1..8 {
             let cost = candidate * count + u32::from(escapes[candidate as usize]) * (8 + ESCAPE_PRICE);

@@ -13,8 +13,8 @@ use crate::decode::Plane;
 pub(super) struct BlockRow {
     /// The coefficients of the wanted blocks; all zero between rows.
     coefficients: Vec<Coefficients>,
-    /// The mask of nonzero coefficients of each block of the component, wanted or not. Used only if scans refine
-    /// others.
+    /// The mask of nonzero coefficients of each block of the component, wanted or not. Used only if the component has
+    /// refining scans.
     nonzero: Vec<u64>,
 }
 
@@ -35,14 +35,15 @@ struct ScanCursor<'a> {
     refines: bool,
     /// The number of blocks between restart markers; 0 if there are none.
     restart_interval: u64,
-    /// The index of the restart interval, and the number of its blocks still to read.
+    /// The index of the current restart interval.
     segment: usize,
+    /// The number of blocks of the restart interval that are still to be read.
     left: u64,
     /// The index of the next block.
     block: u64,
     bits: BitReader<'a>,
     /// The number of next blocks without (further) codes in this scan.
-    ended: u32,
+    eob_run: u32,
 }
 
 impl<'a> ScanCursor<'a> {
@@ -62,7 +63,7 @@ impl<'a> ScanCursor<'a> {
             left: if restart_interval > 0 { restart_interval } else { u64::MAX },
             block: 0,
             bits: entropy.reader(0)?,
-            ended: 0,
+            eob_run: 0,
         })
     }
 
@@ -74,11 +75,11 @@ impl<'a> ScanCursor<'a> {
     fn restart(&mut self, segment: u64) -> Result<(), (usize, ScanFailure)> {
         self.segment = segment as usize;
         self.bits = self.entropy.reader(self.segment).ok_or(self.failure(ScanFault::OutOfData))?;
-        (self.block, self.left, self.ended) = (segment * self.restart_interval, self.restart_interval, 0);
+        (self.block, self.left, self.eob_run) = (segment * self.restart_interval, self.restart_interval, 0);
         Ok(())
     }
 
-    /// Returns how many of the following `wanted` blocks precede the next restart marker; at least one.
+    /// Returns the number of next blocks, at least one and at most `wanted`, before the next restart marker.
     #[inline(always)]
     fn available(&mut self, wanted: usize) -> Result<usize, (usize, ScanFailure)> {
         if self.left == 0 {
@@ -108,22 +109,22 @@ impl<'a> ScanCursor<'a> {
             }
             self.restart(segment)?;
         }
-        let (mut bits, mut ended) = (self.bits, self.ended);
+        let (mut bits, mut eob_run) = (self.bits, self.eob_run);
         let (mut to_come, mut done) = ((block - self.block) as usize, Ok(()));
         while to_come > 0 {
-            if ended > 0 {
-                let blocks = to_come.min(ended as usize);
-                ended -= blocks as u32;
+            if eob_run > 0 {
+                let blocks = to_come.min(eob_run as usize);
+                eob_run -= blocks as u32;
                 to_come -= blocks;
                 continue;
             }
-            done = skip_block(&mut bits, &mut ended, self.table, self.band);
+            done = skip_block(&mut bits, &mut eob_run, self.table, self.band);
             if done.is_err() || bits.overrun() {
                 break;
             }
             to_come -= 1;
         }
-        (self.bits, self.ended) = (bits, ended);
+        (self.bits, self.eob_run) = (bits, eob_run);
         self.count((block - self.block) as usize - to_come);
         if self.bits.overrun() {
             return Err(self.failure(ScanFault::OutOfData));
@@ -138,19 +139,19 @@ impl<'a> ScanCursor<'a> {
             let count = self.available(row.len())?;
             let (these, rest) = row.split_at_mut(count);
             row = rest;
-            let (mut bits, mut ended) = (self.bits, self.ended);
+            let (mut bits, mut eob_run) = (self.bits, self.eob_run);
             let (mut x, mut done) = (0, Ok(()));
             while x < count {
-                if ended > 0 {
-                    let blocks = (count - x).min(ended as usize);
-                    ended -= blocks as u32;
+                if eob_run > 0 {
+                    let blocks = (count - x).min(eob_run as usize);
+                    eob_run -= blocks as u32;
                     x += blocks;
                     continue;
                 }
                 let mut unused = 0;
                 done = first::<true, false>(
                     &mut bits,
-                    &mut ended,
+                    &mut eob_run,
                     self.table,
                     self.band,
                     &mut unused,
@@ -161,7 +162,7 @@ impl<'a> ScanCursor<'a> {
                 }
                 x += 1;
             }
-            (self.bits, self.ended) = (bits, ended);
+            (self.bits, self.eob_run) = (bits, eob_run);
             self.count(x);
             if self.bits.overrun() {
                 return Err(self.failure(ScanFault::OutOfData));
@@ -184,24 +185,24 @@ impl<'a> ScanCursor<'a> {
             let count = self.available(nonzero.len())?;
             let (these, rest) = nonzero.split_at_mut(count);
             nonzero = rest;
-            let (mut bits, mut ended) = (self.bits, self.ended);
+            let (mut bits, mut eob_run) = (self.bits, self.eob_run);
             let (mut x, mut done) = (0, Ok(()));
             while x < count {
                 let block = if STORE { &mut row[x] } else { &mut dummy };
                 done = if self.refines {
-                    refine::<T, STORE>(&mut bits, &mut ended, self.table, self.band, &mut these[x], block)
-                } else if ended > 0 {
-                    ended -= 1;
+                    refine::<T, STORE>(&mut bits, &mut eob_run, self.table, self.band, &mut these[x], block)
+                } else if eob_run > 0 {
+                    eob_run -= 1;
                     Ok(())
                 } else {
-                    first::<STORE, true>(&mut bits, &mut ended, self.table, self.band, &mut these[x], block)
+                    first::<STORE, true>(&mut bits, &mut eob_run, self.table, self.band, &mut these[x], block)
                 };
                 if done.is_err() || bits.overrun() {
                     break;
                 }
                 x += 1;
             }
-            (self.bits, self.ended) = (bits, ended);
+            (self.bits, self.eob_run) = (bits, eob_run);
             self.count(x);
             if self.bits.overrun() {
                 return Err(self.failure(ScanFault::OutOfData));

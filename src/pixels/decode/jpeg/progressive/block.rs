@@ -58,7 +58,7 @@ impl Masks for super::super::idct::avx2::Avx2Idct {
 pub(super) struct Band {
     first: usize,
     last: usize,
-    /// The number of low bits left out.
+    /// The number of low bits that the scan leaves out.
     low: u32,
     mask: u64,
 }
@@ -71,11 +71,12 @@ impl Band {
     }
 }
 
-/// Reads a block of a first scan: the coefficients if `STORE`, the mask of nonzero ones if `MASK`.
+/// Reads a block of a first scan. With `STORE`, stores the coefficients. With `MASK`, updates the mask of nonzero
+/// coefficients.
 #[inline(always)]
 pub(super) fn first<const STORE: bool, const MASK: bool>(
     bits: &mut BitReader,
-    ended: &mut u32,
+    eob_run: &mut u32,
     table: &AcTable,
     band: Band,
     nonzero: &mut u64,
@@ -84,13 +85,14 @@ pub(super) fn first<const STORE: bool, const MASK: bool>(
     bits.refill();
     let mut k = band.first - 1;
     loop {
-        // The window has bits for two plain symbols of at most 21 bits, or one and an end of at most 11 and 14.
+        // The window has enough bits for two plain symbols of at most 21 bits, or for a plain symbol and an end of
+        // block, whose code has at most 11 bits and its run at most 14 bits.
         for _ in 0..2 {
             let entry = table.fast[(bits.window >> (64 - AC_BITS)) as usize];
             if entry.is_special() {
                 let (run, value) = match special(bits, table, entry, MAX_AC_SIZE - band.low as u8)? {
                     SpecialSymbol::End(blocks) => {
-                        *ended = blocks - 1;
+                        *eob_run = blocks - 1;
                         return Ok(());
                     }
                     SpecialSymbol::Zeros => (15, 0),
@@ -134,12 +136,12 @@ pub(super) fn first<const STORE: bool, const MASK: bool>(
 #[inline(always)]
 pub(super) fn skip_block(
     bits: &mut BitReader,
-    ended: &mut u32,
+    eob_run: &mut u32,
     table: &AcTable,
     band: Band,
 ) -> Result<(), ScanFault> {
     let (mut nonzero, mut block) = (0, Coefficients::ZERO);
-    first::<false, false>(bits, ended, table, band, &mut nonzero, &mut block)
+    first::<false, false>(bits, eob_run, table, band, &mut nonzero, &mut block)
 }
 
 /// A symbol of the lookup's special entries.
@@ -152,7 +154,7 @@ enum SpecialSymbol {
     Value(usize, i32),
 }
 
-/// Reads the symbol of a special entry and the bits after it. Afterwards the window may need a refill.
+/// Reads the symbol of a special entry and the bits after it. Afterwards the window might need a refill.
 #[inline(always)]
 fn special(
     bits: &mut BitReader,
@@ -179,12 +181,12 @@ fn special(
     Ok(SpecialSymbol::End((1 << run) + more))
 }
 
-/// Reads a block of a refining scan: a correction bit for each coefficient that is already in `nonzero`, and new
-/// coefficients.
+/// Reads a block of a refining scan: a correction bit for each coefficient that is already in `nonzero`, and the
+/// coefficients that become nonzero.
 #[inline(always)]
 pub(super) fn refine<T: Masks, const STORE: bool>(
     bits: &mut BitReader,
-    ended: &mut u32,
+    eob_run: &mut u32,
     table: &AcTable,
     band: Band,
     nonzero: &mut u64,
@@ -192,12 +194,12 @@ pub(super) fn refine<T: Masks, const STORE: bool>(
 ) -> Result<(), ScanFault> {
     let (mut to_come, mut grown) = (band.mask, 0);
     bits.refill();
-    while *ended == 0 {
+    while *eob_run == 0 {
         let entry = table.fast[(bits.window >> (64 - AC_BITS)) as usize];
         let (run, value) = if entry.is_special() {
             match special(bits, table, entry, 1)? {
                 SpecialSymbol::End(blocks) => {
-                    *ended = blocks;
+                    *eob_run = blocks;
                     break;
                 }
                 SpecialSymbol::Zeros => (15, 0),
@@ -210,10 +212,10 @@ pub(super) fn refine<T: Masks, const STORE: bool>(
         };
         // The symbol's place is after `run` zeros, not counting coefficients that are already nonzero.
         let zeros = to_come & !*nonzero;
-        let Some(behind) = zeros.count_ones().checked_sub(run + 1) else {
+        let Some(zeros_after) = zeros.count_ones().checked_sub(run + 1) else {
             return Err(ScanFault::BlockOverrun);
         };
-        let place = T::deposit(1 << behind, zeros);
+        let place = T::deposit(1 << zeros_after, zeros);
         grown |= corrections::<T>(bits, to_come & *nonzero & !(place | (place - 1)));
         to_come &= place - 1;
         if value != 0 {
@@ -234,11 +236,12 @@ pub(super) fn refine<T: Masks, const STORE: bool>(
     if STORE {
         grow(grown, band, block);
     }
-    *ended -= 1;
+    *eob_run -= 1;
     Ok(())
 }
 
-/// Reads a bit for each coefficient in `which`, and returns those whose magnitude grows. The window must have 32 bits.
+/// Reads a bit for each coefficient in the mask `which`, and returns the mask of coefficients whose magnitudes grow.
+/// The window must have 32 bits.
 #[inline(always)]
 fn corrections<T: Masks>(bits: &mut BitReader, which: u64) -> u64 {
     let count = which.count_ones();
@@ -259,7 +262,7 @@ fn corrections_in_window<T: Masks>(bits: &mut BitReader, which: u64, count: u32)
     grown
 }
 
-/// Adds the scan's bit to the magnitudes of these coefficients.
+/// Adds the scan's bit to the magnitudes of the coefficients in the mask `grown`.
 #[inline(always)]
 fn grow(mut grown: u64, band: Band, block: &mut Coefficients) {
     while grown != 0 {

@@ -2,11 +2,11 @@
 //!
 //! A block's coefficients come from many scans. Each scan has its own reader. A row of blocks is read from all scans in
 //! turn and transformed while it is in the cache, so the coefficients of only one row are in memory. DC coefficients
-//! are read first, one number for each wanted block, because only their scans may interleave components.
+//! are read first, one number for each wanted block, because only DC scans can interleave components.
 //!
-//! Blocks outside the region are skipped, and nothing after its last row is read. If later scans refine coefficients,
-//! the decoder must track which coefficients are nonzero, outside the region too. That takes a mask of 64 bits for each
-//! block of a row.
+//! Blocks outside the region are skipped, and nothing after the region's last row is read. If later scans refine
+//! coefficients, the decoder must track which coefficients are nonzero, also outside the region. Tracking takes a mask
+//! of 64 bits for each block of a row.
 //!
 //! If scans that would refine the file are missing, the image is made from the existing bits, as by libjpeg with
 //! `do_block_smoothing` off: missing bits are not estimated from neighbouring blocks.
@@ -32,11 +32,11 @@ use base::simd::Level;
 use self::ac::BlockRow;
 use self::block::Masks;
 
-/// The largest number of scans that are read. Encoders write about ten; a file with more than this is an attack,
-/// because each scan covers all blocks.
+/// The largest number of scans that are read. Encoders write about ten scans. A file with more scans than this limit is
+/// an attack, because each scan covers all blocks.
 pub(super) const MAX_SCANS: usize = 100;
 
-/// Scratch memory beyond this many bytes is freed after the image.
+/// Scratch memory of more than this many bytes is freed after the image.
 const KEPT: usize = 16 << 20;
 
 /// Memory that is reused for each image.
@@ -95,7 +95,7 @@ impl ScanPlan {
         let components = header.frame.components.len();
         let mut passes: Vec<ProgressiveScan> = Vec::new();
         let mut quantisation = vec![None; components];
-        // The number of low bits still left out, by component and coefficient.
+        // The number of low bits that are still left out, by component and coefficient.
         let mut left_out = vec![[None; 64]; components];
         loop {
             let (number, Progression { first, last, high, low }) = (passes.len() + 1, header.progression);
@@ -197,8 +197,8 @@ struct ProgressiveJob<'a> {
     entropies: &'a [Entropy],
 }
 
-/// Decodes the wanted blocks into `planes`, which begin with the first of them. The error has the number of the failed
-/// scan and its failure.
+/// Decodes the wanted blocks into `planes`, which begin with the first wanted block. The error has the index of the
+/// failed scan, and the failure.
 fn decode(
     job: &ProgressiveJob,
     dc: &mut [Vec<i16>; 4],

@@ -10,7 +10,7 @@ extern "C" fn cuThreadExchangeStreamCaptureMode(mode: *mut u32) -> Status {
         if mode.is_null() {
             return Err(status::INVALID_VALUE);
         }
-        // SAFETY: the caller of the driver's function vouches for the pointer.
+        // SAFETY: the caller of the driver's function guarantees that the pointer is valid.
         let wanted = Mode::of(unsafe { mode.read() })?;
         put(mode, MODE.replace(wanted) as u32)
     })
@@ -45,7 +45,7 @@ extern "C" fn cuStreamEndCapture(stream: u64, graph: *mut u64) -> Status {
                 eprintln!("CUDA stand-in: a capture was spoiled by {by}");
                 Err(status::STREAM_CAPTURE_INVALIDATED)
             }
-            // This is an empty graph, which is never looked at.
+            // This is an empty graph, which is never used.
             None => put(graph, call.new_handle()),
         }
     })

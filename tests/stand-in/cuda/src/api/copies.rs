@@ -10,7 +10,7 @@ use std::ffi::c_void;
 /// The byte that a copy's target holds until the copy is done.
 const UNFINISHED: u8 = 0x5D;
 
-/// Rows of bytes somewhere.
+/// Rows of bytes in host or device memory.
 #[derive(Debug, Clone, Copy)]
 struct Rows {
     start: u64,
@@ -25,12 +25,12 @@ fn accesses(kind: Kind, rows: Rows, width: u64, height: u64) -> Vec<Access> {
     (0..height).map(|y| Access { kind, start: row(y), end: row(y) + width }).collect()
 }
 
-/// A number that differs where bytes differ.
+/// A hash of the bytes.
 fn digest(rows: Rows, width: u64, height: u64) -> u64 {
     let mut sum = 0xcbf2_9ce4_8422_2325u64;
     for y in 0..height {
         let start = (rows.start + y * rows.pitch) as *const u8;
-        // SAFETY: the caller of the driver's function vouches for the memory.
+        // SAFETY: the caller of the driver's function guarantees that the memory is valid.
         let bytes = unsafe { std::slice::from_raw_parts(start, width as usize) };
         let mut words = bytes.chunks_exact(8);
         for word in &mut words {
@@ -76,7 +76,7 @@ fn copy(
     if !to_device {
         call.host_writers += 1;
     }
-    // The host must not change what is still to be copied; a host function before the copy may.
+    // The host must not change bytes that are still to be copied; a host function before the copy may change them.
     let locked = call.is_locked(from.start, from.start + from.pitch * (height - 1) + width, call.context);
     let stable = !from_device && call.host_writers == 0 && (locked || !checks_host);
     let before = stable.then(|| digest(from, width, height));
@@ -106,14 +106,14 @@ fn carry(
     before: Option<u64>,
 ) -> bool {
     for y in 0..height {
-        // SAFETY: the bytes of the target were checked, or the caller vouches for them.
+        // SAFETY: the bytes of the target were checked, or the caller guarantees that they are valid.
         unsafe { std::ptr::write_bytes((to.start + y * to.pitch) as *mut u8, UNFINISHED, width as usize) };
     }
     running.dawdle();
     let changed = before.is_some_and(|before| before != digest(from, width, height));
     for y in 0..height {
         let (to, from) = (to.start + y * to.pitch, from.start + y * from.pitch);
-        // SAFETY: as above, for both.
+        // SAFETY: as above, for source and target.
         unsafe { std::ptr::copy(from as *const u8, to as *mut u8, width as usize) };
     }
     changed
@@ -128,7 +128,7 @@ fn line(call: &mut Call, stream: u64, to: u64, from: u64, bytes: usize) -> Resul
     copy(call, stream, rows, [bytes, 1], true).map(drop)
 }
 
-/// Does a copy that is done when the function returns; host memory need not be page-locked.
+/// Does a synchronous copy; host memory need not be page-locked.
 fn line_now(call: &mut Call, to: u64, from: u64, bytes: usize) -> Result<(), Status> {
     if bytes == 0 {
         return Ok(());
@@ -142,7 +142,7 @@ fn line_now(call: &mut Call, to: u64, from: u64, bytes: usize) -> Result<(), Sta
     Ok(())
 }
 
-/// Checks that each address is where the function's name says.
+/// Checks that each address is in the kind of memory that the function's name says.
 fn places(call: &mut Call, to: (u64, bool), from: (u64, bool)) -> Result<(), Status> {
     for (address, device) in [to, from] {
         if call.memory.is_device(address) != device {
@@ -238,7 +238,7 @@ extern "C" fn cuMemcpy2DAsync_v2(rectangle: *const Rectangle, stream: u64) -> St
         if rectangle.is_null() {
             return Err(status::INVALID_VALUE);
         }
-        // SAFETY: the caller of the driver's function vouches for the pointer.
+        // SAFETY: the caller of the driver's function guarantees that the pointer is valid.
         let Rectangle { from, to, width, height } = unsafe { rectangle.read() };
         if width == 0 || height == 0 {
             return Ok(());

@@ -51,13 +51,13 @@ extern "C" fn cuGetErrorString(error: Status, text: *mut *const c_char) -> Statu
 
 /// The address of a function of this library, in its newest version.
 fn address(symbol: *const c_char) -> *mut c_void {
-    // SAFETY: all zeros is a valid value, to be filled in.
+    // SAFETY: all zeros is a valid value, which the call fills in.
     let mut own: libc::Dl_info = unsafe { std::mem::zeroed() };
-    // SAFETY: asks for the file of a function of ours.
+    // SAFETY: only looks up the file of one of our functions.
     unsafe { libc::dladdr(cuInit as *const c_void, &mut own) };
     // SAFETY: the name is the loader's; the library is loaded already.
     let library = unsafe { libc::dlopen(own.dli_fname, libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
-    // SAFETY: the caller of cuGetProcAddress vouches for the text.
+    // SAFETY: the caller of cuGetProcAddress guarantees that the string is valid.
     let symbol = unsafe { CStr::from_ptr(symbol) }.to_string_lossy();
     let versions = ["_v3", "_v2", ""].iter().filter_map(|end| CString::new(format!("{symbol}{end}")).ok());
     let found = versions.map(|name| {
@@ -124,7 +124,7 @@ extern "C" fn cuDeviceGetName(name: *mut c_char, length: c_int, device: c_int) -
         if name.is_null() || length < 1 {
             return Err(status::INVALID_VALUE);
         }
-        // SAFETY: the caller vouches for `length` bytes; the text is cut to them and ended.
+        // SAFETY: the caller guarantees `length` bytes; the string is cut to them and ends in NUL.
         unsafe { libc::snprintf(name, length as usize, c"%s".as_ptr(), text.as_ptr()) };
         Ok(())
     })

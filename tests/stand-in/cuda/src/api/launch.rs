@@ -53,7 +53,7 @@ extern "C" fn cuModuleGetFunction(function: *mut u64, module: u64, name: *const 
         if name.is_null() {
             return Err(status::INVALID_VALUE);
         }
-        // SAFETY: the caller of the driver's function vouches for the text.
+        // SAFETY: the caller of the driver's function guarantees that the string is valid.
         let name = unsafe { CStr::from_ptr(name) }.to_bytes();
         let image = &known(call, module)?.image;
         let is_in_image = image.windows(name.len().max(1)).any(|part| part == name);
@@ -91,7 +91,7 @@ extern "C" fn cuFuncGetAttribute(value: *mut c_int, attribute: c_int, function: 
     })
 }
 
-/// The dynamic shared memory of a block that needs no permission.
+/// The dynamic shared memory of a block that needs no opt-in.
 const STATIC_LIMIT: u32 = 48 << 10;
 
 #[unsafe(no_mangle)]
@@ -120,7 +120,7 @@ extern "C" fn cuFuncGetParamInfo(
         let (_, found) = kernel(call, function)?;
         let sizes = (KERNELS[found].parameters)();
         let own = *sizes.get(index).ok_or(status::INVALID_VALUE)?;
-        // Each parameter is aligned to its own size, or to 8 where that is more.
+        // Each parameter is aligned to its own size, at most to 8.
         let place = |end: usize, size: usize| end.next_multiple_of(size.min(8)) + size;
         put(offset, sizes[..=index].iter().fold(0, |end, size| place(end, *size)) - own)?;
         if size.is_null() { Ok(()) } else { put(size, own) }
@@ -163,7 +163,7 @@ extern "C" fn cuLaunchKernel(
         }
         let sizes = (kernel.parameters)();
         let arguments = sizes.iter().enumerate().map(|(index, size)| {
-            // SAFETY: the caller vouches for as many pointers as the kernel has parameters, each to that many bytes.
+            // SAFETY: the caller guarantees as many pointers as the kernel has parameters, each to that many bytes.
             unsafe { std::slice::from_raw_parts(*parameters.add(index), *size) }.to_vec()
         });
         let launch = Launch { name: kernel.name, grid, block, shared, arguments: arguments.collect() };

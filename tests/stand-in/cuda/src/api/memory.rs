@@ -38,7 +38,7 @@ extern "C" fn cuMemAlloc_v2(pointer: *mut u64, bytes: usize) -> Status {
     })
 }
 
-/// Notes that an allocation is being freed; refuses addresses that are none or were freed before.
+/// Marks an allocation as being freed; refuses addresses that are not allocations or were freed before.
 fn begin_free(call: &mut Call, pointer: u64) -> Result<(), Status> {
     let by = std::sync::Arc::new(call.by_host());
     let (order, name) = (call.order, call.name);
@@ -81,7 +81,7 @@ extern "C" fn cuMemFree_v2(pointer: u64) -> Status {
     })
 }
 
-/// The part of `CUmemPoolProps` that matters here.
+/// The part of `CUmemPoolProps` that is used here.
 #[repr(C)]
 struct Properties {
     kind: u32,
@@ -99,7 +99,7 @@ extern "C" fn cuMemPoolCreate(pool: *mut u64, properties: *const Properties) -> 
         if properties.is_null() {
             return Err(status::INVALID_VALUE);
         }
-        // SAFETY: the caller of the driver's function vouches for the pointer.
+        // SAFETY: the caller of the driver's function guarantees that the pointer is valid.
         let Properties { kind, handles, location, device, security, most, reserved } =
             unsafe { properties.read() };
         let valid = (kind, handles, location) == (1, 0, 1)
@@ -109,7 +109,7 @@ extern "C" fn cuMemPoolCreate(pool: *mut u64, properties: *const Properties) -> 
         if !valid {
             return Err(status::INVALID_VALUE);
         }
-        // More than the device has is refused here; what a real driver answers is not documented.
+        // More than the device has is refused here; the status of a real driver is not documented.
         if most as u64 > crate::settings::settings().memory {
             return Err(status::INVALID_VALUE);
         }
@@ -133,7 +133,7 @@ extern "C" fn cuMemPoolDestroy(pool: u64) -> Status {
     enter("cuMemPoolDestroy", Needs::Driver, |call| {
         let pool_state = known(call, pool)?;
         pool_state.destroyed = true;
-        // Memory in use stays, memory that is only kept goes.
+        // Memory in use stays; cached memory is released.
         pool_state.reserved = pool_state.used;
         call.bury(pool, "memory pool");
         Ok(())
@@ -154,7 +154,8 @@ extern "C" fn cuMemPoolSetAttribute(pool: u64, attribute: c_int, value: *mut c_v
         if value.is_null() {
             return Err(status::INVALID_VALUE);
         }
-        // SAFETY: the attributes below are 64-bit numbers by the documentation; the caller vouches for the pointer.
+        // SAFETY: by the documentation, these attributes are 64-bit integers; the caller guarantees that the pointer is
+        // valid.
         let number = || unsafe { value.cast::<u64>().read_unaligned() };
         match attribute {
             1..=3 => {}
@@ -210,7 +211,7 @@ extern "C" fn cuMemFreeAsync(pointer: u64, stream: u64) -> Status {
     enter("cuMemFreeAsync", Needs::Context, |call| {
         let actor = call.stream(stream)?;
         begin_free(call, pointer)?;
-        // Later allocations of this stream may use it at once: the pool counts it as free from here on.
+        // Later allocations of this stream may use the memory at once: for the pool, it is free from here on.
         call.give_back(pointer);
         call.queue(actor, "cuMemFreeAsync", Plan::default(), move |running| {
             lock().end_allocation(pointer, &running.mark.operation, &running.clock);
@@ -309,7 +310,7 @@ extern "C" fn cuMemFreeHost(start: *mut c_void) -> Status {
     enter("cuMemFreeHost", Needs::Context, |call| {
         let range = remove_range(call, start as u64, true)?;
         let bytes = range.allocated.unwrap_or(0);
-        // SAFETY: the mapping was made by `cuMemHostAlloc`, and is out of the list.
+        // SAFETY: the mapping was made by `cuMemHostAlloc`, and was removed from the list.
         unsafe { libc::munmap(start, bytes) };
         Ok(())
     })

@@ -35,8 +35,8 @@ transform! {
 /// The number of magnitudes.
 const BINS: u32 = 10;
 
-/// The most chains, and the most operations of one.
-const MOST: u32 = 16;
+/// The most chains, and the most operations of a chain.
+const MAX_CHAINS: u32 = 16;
 
 /// All operations. The last four are left out if `all_ops` is false.
 const OPS: [PolicyOp; 13] = [
@@ -68,11 +68,11 @@ impl PixelTransform for AugMix {
         if !(1..=BINS).contains(&self.severity) {
             let message = format!("is {}, must be from 1 to {BINS}", self.severity);
             return Err(BadParameter::new("severity", message));
-        } else if !(1..=MOST).contains(&self.mixture_width) {
-            let message = format!("is {}, must be from 1 to {MOST}", self.mixture_width);
+        } else if !(1..=MAX_CHAINS).contains(&self.mixture_width) {
+            let message = format!("is {}, must be from 1 to {MAX_CHAINS}", self.mixture_width);
             return Err(BadParameter::new("mixture_width", message));
-        } else if self.chain_depth > MOST as i32 {
-            let message = format!("is {}, must be at most {MOST}", self.chain_depth);
+        } else if self.chain_depth > MAX_CHAINS as i32 {
+            let message = format!("is {}, must be at most {MAX_CHAINS}", self.chain_depth);
             return Err(BadParameter::new("chain_depth", message));
         } else if !(self.alpha > 0.0 && self.alpha.is_finite()) {
             return Err(BadParameter::new("alpha", format!("is {}, must be above 0", self.alpha)));
@@ -80,7 +80,7 @@ impl PixelTransform for AugMix {
         PolicyWarp { interpolation: self.interpolation, fill: self.fill }.check()
     }
 
-    fn most_chains(&self) -> usize {
+    fn max_chains(&self) -> usize {
         self.mixture_width as usize
     }
 

@@ -39,7 +39,7 @@ parameter_types! {
     AutoAugmentPolicy: ParameterKind::names::<AutoAugmentPolicy>("Any");
 }
 
-/// An operation, its probability, and the number of its magnitude: 0 for operations without magnitudes.
+/// An operation, its probability, and the index of its magnitude, which is 0 for operations without magnitudes.
 type PolicyStep = (PolicyOp, f64, u32);
 
 /// The number of magnitudes.

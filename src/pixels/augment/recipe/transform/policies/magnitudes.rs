@@ -37,24 +37,24 @@ pub(super) struct MagnitudeTable {
     pub(super) rotate: f64,
     /// The largest distance of factors from 1.
     pub(super) factor: f64,
-    /// The bits that the smallest magnitude keeps, and how many fewer the largest keeps.
+    /// The number of bits that the smallest magnitude keeps, and how many bits fewer the largest magnitude keeps.
     pub(super) posterize: (u8, u8),
 }
 
-/// The magnitudes of a policy, and the one that an operation has.
+/// The number of magnitudes of a policy, and the magnitude that an operation has.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct PolicyMagnitude {
-    /// The number of magnitudes, the weakest first.
+    /// The number of magnitudes, from the weakest to the strongest.
     pub(super) bins: u32,
     pub(super) bin: MagnitudeBin,
 }
 
-/// The number of a magnitude among those of a policy.
+/// The index of a magnitude among the magnitudes of a policy.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum MagnitudeBin {
-    /// This one.
+    /// Always the magnitude at this index.
     Fixed(u32),
-    /// One of this many, the weakest first, at random.
+    /// A random index below this number. Index 0 is the weakest magnitude.
     Below(u32),
 }
 
@@ -65,7 +65,7 @@ pub(super) enum LargestTranslation {
     Pixels(f64),
     /// A share of the image's side.
     Share(f64),
-    /// The image's side divided by this.
+    /// The image's side divided by this number.
     Part(f64),
 }
 
@@ -112,7 +112,7 @@ impl PolicyWarp {
     }
 }
 
-/// Returns the angle in degrees. libm's function instead of the system's gives all machines the same shear.
+/// Returns the angle in degrees. The function of libm, unlike the system's, gives the same shear on all machines.
 fn degrees_of(tangent: f64) -> f64 {
     libm::atan(tangent).to_degrees()
 }
@@ -173,7 +173,7 @@ impl MagnitudeTable {
         op.with(magnitude, warp)
     }
 
-    /// Returns magnitude number `bin` of `bins` in float32, as torch computes it.
+    /// Returns the magnitude at index `bin` of `bins` magnitudes, in float32, as torch computes it.
     fn magnitude(&self, op: PolicyOp, bins: u32, bin: u32, ImageSize { width, height }: ImageSize) -> f64 {
         let up_to = |most: f64| linspace(0.0, most as f32, bins, bin).into();
         match op {
@@ -196,7 +196,7 @@ impl MagnitudeTable {
 }
 
 impl LargestTranslation {
-    /// Returns the pixels along a side of the image.
+    /// Returns the largest translation, in pixels, along a side of the image.
     fn along(self, side: u32) -> f64 {
         match self {
             Self::Pixels(pixels) => pixels,
@@ -206,8 +206,9 @@ impl LargestTranslation {
     }
 }
 
-/// Returns number `at` of `count` numbers spread evenly from `start` to `end`, as torch's `linspace`: it counts from
-/// the nearer end, and rounds once. f64 holds the product and the sum exactly, so this rounds once, too.
+/// Returns the number at index `at` of `count` numbers spread evenly from `start` to `end`, as torch's `linspace`:
+/// torch counts from the nearer end, and rounds once. f64 holds the product and the sum exactly, so this function
+/// rounds once, too.
 fn linspace(start: f32, end: f32, count: u32, at: u32) -> f32 {
     let step = f64::from((end - start) / (count - 1) as f32);
     let number = if at < count / 2 {
@@ -229,7 +230,7 @@ mod tests {
             |start, end, count| (0..count).map(|at| linspace(start, end, count, at)).collect::<Vec<_>>();
         assert_eq!(all(0.0, 0.9, 4), [0.0, 0.299_999_98, 0.6, 0.9]);
         assert_eq!(all(1.0, 0.0, 5), [1.0, 0.75, 0.5, 0.25, 0.0]);
-        // Truncated, this gives 15 pixels instead of 16.
+        // Truncated, 15.999_999 gives 15 pixels instead of 16.
         assert_eq!(linspace(0.0, 32.0, 31, 15), 15.999_999);
         let bits = |posterize, bins| {
             let table = MagnitudeTable { posterize, ..super::super::rand_augment::MAGNITUDES };

@@ -1,4 +1,4 @@
-//! Policies: transforms that draw operations, and how strong these are, from a table.
+//! Policies: transforms that draw operations, and the strength of each operation, from a table.
 
 mod augmix;
 mod auto_augment;

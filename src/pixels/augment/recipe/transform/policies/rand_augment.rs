@@ -1,4 +1,4 @@
-//! RandAugment and TrivialAugment: some operations of a table, all of them equally likely.
+//! RandAugment and TrivialAugment: operations of a table, all equally likely.
 
 use super::super::table::transform;
 use super::super::values::{BadParameter, FillValues};
@@ -40,10 +40,10 @@ transform! {
     }
 }
 
-/// The largest number of operations on one image, and of magnitudes.
-const MOST: u32 = 1000;
+/// The largest allowed number of operations on one image, and of magnitudes.
+const MAX_BINS: u32 = 1000;
 
-/// The operations of both, in torchvision's order.
+/// The operations of both policies, in torchvision's order.
 const OPS: [PolicyOp; 14] = [
     PolicyOp::Identity,
     PolicyOp::ShearX,
@@ -80,17 +80,17 @@ const WIDE: MagnitudeTable = MagnitudeTable {
 };
 
 fn check_bins(bins: u32) -> Result<(), BadParameter> {
-    if (2..=MOST).contains(&bins) {
+    if (2..=MAX_BINS).contains(&bins) {
         return Ok(());
     }
-    Err(BadParameter::new("num_magnitude_bins", format!("is {bins}, must be from 2 to {MOST}")))
+    Err(BadParameter::new("num_magnitude_bins", format!("is {bins}, must be from 2 to {MAX_BINS}")))
 }
 
 impl PixelTransform for RandAugment {
     fn check(&self) -> Result<(), BadParameter> {
         let Self { num_ops, magnitude, num_magnitude_bins: bins, interpolation, fill } = *self;
-        if num_ops > MOST {
-            return Err(BadParameter::new("num_ops", format!("is {num_ops}, must be at most {MOST}")));
+        if num_ops > MAX_BINS {
+            return Err(BadParameter::new("num_ops", format!("is {num_ops}, must be at most {MAX_BINS}")));
         }
         check_bins(bins)?;
         if magnitude >= bins {

@@ -1,8 +1,8 @@
-//! timm's RandAugment, with another distribution than torchvision's: fifteen operations, each applied with a
-//! probability, whose strengths are normally distributed.
+//! timm's RandAugment, whose distribution differs from torchvision's. There are fifteen operations. Each is applied
+//! with a probability, and its strength is normally distributed.
 
 use super::super::table::{ParameterKind, parameter_types, transform};
-use super::super::values::{BadParameter, FillValues, probability, within};
+use super::super::values::{BadParameter, FillValues, check_probability, check_range};
 use super::super::{PixelDraw, PixelTransform};
 use super::magnitudes::PolicyWarp;
 use crate::augment::ops::PixelOp;
@@ -56,7 +56,7 @@ parameter_types! {
     TimmInterpolation: ParameterKind::names::<TimmInterpolation>("Any");
 }
 
-/// The magnitude that is the full strength of most operations.
+/// The magnitude at which most operations have their full strength.
 const SCALE: f64 = 10.0;
 
 /// The standard deviation above which magnitudes are uniform.
@@ -66,7 +66,7 @@ const UNIFORM_ABOVE: f64 = 100.0;
 const TRANSLATE: f64 = 0.45;
 
 /// The most operations on an image.
-const MOST: u32 = 1000;
+const MAX_OPS: u32 = 1000;
 
 /// An operation, with timm's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,14 +108,18 @@ const OPS: [TimmOp; 15] = [
 
 impl PixelTransform for TimmRandAugment {
     fn check(&self) -> Result<(), BadParameter> {
-        if self.num_ops > MOST {
-            return Err(BadParameter::new("num_ops", format!("is {}, must be at most {MOST}", self.num_ops)));
+        if self.num_ops > MAX_OPS {
+            return Err(BadParameter::new(
+                "num_ops",
+                format!("is {}, must be at most {MAX_OPS}", self.num_ops),
+            ));
         }
-        let from_0 = |parameter, value| within(parameter, value, 0.0, f64::MAX, "a number of at least 0");
+        let from_0 =
+            |parameter, value| check_range(parameter, value, 0.0, f64::MAX, "a number of at least 0");
         from_0("magnitude", self.magnitude)?;
         from_0("magnitude_std", self.magnitude_std)?;
         from_0("magnitude_max", self.magnitude_max)?;
-        probability("p", self.p)?;
+        check_probability("p", self.p)?;
         self.fill.check()
     }
 
@@ -188,8 +192,8 @@ impl TimmRandAugment {
         }
     }
 
-    /// Returns the factor for a strength: from .1 to 1.9, or if `increasing`, at a growing distance from 1, but at
-    /// least .1.
+    /// Returns the factor for a strength. If `increasing`, the distance of the factor from 1 grows with the strength,
+    /// but the factor is at least .1. Otherwise the factor is from .1 to 1.9.
     fn factor(&self, strength: f64, stream: &mut RandomStream) -> f64 {
         if self.increasing { (1.0 + signed(strength * 0.9, stream)).max(0.1) } else { strength * 1.8 + 0.1 }
     }

@@ -18,7 +18,7 @@ use base::units::{parse_bytes, parse_duration};
 use serde::Deserialize;
 use std::path::PathBuf;
 
-/// The usual size of a sample in bytes, for the size of the first pools.
+/// The assumed size of a usual sample in bytes. It sizes the first slot pools.
 const USUAL_BYTES: u32 = 128 << 10;
 /// The largest capacity of a rehearsal buffer in bytes.
 const MAX_BYTES: u64 = 1 << 60;
@@ -59,7 +59,7 @@ struct RehearsalSpec {
     keep_states: usize,
 }
 
-/// A capacity: a number of samples, or a text such as "20GB".
+/// A capacity: a number of samples, or a size such as "20GB".
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum CapacitySpec {
@@ -67,7 +67,7 @@ enum CapacitySpec {
     Bytes(String),
 }
 
-/// How samples are chosen to be kept, by name.
+/// The name of the rule that chooses which samples are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum KeepName {
     Uniform,
@@ -90,8 +90,8 @@ impl StreamSpec {
         serde_json::from_str(text).map_err(|error| Error::config("StreamLoader", error.to_string()))
     }
 
-    /// Checks the settings and returns the options of one rank. With `raises` a sample that cannot be used ends the
-    /// run. With `labeled` a sample without a class cannot be used.
+    /// Checks the settings and returns the options of one rank. If `raises` is true, a sample that cannot be used ends
+    /// the run. If `labeled` is true, a sample without a class cannot be used.
     ///
     /// # Errors
     /// [`Error::Config`], which names the setting.

@@ -1,6 +1,7 @@
-//! The agreement of the ranks that divide a stream: before each step they vote, so that all make equally many steps.
+//! The agreement of the ranks that divide a stream: before each step they vote, so that all ranks make the same number
+//! of steps.
 //!
-//! Each rank gives one byte for a step. While one rank has no batch, all wait, and all ranks end together.
+//! Each rank gives one byte per step. While one rank has no batch, all ranks wait. All ranks end at the same step.
 
 use super::mix::MixDecision;
 use base::error::{Error, Result};
@@ -12,30 +13,30 @@ use std::time::{Duration, Instant};
 /// How long ranks pause before they vote again, if one of them waits for samples.
 const ASK_AGAIN: Duration = Duration::from_millis(10);
 
-/// Exchanges bytes among all ranks. Every rank calls it equally often, with equally many bytes.
+/// Exchanges bytes among all ranks. Every rank calls it the same number of times, with the same number of bytes.
 pub trait RankVotes: Send + Sync {
-    /// Gives this rank's bytes to all ranks, and returns those of each rank, in order of rank.
+    /// Sends this rank's bytes to all ranks, and returns the bytes of each rank, in order of rank.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] if some ranks do not answer.
+    /// [`Error::Unavailable`] if some ranks do not respond.
     fn gather(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>>;
 }
 
-/// Where a rank begins. All ranks must begin alike.
+/// Where a rank begins. All ranks must begin at the same point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct GroupStart {
     /// The first step.
     pub step: u64,
-    /// The checksum of the loaded states, if they are those of all former ranks.
+    /// The checksum of the loaded states, if all ranks load the states of all former ranks; otherwise 0.
     pub states: u32,
 }
 
-/// The bytes that a rank gives instead of its beginning if it cannot begin.
+/// The bytes that a rank sends instead of its start point if it cannot start.
 const START_FAILED: [u8; 12] = [u8::MAX; 12];
-/// How long a rank that cannot begin waits until it has reported that to the others.
+/// How long a rank that cannot start waits for the exchange that reports this to the other ranks.
 const REPORT_WAIT: Duration = Duration::from_secs(2);
 
-/// Reports to the other ranks that this one cannot begin, so that they do not wait for it.
+/// Reports to the other ranks that this rank cannot start, so that they do not wait for this rank.
 pub(super) fn report_start_failure(votes: &Arc<dyn RankVotes>) {
     let (votes, (told, heard)) = (votes.clone(), bounded::<()>(0));
     let tell = move || {
@@ -48,7 +49,7 @@ pub(super) fn report_start_failure(votes: &Arc<dyn RankVotes>) {
 }
 
 impl GroupStart {
-    /// Checks that all ranks begin alike.
+    /// Checks that all ranks begin at the same point.
     fn agree(self, votes: &dyn RankVotes) -> Result<()> {
         let mine = [&self.step.to_le_bytes()[..], &self.states.to_le_bytes()].concat();
         let all = votes.gather(&mine)?;
@@ -66,21 +67,21 @@ impl GroupStart {
     }
 }
 
-/// The votes of a rank.
+/// The values of a rank's vote.
 const WAITS: u8 = 0;
 const HAS_A_BATCH: u8 = 1;
 const HAS_ENDED: u8 = 2;
 
-/// The ranks of a stream, seen from one of them.
+/// The agreement of this rank with the other ranks of a stream.
 ///
 /// Votes are exchanged on a separate thread. The planning thread also finishes reads, and another rank may wait for the
 /// reads of an agreed step before it votes.
 pub(super) struct StepAgreement {
     mine: Sender<u8>,
     round: Arc<Mutex<Round>>,
-    /// The first step that is not agreed on. Earlier steps that are planned again need no vote.
+    /// The first step on which the ranks have not agreed. Earlier steps that are planned again need no vote.
     next: u64,
-    /// The number of steps, once the ranks have agreed that no more come.
+    /// The number of steps, after the ranks have agreed that no more steps come.
     end: Option<u64>,
 }
 
@@ -94,14 +95,14 @@ enum Round {
 }
 
 impl StepAgreement {
-    /// Starts the thread that exchanges votes. `beginning` is where this rank begins, and `wake` is called when a vote
-    /// is complete.
+    /// Starts the thread that exchanges votes. `start_point` is where this rank begins. `wake` is called when a vote is
+    /// complete.
     ///
     /// # Errors
     /// [`Error::Unavailable`] if a thread cannot be started.
     pub(super) fn start(
         votes: Arc<dyn RankVotes>,
-        beginning: GroupStart,
+        start_point: GroupStart,
         wake: impl Fn() + Send + 'static,
     ) -> Result<Self> {
         let (mine, asked) = bounded(1);
@@ -112,7 +113,7 @@ impl StepAgreement {
                 let outcome = catch_unwind(AssertUnwindSafe(ask));
                 outcome.unwrap_or_else(|panic| Err(Error::panicked("asking ranks", &*panic)))
             };
-            let mut begun = asking(&|| beginning.agree(&*votes).map(|()| Vec::new()));
+            let mut begun = asking(&|| start_point.agree(&*votes).map(|()| Vec::new()));
             for vote in asked {
                 let outcome = match std::mem::replace(&mut begun, Ok(Vec::new())) {
                     Ok(_) => asking(&|| one_byte_each(votes.gather(&[vote])?)),
@@ -124,12 +125,12 @@ impl StepAgreement {
         };
         let started = std::thread::Builder::new().name("foreload-ranks".into()).spawn(work);
         started.map_err(|error| Error::Unavailable(format!("cannot start a thread: {error}")))?;
-        Ok(Self { mine, round, next: beginning.step, end: None })
+        Ok(Self { mine, round, next: start_point.step, end: None })
     }
 
-    /// Returns what this rank does in `step`, for which its mixer has `decided`. While one rank waits, all wait. Then
-    /// all make a batch. Ranks whose stream has ended make one of up to `rehearsed` rehearsed samples, or an empty one.
-    /// The stream ends when it has ended on all ranks.
+    /// Returns what this rank does in `step`, for which its mixer has `decided`. While one rank waits, all ranks wait.
+    /// Otherwise every rank makes a batch. On a rank whose stream has ended, the batch has up to `rehearsed` rehearsed
+    /// samples, and may be empty. The stream ends when it has ended on all ranks.
     ///
     /// # Errors
     /// The errors of [`RankVotes::gather`].
@@ -187,7 +188,7 @@ fn one_byte_each(votes: Vec<Vec<u8>>) -> Result<Vec<u8>> {
 mod tests {
     use super::*;
 
-    /// Other ranks with fixed votes, and where they begin.
+    /// Other ranks with fixed votes, and their start point.
     struct Fixed(Vec<u8>, Option<GroupStart>);
 
     impl RankVotes for Fixed {
@@ -205,7 +206,7 @@ mod tests {
 
     const BEGINNING: GroupStart = GroupStart { step: 5, states: 7 };
 
-    /// The agreements on steps 5, 6 and so on for these decisions of this rank, and how often votes were exchanged.
+    /// What is agreed on steps 5, 6 and so on, if this rank takes these decisions, and how often votes were exchanged.
     fn agreed(others: &[u8], decisions: &[(u64, MixDecision)]) -> (Vec<Result<MixDecision>>, usize) {
         let (answered, answers) = bounded(1);
         let wake = move || answered.send(()).unwrap();

@@ -22,7 +22,7 @@ impl SegmentStore {
         self.directory.remove_itself()
     }
 
-    /// The run that the directory belongs to; 0 if none has begun in it.
+    /// The run that the directory belongs to; 0 before the first run.
     pub fn run(&self) -> u32 {
         self.directory.run()
     }

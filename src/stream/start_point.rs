@@ -1,8 +1,9 @@
-//! Where a run begins: empty, at this rank's saved state, or with its share of the states of former ranks.
+//! Where a run begins: with an empty buffer, at this rank's saved state, or at this rank's share of the states of
+//! former ranks.
 //!
-//! A run may have more or fewer ranks than the run that saved the states. Then each source says which part of the
-//! former positions belongs to this rank, and the rehearsal buffer takes its samples from the directories of all former
-//! ranks, which it only reads.
+//! The number of ranks may differ from the run that saved the states. Then each source computes this rank's position
+//! from the former positions. The rehearsal buffer copies its samples from the directories of all former ranks, which
+//! it only reads.
 
 use super::buffer::RehearsalBuffer;
 use super::counters::StreamCounters;
@@ -18,22 +19,22 @@ use std::collections::BTreeSet;
 pub(super) struct StartPoint {
     /// The first step.
     pub step: u64,
-    /// The samples that were used before, and how many of them were new.
+    /// The number of samples that earlier steps used, and how many of these samples were new.
     pub counts: (u64, u64),
     pub counters: StreamCounters,
     /// The position of each source.
     pub positions: Vec<SourcePosition>,
-    /// The samples that were withdrawn, by their ids.
+    /// The ids of the withdrawn samples.
     pub withdrawn: Vec<u64>,
     /// The length in bytes of the journal to resume.
     pub journal: Option<u64>,
 }
 
 impl StartPoint {
-    /// Finds the beginning, and restores the `buffer` to it.
+    /// Finds the start point of this rank, and restores the `buffer` to this point.
     ///
     /// # Errors
-    /// The errors of the buffer and of [`StreamSource::divide_anew`].
+    /// The errors of the buffer and of [`StreamSource::redistribute`].
     pub(super) fn find(
         loaded: Option<&LoadedState>,
         share: RankShare,
@@ -47,7 +48,7 @@ impl StartPoint {
                 Self { positions: vec![SourcePosition::default(); sources.len()], ..Self::default() }
             }
             Some(LoadedState::Own(state)) => Self::with_own(state, sources, buffer)?,
-            Some(LoadedState::Divided(states)) => Self::with_part(states, share, sources, buffer)?,
+            Some(LoadedState::Divided(states)) => Self::with_share(states, share, sources, buffer)?,
         };
         let lost_before = loaded.map_or(0, |loaded| loaded.states().map(|state| state.counters.lost).sum());
         let lost = begun.counters.lost.saturating_sub(lost_before);
@@ -76,16 +77,16 @@ impl StartPoint {
         Ok(Self {
             step: state.step,
             counts: (state.used, state.taken),
-            counters: account_after(state, sources),
+            counters: counters_after(state, sources),
             positions: positions.map(Option::unwrap_or_default).collect(),
             withdrawn: state.withdrawn.clone(),
             journal: state.journal,
         })
     }
 
-    /// The beginning of one rank. Rank 0 takes over the counters of all former ranks, so that their sum over all ranks
-    /// stays the same.
-    fn with_part(
+    /// Finds the start point of this rank from the states of all former ranks. Rank 0 takes over the counters of all
+    /// former ranks, so that the sum over all ranks stays the same.
+    fn with_share(
         states: &[StreamState],
         share: RankShare,
         sources: &[Box<dyn StreamSource>],
@@ -113,16 +114,17 @@ impl StartPoint {
                 })
             };
             let former = states.iter().enumerate().map(of_rank).collect::<Result<_>>()?;
-            positions.push(source.divide_anew(former)?);
+            positions.push(source.redistribute(former)?);
         }
         let withdrawn: BTreeSet<u64> = states.iter().flat_map(|state| &state.withdrawn).copied().collect();
         match (buffer, former) {
             (Some(buffer), Some(former)) => {
                 let lineage: BTreeSet<u32> =
                     states.iter().flat_map(|state| &state.lineage).copied().collect();
-                // If this start is abandoned and the former ranks restart, that rank looks after this directory.
-                let heir = &states[share.rank as usize % states.len()];
-                let runs = (heir.lineage.first().copied(), lineage.into_iter().collect());
+                // If this start is abandoned and the former ranks restart, the former rank `cleanup_owner` removes this
+                // directory.
+                let cleanup_owner = &states[share.rank as usize % states.len()];
+                let runs = (cleanup_owner.lineage.first().copied(), lineage.into_iter().collect());
                 buffer.restore_share(&former, runs, &withdrawn.iter().copied().collect())?;
             }
             (Some(buffer), None) => buffer.begin_empty()?,
@@ -137,7 +139,7 @@ impl StartPoint {
                 part(states.iter().map(|state| state.taken).sum()),
             ),
             counters: match rank {
-                0 => states.iter().map(|state| account_after(state, sources)).sum(),
+                0 => states.iter().map(|state| counters_after(state, sources)).sum(),
                 _ => StreamCounters::default(),
             },
             positions,
@@ -147,15 +149,15 @@ impl StartPoint {
     }
 }
 
-/// The counters with which a run begins. Unsettled samples that the source gives again will be received again; the
-/// others are lost.
-fn account_after(state: &StreamState, sources: &[Box<dyn StreamSource>]) -> StreamCounters {
+/// The counters with which a run begins. Unsettled samples that their source gives again are counted when they arrive
+/// again. All other unsettled samples are lost.
+fn counters_after(state: &StreamState, sources: &[Box<dyn StreamSource>]) -> StreamCounters {
     let mut counters = state.counters;
     (counters.queued, counters.spilled) = (0, 0);
     for (saved, source) in state.sources.iter().zip(sources) {
         match source.replay() {
             Replay::Never => counters.lost += saved.unsettled,
-            Replay::Ordered | Replay::Listed => counters.received -= saved.unsettled,
+            Replay::Ordered | Replay::Unordered => counters.received -= saved.unsettled,
         }
     }
     counters

@@ -8,20 +8,20 @@ use store::tier::{FillChoice, Machine};
 const SHARD: u64 = 256_000_000;
 /// The decoding time of packed images relative to JPEGs, measured by `make compare-packed`.
 const PACKED: f64 = 0.5;
-/// The smallest relative change of the time or the requests for which a way is listed.
+/// The smallest relative change of the time or the requests for which an alternative is listed.
 const WORTH: f64 = 0.05;
 
-/// The prediction for another way.
+/// The prediction for an alternative.
 #[derive(Debug, Serialize)]
 pub(super) struct Alternative {
-    /// The name of the way: `use`, `ahead`, `blocks`, `shards`, `packed`.
+    /// The name of the alternative: `use`, `ahead`, `blocks`, `shards`, `packed`.
     way: &'static str,
     #[serde(flatten)]
     pub(super) plan: Prediction,
 }
 
 impl Alternative {
-    /// Its title in a table.
+    /// The title of the alternative in a table.
     pub(super) fn title(&self) -> &'static str {
         match self.way {
             "use" => "filled on use",
@@ -42,10 +42,10 @@ pub(super) fn by_block(job: &PredictedJob, requests: u64) -> PredictedJob {
     }
 }
 
-/// The ways that would change the job's time or requests, compared with the current `plan`. `can_pack` says whether
-/// packing is possible. `by_blocks` is the number of requests in an order that keeps neighbours together, if that is
-/// possible.
-pub(super) fn ways(
+/// The alternatives that would change the job's time or requests, compared with the current `plan`. `can_pack` says
+/// whether packing is possible. `by_blocks` is the number of requests in an order that keeps neighbours together, if
+/// such an order is possible.
+pub(super) fn alternatives(
     job: &PredictedJob,
     machine: &Machine,
     plan: &Prediction,

@@ -14,8 +14,8 @@ use std::path::PathBuf;
 use store::segments::footer::SegmentError;
 use store::segments::numbered;
 
-/// How often the segments are listed again because some were rewritten during the read.
-const LOOK_AGAIN: u32 = 5;
+/// The most times that the segments are listed, because some may be rewritten during the read.
+const LIST_ATTEMPTS: u32 = 5;
 
 /// A directory of samples and snapshots that is only read.
 pub struct ReadOnlyStore {
@@ -46,20 +46,20 @@ impl ReadOnlyStore {
         }
     }
 
-    /// Passes each of the `wanted` samples to `take`, and removes its id from `wanted`. The remaining ones are missing
-    /// or damaged.
+    /// Passes each of the `wanted` samples to `take`, and removes its id from `wanted`. The ids that remain in `wanted`
+    /// are of missing or damaged samples.
     ///
     /// # Errors
     /// The errors of `take`; [`Error::Io`] for files that cannot be read.
     pub(crate) fn take(&self, wanted: &mut IdSet, mut take: impl FnMut(Record) -> Result<()>) -> Result<()> {
-        for _ in 0..LOOK_AGAIN {
+        for _ in 0..LIST_ATTEMPTS {
             let mut vanished = false;
-            // Of a sample that is stored twice, the one appended last counts.
+            // If a sample is stored twice, the copy that was appended last counts.
             for number in self.segments()?.into_iter().rev() {
                 if wanted.is_empty() {
                     return Ok(());
                 }
-                vanished |= !self.take_of(number, wanted, &mut take)?;
+                vanished |= !self.take_from_segment(number, wanted, &mut take)?;
             }
             if !vanished {
                 break;
@@ -69,7 +69,7 @@ impl ReadOnlyStore {
     }
 
     /// Takes the wanted samples of one segment. Returns false if the segment was removed.
-    fn take_of(
+    fn take_from_segment(
         &self,
         number: u64,
         wanted: &mut IdSet,
@@ -84,7 +84,7 @@ impl ReadOnlyStore {
         let size = file.metadata().map_err(failed)?.len();
         let rows = match read_footer(&file, size, number) {
             Ok(rows) => rows,
-            // Its samples count as missing, as if each were damaged.
+            // The samples of a damaged segment count as missing.
             Err(SegmentError::Damaged(_)) => return Ok(true),
             Err(SegmentError::Io(error)) => return Err(failed(error)),
         };
@@ -101,7 +101,7 @@ impl ReadOnlyStore {
         Ok(true)
     }
 
-    /// The numbers of the segments, in ascending order.
+    /// The segment numbers, in ascending order.
     fn segments(&self) -> Result<Vec<u64>> {
         match numbered::files(&self.path, SEGMENT, |_| Some(0)) {
             Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(Vec::new()),

@@ -1,6 +1,6 @@
 //! Determines the kind of a root on a server.
 
-use super::{Ask, Error, FORMS, HttpRoot, LARGEST_PAGE, Result, Stamp, is_list};
+use super::{Error, FileRequest, HttpRoot, LARGEST_PAGE, ROOT_KINDS, Result, Stamp, is_list};
 use crate::http::HttpUrl;
 use crate::source::manifest::ManifestUrls;
 use crate::source::without_mark;
@@ -16,9 +16,9 @@ pub(super) enum HttpRootKind {
     File,
     /// A directory, which may or may not be listable.
     Directory,
-    /// A list of shards: the URL of each by its name, and the stamp of the list.
+    /// A list of shards: maps the name of each shard to its URL. Also contains the stamp of the list.
     List(BTreeMap<Vec<u8>, HttpUrl>, Stamp),
-    /// Files anywhere, with their URLs as names, from a manifest.
+    /// Files from a manifest, on any servers. Their names are URLs.
     Urls(Arc<ManifestUrls>),
 }
 
@@ -30,14 +30,14 @@ pub(super) fn find(root: &HttpRoot) -> Result<HttpRootKind> {
     let name = root.url.file_name();
     let path = PathBuf::from(OsString::from_vec(name.clone()));
     if is_list(&path) {
-        let list = root.fetch(&root.url, Ask::Whole, LARGEST_PAGE);
+        let list = root.fetch(&root.url, FileRequest::Whole, LARGEST_PAGE);
         let list =
             list.map_err(|gave_up| Error::dataset(&root.shown, format!("cannot be read: {gave_up}")))?;
         let bad = |why| Error::dataset(&root.shown, format!("is not a valid list of shards: {why}"));
         let shards = shards(&root.url, &list.bytes).map_err(bad)?;
         return Ok(HttpRootKind::List(shards, Stamp::of_text(&list.bytes)));
     }
-    match root.look(&root.url) {
+    match root.inspect(&root.url) {
         Ok(found) if found.url.is_directory() || found.is_page => Ok(HttpRootKind::Directory),
         Ok(_) => Ok(HttpRootKind::File),
         // A packed dataset is found by its manifest even if the server shows no directory.
@@ -47,14 +47,15 @@ pub(super) fn find(root: &HttpRoot) -> Result<HttpRootKind> {
             Ok(HttpRootKind::Directory)
         }
         Err(gave_up) if gave_up.failure.is_gone() => {
-            Err(Error::dataset(&root.shown, format!("does not exist ({gave_up}): {FORMS}")))
+            Err(Error::dataset(&root.shown, format!("does not exist ({gave_up}): {ROOT_KINDS}")))
         }
         Err(gave_up) => Err(root.failed("open dataset", &[], gave_up)),
     }
 }
 
-/// Parses the list of shards at `url`: one shard a line, relative to the list or as an absolute URL of the same server.
-/// A shard's name is its path relative to the list's directory, or else its path from the server's root.
+/// Parses the list of shards at `url`: one shard per line, relative to the list or as an absolute URL of the same
+/// server. The name of a shard is its path relative to the list's directory. For a shard elsewhere on the server, it is
+/// the path from the server's root.
 fn shards(url: &HttpUrl, text: &[u8]) -> Result<BTreeMap<Vec<u8>, HttpUrl>, String> {
     let text = std::str::from_utf8(without_mark(text)).map_err(|_| "it is not UTF-8 text".to_owned())?;
     let directory = url.join(".")?.as_directory();

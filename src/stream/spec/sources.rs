@@ -19,7 +19,7 @@ pub enum SourceSpec {
     Folder(FolderSpec),
     Redis(RedisSpec),
     ZeroMq(ZeroMqSpec),
-    /// A Python iterator. The caller of [`SourceSpec::open`] holds it.
+    /// A Python iterator. The caller of [`SourceSpec::open`] owns the iterator.
     Iterator {
         name: String,
     },
@@ -66,7 +66,7 @@ impl SourceSpec {
         serde_json::from_str(text).map_err(|error| Error::config("source", error.to_string()))
     }
 
-    /// Opens the source, for samples of up to `max_bytes`. `iterator` makes the source of a Python iterator.
+    /// Opens the source, for samples of up to `max_bytes`. `iterator` creates the source for [`SourceSpec::Iterator`].
     ///
     /// # Errors
     /// [`Error::Config`], which names the setting.

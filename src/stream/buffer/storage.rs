@@ -1,4 +1,5 @@
-//! The bytes of kept samples: with a directory all are there and some also in memory, otherwise all are in memory.
+//! The bytes of kept samples. With a directory, all bytes are in the directory and some are also in memory. Without a
+//! directory, all bytes are in memory.
 
 use super::super::ids::{IdSet, IdTable};
 use super::super::live::{LiveBytes, LiveTable};
@@ -11,15 +12,16 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use store::io::{DataSource, Direct, IoChoice, Reader, open_source};
 
-/// If room is needed, segments are rewritten that need less than this share of their bytes.
+/// A segment is rewritten to free space if less than this fraction of its bytes is needed.
 const SPARSE: f64 = 0.8;
 
 /// The bytes of kept samples.
 pub(super) struct SampleStorage {
     memory: HashMap<u64, Arc<Record>>,
-    /// The bytes in memory, and their limit if there is a directory.
+    /// The number of bytes in memory.
     in_memory: u64,
-    most_in_memory: u64,
+    /// The limit of `in_memory`, if there is a directory.
+    max_in_memory: u64,
     stored: Option<StoredBytes>,
 }
 
@@ -31,11 +33,11 @@ struct StoredBytes {
 }
 
 impl SampleStorage {
-    /// Without a `store` all bytes are in memory. With one, all are in the store and up to `most_in_memory` also in
-    /// memory.
-    pub(super) fn new(store: Option<SegmentStore>, most_in_memory: u64, live: Arc<LiveTable>) -> Self {
+    /// Without a `store` all bytes are in memory. With a store, all bytes are in the store, and up to `max_in_memory`
+    /// bytes are also in memory.
+    pub(super) fn new(store: Option<SegmentStore>, max_in_memory: u64, live: Arc<LiveTable>) -> Self {
         let stored = store.map(|store| StoredBytes { store, places: IdTable::default(), live });
-        Self { memory: HashMap::new(), in_memory: 0, most_in_memory, stored }
+        Self { memory: HashMap::new(), in_memory: 0, max_in_memory, stored }
     }
 
     pub(super) fn store(&mut self) -> Option<&mut SegmentStore> {
@@ -57,7 +59,7 @@ impl SampleStorage {
             if !stored.places.contains_key(&record.id) {
                 stored.append(record)?;
             }
-            if self.in_memory + bytes > self.most_in_memory {
+            if self.in_memory + bytes > self.max_in_memory {
                 return Ok(());
             }
         }
@@ -71,7 +73,7 @@ impl SampleStorage {
     ///
     /// # Errors
     /// I/O errors of the directory; [`Error::Internal`] if the bytes are not kept.
-    pub(super) fn lend(&self, id: u64) -> Result<LiveBytes> {
+    pub(super) fn for_batch(&self, id: u64) -> Result<LiveBytes> {
         if let Some(record) = self.memory.get(&id) {
             return Ok(LiveBytes::Memory(record.clone()));
         }
@@ -115,7 +117,7 @@ impl SampleStorage {
         }
     }
 
-    /// Takes over the samples that are `wanted` from an earlier run's directory, and drops all others.
+    /// Keeps the `wanted` samples of an earlier run's directory, and drops all other samples.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -126,8 +128,8 @@ impl SampleStorage {
         Ok(())
     }
 
-    /// Removes samples, so that no file has their bytes. Samples that planned batches still show stay in memory until
-    /// these batches are done.
+    /// Removes samples, so that no file contains their bytes. Samples of planned batches stay in memory until these
+    /// batches are done.
     ///
     /// # Errors
     /// The errors of [`SegmentStore::withdraw`].

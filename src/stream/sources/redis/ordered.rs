@@ -1,8 +1,9 @@
-//! A Redis stream read in order without a group: only this reader has its position.
+//! A Redis stream that is read in order, without a consumer group. Only this reader stores the position, not the
+//! server.
 //!
-//! The server does not wait for such a reader before it trims the stream. Entries that were trimmed before they were
-//! read are counted if the server reports how many entries were ever added (Redis 7). Then the numbers of the stream's
-//! first and last entries among all entries are known, and the reader counts from there.
+//! The server may trim entries that this reader has not read. Such entries are counted if the server reports how many
+//! entries were ever added (Redis 7). This tells the ordinals of the stream's first and last entries among all entries
+//! ever added, and the reader counts from there.
 
 use super::RedisOptions;
 use super::link::{RedisFailure, RedisLink};
@@ -15,8 +16,8 @@ use base::notices::Notices;
 use redis::cmd;
 use std::time::{Duration, Instant};
 
-/// How often the server is asked whether it has trimmed unread entries. The answer contains two entries.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often to ask the server whether it has trimmed unread entries. The response contains two entries.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The progress of an ordered reader.
 pub(super) struct OrderedReader {
@@ -32,17 +33,17 @@ pub(super) struct OrderedReader {
     after: Option<EntryId>,
     /// For each earlier division among ranks, the position of each rank, in order of rank.
     divisions: Vec<Vec<Option<EntryId>>>,
-    /// The number of entries that were added up to the last one read, if known.
+    /// The ordinal of the last read entry among all entries ever added, if known.
     number: Option<u64>,
     /// The number of missing entries that were not reported yet.
     missing: u64,
-    looked: Instant,
+    last_check: Instant,
     /// Whether entries were read since the stream was last seen at its end.
     read_since: bool,
     /// Whether `after` is the id of an entry that was read, now or in a former run.
     has_read: bool,
-    told_missing: bool,
-    told_anew: bool,
+    warned_missing: bool,
+    warned_recreated: bool,
 }
 
 impl OrderedReader {
@@ -59,21 +60,21 @@ impl OrderedReader {
             divisions: Vec::new(),
             number: None,
             missing: 0,
-            looked: Instant::now(),
+            last_check: Instant::now(),
             read_since: false,
             has_read: false,
-            told_missing: false,
-            told_anew: false,
+            warned_missing: false,
+            warned_recreated: false,
         }
     }
 
     /// Resumes at a position.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] if it is not a position in a Redis stream.
-    pub(super) fn go_on_at(&mut self, position: &SourcePosition) -> Result<()> {
+    /// [`Error::Unavailable`] if a key in the position is not an entry id.
+    pub(super) fn resume_at(&mut self, position: &SourcePosition) -> Result<()> {
         self.after = self.entry(position.after.as_deref())?;
-        // The position may also be that of an empty stream's end, or where a reader began.
+        // The position may also be the end of an empty stream, or the entry after which a reader began.
         self.has_read = self.after.is_some_and(|after| after != EntryId::default()) && self.start != "new";
         let division =
             |ranks: &Vec<Option<String>>| ranks.iter().map(|at| self.entry(at.as_deref())).collect();
@@ -92,51 +93,51 @@ impl OrderedReader {
         key.map(|key| EntryId::parse(key).ok_or_else(|| no_id(key))).transpose()
     }
 
-    /// The position of this rank, from those of the former ranks. It resumes after the slowest former rank, and skips
-    /// entries that faster ranks had settled.
+    /// Computes the position of this rank from the positions of the former ranks. This rank resumes after the slowest
+    /// former rank, and skips entries that faster ranks had settled.
     ///
     /// # Errors
-    /// The errors of [`OrderedReader::go_on_at`].
-    pub(super) fn divide_anew(&self, former: Vec<SourcePosition>) -> Result<SourcePosition> {
+    /// The errors of [`OrderedReader::resume_at`].
+    pub(super) fn redistribute(&self, former: Vec<SourcePosition>) -> Result<SourcePosition> {
         let afters: Vec<Option<String>> = former.iter().map(|position| position.after.clone()).collect();
         let entries: Vec<Option<EntryId>> =
             afters.iter().map(|after| self.entry(after.as_deref())).collect::<Result<_>>()?;
         let first = match self.start.as_str() {
-            // A rank that never began needs no entries from before the positions of the others.
+            // A rank that never began needs no entries from before the positions of the other ranks.
             "new" => entries.into_iter().flatten().min(),
             _ => entries.into_iter().min().flatten(),
         };
         let mut divisions = former.first().map(|position| position.divisions.clone()).unwrap_or_default();
         divisions.push(afters);
-        // A division in which no rank got farther than the new position has no more use.
+        // Drop divisions in which no rank has passed the new position.
         let is_behind = |after: &Option<String>| after.as_deref().and_then(EntryId::parse) > first;
         divisions.retain(|ranks| ranks.iter().any(is_behind));
         let mut position = SourcePosition::union(former);
-        position.settled.retain(|key| self.share.takes(&self.name, key));
+        position.settled.retain(|key| self.share.owns(&self.name, key));
         Ok(SourcePosition { after: first.map(|first| first.to_string()), divisions, ..position })
     }
 
-    /// Where reading began, if it began at the stream's end.
-    pub(super) fn begins_behind(&self) -> Option<String> {
+    /// The id after which reading began, if it began at the stream's end.
+    pub(super) fn starts_after(&self) -> Option<String> {
         self.after.filter(|_| self.start == "new").map(|after| after.to_string())
     }
 
     /// Connects, and finds where to begin.
     pub(super) fn begin(&mut self, link: &mut RedisLink) -> Result<(), RedisFailure> {
-        let facts = self.facts(link)?;
+        let info = self.stream_info(link)?;
         if self.after.is_none() {
             (self.after, self.number) = match self.start.as_str() {
                 // Entries that were trimmed before this reader existed do not count as missing.
-                "first" => (Some(EntryId::default()), facts.gone()),
-                "new" => (Some(facts.last), facts.added),
+                "first" => (Some(EntryId::default()), info.removed()),
+                "new" => (Some(info.last), info.added),
                 id => (EntryId::parse(id), None),
             };
         }
-        self.compare(&facts);
+        self.compare(&info);
         Ok(())
     }
 
-    /// Waits for entries after the last one, and reads up to `count`.
+    /// Waits for entries after the last read entry, and reads up to `count` of them.
     pub(super) fn read(
         &mut self,
         link: &mut RedisLink,
@@ -144,15 +145,15 @@ impl OrderedReader {
         patience: Duration,
     ) -> Result<Vec<StreamEntry>, RedisFailure> {
         // Entries that were trimmed while the connection was lost are missing too.
-        if !link.is_connected() || (self.read_since && self.looked.elapsed() > LOOK_EVERY) {
-            let facts = self.facts(link)?;
-            self.compare(&facts);
+        if !link.is_connected() || (self.read_since && self.last_check.elapsed() > CHECK_INTERVAL) {
+            let info = self.stream_info(link)?;
+            self.compare(&info);
         }
         let after = self.after.unwrap_or_default();
         let mut command = cmd("XREAD");
         command.arg("COUNT").arg(count);
         if !patience.is_zero() {
-            // Redis waits without limit for 0.
+            // A timeout of 0 means that Redis waits without limit.
             command.arg("BLOCK").arg(patience.as_millis().max(1) as u64);
         }
         command.arg("STREAMS").arg(&self.stream).arg(after.to_string());
@@ -163,76 +164,76 @@ impl OrderedReader {
             self.number = self.number.map(|number| number + entries.len() as u64);
             (self.read_since, self.has_read) = (true, true);
         } else if self.read_since {
-            let facts = self.facts(link)?;
-            self.compare(&facts);
-            self.read_since = facts.last > after;
+            let info = self.stream_info(link)?;
+            self.compare(&info);
+            self.read_since = info.last > after;
         }
         Ok(entries)
     }
 
-    /// Returns how many entries are missing before this one, or `None` if this rank skips the entry.
-    pub(super) fn takes(&mut self, id: EntryId, key: &str) -> Option<u64> {
+    /// Returns how many entries are missing before this entry, or `None` if this rank skips the entry.
+    pub(super) fn missing_before(&mut self, id: EntryId, key: &str) -> Option<u64> {
         let sample = sample_id(&self.name, key);
         let settled = |ranks: &Vec<Option<EntryId>>| {
             let owner = RankShare::owner(ranks.len() as u32, sample);
             ranks.get(owner as usize).is_some_and(|after| *after >= Some(id))
         };
-        if !self.share.takes_id(sample) || self.divisions.iter().any(settled) {
+        if !self.share.owns_id(sample) || self.divisions.iter().any(settled) {
             return None;
         }
-        // The owner of an entry that was never read is unknown, so the first rank counts all of them.
+        // The owner of an entry that was never read is unknown, so rank 0 counts all missing entries.
         let missing = std::mem::take(&mut self.missing);
         Some(if self.share.rank == 0 { missing } else { 0 })
     }
 
-    /// The server's facts about the stream. A stream that does not exist yet has had no entries.
-    fn facts(&mut self, link: &mut RedisLink) -> Result<StreamInfo, RedisFailure> {
-        self.looked = Instant::now();
+    /// Asks the server for information about the stream. A stream that does not exist yet counts as empty.
+    fn stream_info(&mut self, link: &mut RedisLink) -> Result<StreamInfo, RedisFailure> {
+        self.last_check = Instant::now();
         match link.ask(cmd("XINFO").arg("STREAM").arg(&self.stream), Duration::ZERO) {
             Ok(answer) => StreamInfo::of(answer).ok_or_else(|| link.not_understood()),
-            Err(trouble) if trouble.is_missing_stream() => Ok(StreamInfo::default()),
-            Err(trouble) => Err(trouble),
+            Err(failure) if failure.is_missing_stream() => Ok(StreamInfo::default()),
+            Err(failure) => Err(failure),
         }
     }
 
-    /// Compares the facts with what was read, and counts the missing entries after the last one read.
-    fn compare(&mut self, facts: &StreamInfo) {
+    /// Compares `info` with the entries that were read, and counts the missing entries after the last read entry.
+    fn compare(&mut self, info: &StreamInfo) {
         let after = self.after.unwrap_or_default();
-        // Either fewer entries were ever added than were read, or none was removed and yet the last one read does not
-        // exist.
-        let fewer = facts.added.is_some_and(|added| self.number.is_some_and(|number| added < number));
+        // The stream was recreated if fewer entries were ever added than were read. It was also recreated if no entry
+        // was removed, but the last read entry does not exist.
+        let fewer = info.added.is_some_and(|added| self.number.is_some_and(|number| added < number));
         let other =
-            self.has_read && facts.gone() == Some(0) && facts.first.is_some_and(|first| first > after);
-        if facts.last < after || fewer || other {
-            self.number = if facts.last < after { None } else { facts.gone() };
-            self.warn_recreated(after, facts.last);
+            self.has_read && info.removed() == Some(0) && info.first.is_some_and(|first| first > after);
+        if info.last < after || fewer || other {
+            self.number = if info.last < after { None } else { info.removed() };
+            self.warn_recreated(after, info.last);
             return;
         }
-        let Some(gone) = facts.gone() else {
+        let Some(removed) = info.removed() else {
             // An older server only reports where the stream begins.
-            if facts.first.is_some_and(|first| first > after) && after != EntryId::default() {
-                self.tell_missing(None);
+            if info.first.is_some_and(|first| first > after) && after != EntryId::default() {
+                self.warn_missing(None);
             }
             return;
         };
-        if facts.last == after {
-            // Everything was read. Entries that were added and not counted are missing.
-            let added = facts.added.unwrap_or_default();
+        if info.last == after {
+            // All existing entries were read. Entries that were added and not counted are missing.
+            let added = info.added.unwrap_or_default();
             self.miss(self.number.map_or(0, |number| added.saturating_sub(number)));
             self.number = Some(added);
-        } else if facts.first.is_none_or(|first| first > after) {
-            // All removed entries were before the first existing one, and so were those that were read.
+        } else if info.first.is_none_or(|first| first > after) {
+            // All removed entries and all read entries come before the first existing entry.
             match self.number {
-                Some(number) => self.miss(gone.saturating_sub(number)),
-                None if gone > 0 && !self.trims => self.tell_missing(None),
+                Some(number) => self.miss(removed.saturating_sub(number)),
+                None if removed > 0 && !self.trims => self.warn_missing(None),
                 None => {}
             }
-            self.number = Some(self.number.unwrap_or_default().max(gone));
+            self.number = Some(self.number.unwrap_or_default().max(removed));
         }
     }
 
     fn warn_recreated(&mut self, after: EntryId, last: EntryId) {
-        if std::mem::replace(&mut self.told_anew, true) {
+        if std::mem::replace(&mut self.warned_recreated, true) {
             return;
         }
         let (what, given) = match last < after {
@@ -255,12 +256,12 @@ impl OrderedReader {
     fn miss(&mut self, lost: u64) {
         if lost > 0 {
             self.missing += lost;
-            self.tell_missing(Some(lost));
+            self.warn_missing(Some(lost));
         }
     }
 
-    fn tell_missing(&mut self, lost: Option<u64>) {
-        if std::mem::replace(&mut self.told_missing, true) {
+    fn warn_missing(&mut self, lost: Option<u64>) {
+        if std::mem::replace(&mut self.warned_missing, true) {
             return;
         }
         let behind = self.after.unwrap_or_default();
@@ -279,7 +280,7 @@ impl OrderedReader {
         ));
     }
 
-    /// Has the server remove all entries that a checkpoint of this position does not need.
+    /// Makes the server remove all entries that a checkpoint of this position does not need.
     pub(super) fn trim(
         &mut self,
         link: &mut RedisLink,

@@ -2,7 +2,7 @@
 
 use super::listing::{ListedObject, ObjectListing};
 use super::{ObjectDirectory, ObjectRoot};
-use crate::http::Ask;
+use crate::http::FileRequest;
 use crate::source::object_url::ObjectUrl;
 use crate::source::{EntryKind, Stamp, without_mark};
 use base::error::{Error, Result};
@@ -16,9 +16,9 @@ const LONGEST_LIST: u64 = 256 << 20;
 pub(super) enum ObjectRootKind {
     /// A single object.
     File,
-    /// A prefix of keys, up to a slash.
+    /// All keys with a prefix that ends in a slash.
     Directory,
-    /// A list of shards: the key of each by its name, and the stamp of the list.
+    /// A list of shards: maps the name of each shard to its key. Also contains the stamp of the list.
     List(BTreeMap<Vec<u8>, String>, Stamp),
 }
 
@@ -28,24 +28,26 @@ pub(super) fn find(root: &ObjectRoot) -> Result<ObjectRootKind> {
     if *is_directory {
         return Ok(ObjectRootKind::Directory);
     }
-    let failed =
-        |gave_up: crate::http::GaveUp| Error::dataset(&root.shown, format!("cannot be read: {gave_up}"));
+    let failed = |gave_up: crate::http::RequestError| {
+        Error::dataset(&root.shown, format!("cannot be read: {gave_up}"))
+    };
     if key.to_ascii_lowercase().ends_with(".txt") {
-        let list = root.fetch(key, Ask::Whole, LONGEST_LIST).map_err(failed)?;
+        let list = root.fetch(key, FileRequest::Whole, LONGEST_LIST).map_err(failed)?;
         let bad = |why| Error::dataset(&root.shown, format!("is not a valid list of shards: {why}"));
         let shards = shards(&root.url, &list.bytes).map_err(bad)?;
         return Ok(ObjectRootKind::List(shards, Stamp::of_text(&list.bytes)));
     }
     let has_below =
         || ObjectListing::read(root, &format!("{key}/"), true).map(|below| !below.entries.is_empty());
-    // Usually the ending tells. Stores on top of file systems fail if an object is requested at a directory's path.
+    // Usually the ending shows the kind. Stores on top of file systems fail if an object is requested at a directory's
+    // path.
     let is_likely_object = key.rsplit('/').next().is_some_and(|last| last.contains('.'));
     if !is_likely_object && has_below().map_err(failed)? {
         return Ok(ObjectRootKind::Directory);
     }
-    match root.look(key) {
+    match root.inspect(key) {
         Ok(_) => Ok(ObjectRootKind::File),
-        // Without the permission to list, stores answer "forbidden" for a missing key.
+        // If the user may not list keys, stores respond "forbidden" for a missing key.
         Err(gave_up) if gave_up.failure.is_gone() || gave_up.failure.is_denied() => {
             if is_likely_object && has_below().map_err(failed)? {
                 return Ok(ObjectRootKind::Directory);
@@ -57,8 +59,9 @@ pub(super) fn find(root: &ObjectRoot) -> Result<ObjectRootKind> {
     }
 }
 
-/// Parses the list of shards at `url`: one shard a line, relative to the list or as a whole URL of the same bucket. A
-/// shard's name is its key relative to the list's directory, or else its whole key.
+/// Parses the list of shards at `url`: one shard per line, relative to the list or as a whole URL of the same bucket.
+/// The name of a shard is its key relative to the list's directory. For a shard outside this directory, it is the whole
+/// key.
 fn shards(url: &ObjectUrl, text: &[u8]) -> Result<BTreeMap<Vec<u8>, String>, String> {
     let text = std::str::from_utf8(without_mark(text)).map_err(|_| "it is not UTF-8 text".to_owned())?;
     let directory = url.key.rfind('/').map_or("", |slash| &url.key[..=slash]);

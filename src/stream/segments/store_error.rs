@@ -1,9 +1,9 @@
-//! The errors of a store that has no room.
+//! The errors of a store that is full.
 
 use base::error::Error;
 use std::path::PathBuf;
 
-/// The quota has no room for a write.
+/// The quota has too little free space for a write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreFull {
     /// The store's directory.
@@ -29,9 +29,9 @@ impl From<StoreFull> for Error {
 /// Why a sample was not appended.
 #[derive(Debug)]
 pub enum AppendError {
-    /// There is no room for it. Freeing samples or compacting segments may make room.
+    /// The quota has too little free space. Freeing samples or compacting segments can free space.
     Full(StoreFull),
-    /// The drive failed. Everything that was appended before is still stored, and the call may be repeated.
+    /// The drive failed. Everything that was appended before is kept, and the call may be repeated.
     Failed(Error),
 }
 
