@@ -29,12 +29,8 @@ CPU = at_most(1.15)
 """CPU of a delivered image with n consumers, in an n-th of what one alone takes."""
 SPEED = at_least(0.9)
 """Images a second of all n consumers together, in n times what one alone gets."""
-RECIPES = at_most(1.6)
-"""CPU of a sample by two recipes on one read, in the mean of what each takes alone."""
 STOPPED = at_least(0.95)
 """What the others get while one is stopped, in what they get without it."""
-OTHER_RECIPES = ("smaller", "other", "augmented")
-"""The recipes that are measured with the usual one; `consumer.py` has what each is."""
 
 
 @dataclass(frozen=True)
@@ -46,19 +42,12 @@ class Contestant:
     consumers: int
     stopped: bool = False
     environment: str | None = None
-    recipes: tuple[str, ...] = ("usual",)
-    """The recipes that consumers have by turns."""
 
 
 def contestants() -> dict[str, Contestant]:
     found = {"alone": Contestant("**Foreload**, one loader", "alone", 1)}
     for count in (1, 2, 4, 8):
         found[f"shared-{count}"] = Contestant(f"**Foreload**, shared by {count}", "shared", count)
-    for other in OTHER_RECIPES:
-        title = f"**Foreload**, one loader, {other}"
-        found[f"alone-{other}"] = Contestant(title, "alone", 1, recipes=(other,))
-        title = f"**Foreload**, usual and {other} on one read"
-        found[f"both-{other}"] = Contestant(title, "shared", 2, recipes=("usual", other))
     found["stopped"] = Contestant("**Foreload**, shared by 3, one stopped", "shared", 3, stopped=True)
     for loader, title, counts, environment in (
         ("torchvision", "DataLoader, {} separate", (1, 2, 4, 8), "torch"),
@@ -96,11 +85,10 @@ def measured(of: Contestant, chosen: argparse.Namespace) -> dict:
             if makers:
                 time.sleep(chosen.head_start)
             counters = [scene / f"counter-{number}" for number in range(of.consumers)]
-            for number, counter in enumerate(counters):
+            for counter in counters:
                 counter.write_bytes(bytes(8))
                 words = [HERE / "consumer.py", of.loader, chosen.data, counter, "--threads", chosen.threads]
-                words += [*size, "--recipe", of.recipes[number % len(of.recipes)]]
-                start(*words, *(["--touch"] if chosen.touch else []))
+                start(*words, *size, *(["--touch"] if chosen.touch else []))
 
             def counts() -> list[int]:
                 if any(process.poll() is not None for process in processes):
@@ -190,16 +178,7 @@ def summarise(standings: dict[str, Standing]) -> dict:
             judged = {"cpu_of_an_nth": nth, "cpu_met": CPU.met(nth)}
             judged |= {"rate_of_n_times": times, "rate_met": SPEED.met(times)}
             ratios.append({"consumers": count} | judged)
-    summary = {"entrants": lines, "ratios": ratios, "recipes": []}
-    for other in OTHER_RECIPES:
-        three = [runs.get(name) for name in (f"both-{other}", "alone", f"alone-{other}")]
-        if all(three):
-            # What both get is counted twice, once for each.
-            cost = statistics.median(
-                2 * cpu_per_1000(both) / statistics.mean(map(cpu_per_1000, alone))
-                for both, *alone in zip(*three, strict=False)
-            )
-            summary["recipes"].append({"recipe": other, "cpu": cost, "met": RECIPES.met(cost)})
+    summary = {"entrants": lines, "ratios": ratios}
     stopped = ratio("stopped", "shared-2", rate)
     if stopped is not None:
         summary["stopped"] = {"rate_of_the_others": stopped, "met": STOPPED.met(stopped)}
@@ -237,11 +216,6 @@ def as_text(result: dict) -> str:
         head += ["images/s, in n times one alone", f"at least {SPEED.bound}"]
         parts.append(report.table(head, rows))
     verdict = {True: "met", False: "missed"}
-    for line in result["recipes"]:
-        parts.append(
-            f"Two recipes on one read, usual and {line['recipe']}: {line['cpu']:.2f} times the CPU of one (the mean of "
-            f"what each takes alone), at most {RECIPES.bound} ({verdict[line['met']]})."
-        )
     if stopped := result.get("stopped"):
         parts.append(
             f"While a third is stopped, two others get {stopped['rate_of_the_others']:.3f} of what they get alone "
@@ -271,7 +245,6 @@ def main() -> int:
     missed = any(
         not (line["cpu_met"] and line["rate_met"]) for line in result["ratios"] if line["consumers"] > 1
     )
-    missed |= any(not line["met"] for line in result["recipes"])
     missed |= "stopped" in result and not result["stopped"]["met"]
     return options.exit_code(chosen, False, missed)
 

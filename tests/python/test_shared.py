@@ -274,10 +274,13 @@ def test_other_batches_are_not_shared(dataset: Path, runtime: Path) -> None:
         {"shared": "name"},
         {"batch_size": 5},
         {"rank": 1, "world_size": 2},
+        {"image_size": 40},
+        {"transforms": [foreload.transforms.CenterCrop(20)]},
     ):
         loader = foreload.ImageLoader(dataset, **(usual | other))
         iterators.append(iter(loader))
-        next(iterators[-1])
+        first = digest(next(iterators[-1]))
+        assert first == digest(next(iter(foreload.ImageLoader(dataset, **(usual | other | {"shared": False})))))
     pids = [batches.stats()["shared"]["producer_pid"] for batches in iterators]
     assert len(set(pids)) == len(pids)
     same = iter(foreload.ImageLoader(str(dataset) + "/", **(usual | {"threads": 1, "memory": "900MB"})))
@@ -293,11 +296,11 @@ def test_strangers_reach_nothing(dataset: Path, runtime: Path) -> None:
     assert place.parent.stat().st_mode & 0o777 == 0o700
     hello = {
         "Hello": {
-            "protocol": 2,
+            "protocol": 6,
             "key": place.name.split(".")[0],
-            "recipe": [],
             "at": {"epoch": 0, "step": 1},
             "process": 1,
+            "age": 0,
         }
     }
     for words in (
@@ -312,7 +315,9 @@ def test_strangers_reach_nothing(dataset: Path, runtime: Path) -> None:
         ],
         [
             json.dumps(hello).encode(),
-            json.dumps({"Ask": {"at": {"epoch": 2**64 - 1, "step": 2**64 - 1}}}).encode(),
+            json.dumps(
+                {"Ask": {"number": 1, "at": {"epoch": 2**64 - 1, "step": 2**64 - 1}, "age": 2**64 - 1}}
+            ).encode(),
         ],
         # It never reads what it is sent.
         [json.dumps(hello).encode(), *[b'"Ping"'] * 3000],

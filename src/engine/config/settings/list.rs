@@ -34,23 +34,9 @@ impl GivenSettings {
         Ok(options)
     }
 
-    /// Returns the values of all settings that decide the contents of batches, except those of the recipe. Loaders that
-    /// ask for the same samples get the same list, however they express them.
+    /// Returns the values of all settings that decide the contents of batches. Loaders that ask for the same batches get
+    /// the same list, however they express them.
     pub fn deciding(&self, loader: LoaderKind) -> Result<Vec<(&'static str, Given)>> {
-        self.values(loader, |setting| setting.decides_batches() && !setting.is_of_recipe())
-    }
-
-    /// Returns the settings of the recipe as a text, normalised in the same way.
-    pub fn recipe_text(&self, loader: LoaderKind) -> Result<String> {
-        let values = self.values(loader, Setting::is_of_recipe)?;
-        serde_json::to_string(&values).map_err(|error| Error::Internal(error.to_string()))
-    }
-
-    fn values(
-        &self,
-        loader: LoaderKind,
-        which: impl Fn(&Setting) -> bool,
-    ) -> Result<Vec<(&'static str, Given)>> {
         let mut options = self.options(loader)?;
         options.train = Some(options.trains());
         let value = |setting: &'static Setting| {
@@ -62,25 +48,10 @@ impl GivenSettings {
         };
         Ok(SETTINGS
             .iter()
-            .filter(|setting| which(setting))
+            .filter(|setting| setting.decides_batches())
             .map(|setting| (setting.name, value(setting)))
             .collect())
     }
-
-    /// Returns only the settings of the recipe.
-    pub fn of_recipe(&self) -> Self {
-        Self(self.0.iter().filter(|(name, _)| is_of_recipe(name)).cloned().collect())
-    }
-
-    /// Returns the same settings with another `recipe`.
-    pub fn with_recipe(&self, recipe: &Self) -> Self {
-        let others = self.0.iter().filter(|(name, _)| !is_of_recipe(name));
-        Self(others.chain(&recipe.of_recipe().0).cloned().collect())
-    }
-}
-
-fn is_of_recipe(name: &str) -> bool {
-    Setting::named(name).is_some_and(Setting::is_of_recipe)
 }
 
 #[cfg(test)]
@@ -118,6 +89,7 @@ mod tests {
     fn the_same_batches_are_the_same_in_other_words() {
         let deciding = |list: &[(&str, Given)]| of(list).deciding(LoaderKind::Images).unwrap();
         let usual = deciding(&[]);
+        let crop = |size| transforms(&format!(r#"[{{"RandomResizedCrop": {{"size": {size}}}}}]"#));
         for same in [
             ("batch_size", Given::Whole(64)),
             ("image_size", Given::Wholes(vec![224, 224])),
@@ -139,12 +111,6 @@ mod tests {
             ("on_error", Given::Text("skip".into())),
             ("max_pixels", Given::Whole(9)),
             ("fields", Given::List(vec![Given::Text("image".into())])),
-        ] {
-            assert_ne!(deciding(std::slice::from_ref(&other)), usual, "{other:?}");
-        }
-        let crop = |size| transforms(&format!(r#"[{{"RandomResizedCrop": {{"size": {size}}}}}]"#));
-        let recipe = |list: &[(&str, Given)]| of(list).recipe_text(LoaderKind::Images).unwrap();
-        for other in [
             ("transforms", crop(32)),
             ("image_size", Given::Whole(32)),
             ("image_size_from", Given::Map(vec![(Given::Whole(2), Given::Whole(32))])),
@@ -152,29 +118,9 @@ mod tests {
             ("memory_format", Given::Text("nhwc".into())),
             ("decode", Given::Text("exact".into())),
         ] {
-            assert_eq!(deciding(std::slice::from_ref(&other)), usual, "{other:?}");
-            assert_ne!(recipe(std::slice::from_ref(&other)), recipe(&[]), "{other:?}");
+            assert_ne!(deciding(std::slice::from_ref(&other)), usual, "{other:?}");
         }
-        assert_eq!(
-            recipe(&[("image_size", Given::Wholes(vec![224, 224])), ("seed", Given::Whole(3))]),
-            recipe(&[])
-        );
-        assert_ne!(recipe(&[("transforms", crop(32))]), recipe(&[("transforms", crop(33))]));
+        assert_ne!(deciding(&[("transforms", crop(32))]), deciding(&[("transforms", crop(33))]));
         assert!(of(&[("no_such", Given::Nothing)]).options(LoaderKind::Images).is_err());
-    }
-
-    #[test]
-    fn another_recipe_changes_nothing_else() {
-        let base =
-            of(&[("seed", Given::Whole(3)), ("image_size", Given::Whole(32)), ("flip", Given::Number(0.25))]);
-        let other = of(&[
-            ("seed", Given::Whole(4)),
-            ("image_size", Given::Whole(64)),
-            ("batch_size", Given::Whole(2)),
-        ]);
-        let both = base.with_recipe(&other);
-        assert_eq!(both, of(&[("seed", Given::Whole(3)), ("image_size", Given::Whole(64))]));
-        assert_eq!(base.with_recipe(&base.of_recipe()), base);
-        assert_eq!(other.of_recipe(), of(&[("image_size", Given::Whole(64))]));
     }
 }

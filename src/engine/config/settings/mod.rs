@@ -97,14 +97,12 @@ impl Topic {
     }
 }
 
-/// The part of a batch that depends on a setting.
+/// Whether batches depend on a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Affects {
-    /// The samples, their order, or the values that are read of them.
+    /// The samples of a batch, their order, the values that are read of them, or the pixels that are made of their
+    /// images.
     Batch,
-    /// The pixels made from the samples' images. It does not affect the order, and affects reads only by which part of
-    /// an image is read.
-    Recipe,
     /// No byte of a batch: only where batches end, what makes them, how fast, or how many are kept.
     Nothing,
 }
@@ -116,7 +114,7 @@ pub struct Setting {
     pub name: &'static str,
     /// Topic that the setting belongs to.
     pub topic: Topic,
-    /// The part of a batch that depends on it.
+    /// Whether batches depend on it.
     decides: Affects,
     /// The object of settings that it is a member of, if any.
     pub member: Option<ObjectMember>,
@@ -277,11 +275,6 @@ impl Setting {
     /// Whether batches differ if only the value of this setting differs.
     pub fn decides_batches(&self) -> bool {
         self.decides != Affects::Nothing
-    }
-
-    /// Whether it is part of the recipe.
-    pub fn is_of_recipe(&self) -> bool {
-        self.decides == Affects::Recipe
     }
 
     /// Whether two values that are [shown](Setting::shown) alike are always equal.
