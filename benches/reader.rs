@@ -1,8 +1,8 @@
-//! The reader alone, at full speed over a dataset in the order of its epochs; prints one JSON object.
+//! Runs only the reader, at full speed over a dataset in the order of its epochs; prints one JSON object.
 //!
 //! `cargo bench --bench reader -- DIR [--epochs N] [--depth N] [--io auto|uring|pread] [--cache auto|bypass|use]`.
-//! `--iolog FILE` writes the same reads, widened to what O_DIRECT asks, for `fio --read_iolog`: `benches/limits/run.py`
-//! replays them. Without a dataset nothing is measured; criterion's flags do not apply.
+//! `--iolog FILE` writes the same reads, widened to what O_DIRECT needs, for `fio --read_iolog`:
+//! `benches/limits/run.py` replays them. Without a dataset nothing is measured; criterion's flags do not apply.
 
 use clap::{Parser, ValueEnum};
 use foreload::testing::dataset::{DatasetIndex, Extent, IndexOptions};
@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The factor of slots to reads in flight, so that a freed slot is always at hand.
+/// The ratio of slots to reads in flight, so that a free slot is always available.
 const SLACK: usize = 2;
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -74,7 +74,7 @@ fn main() -> Result<()> {
     }
 }
 
-/// The extents of all samples, epoch after epoch, in the order in which training would ask for them.
+/// The extents of all samples, epoch after epoch, in the order in which training uses them.
 fn extents(index: &DatasetIndex, epochs: u64) -> Vec<Extent> {
     let mut extents = Vec::new();
     for epoch in 0..epochs {
@@ -133,7 +133,8 @@ fn measure(index: &Arc<DatasetIndex>, extents: &[Extent], arguments: &Arguments)
         }
     }
     let (seconds, cpu) = (started.elapsed().as_secs_f64(), cpu_seconds() - cpu_before);
-    // Counts what came from the storage, so that it compares with fio: the samples and what O_DIRECT reads around them.
+    // Counts the bytes from the storage, to compare with fio: the samples and the padding that O_DIRECT reads around
+    // them.
     let bytes = reader.stats().bytes;
     let result = serde_json::json!({
         "reads": reads, "bytes": bytes, "sample_bytes": sample_bytes, "seconds": seconds, "cpu_seconds": cpu,
@@ -143,10 +144,10 @@ fn measure(index: &Arc<DatasetIndex>, extents: &[Extent], arguments: &Arguments)
     Ok(())
 }
 
-/// The user + system time of all threads of this process, io_uring's own among them.
+/// The user + system time of all threads of this process, including io_uring's own.
 fn cpu_seconds() -> f64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is a valid place for the answer, and the clock exists on every Linux.
+    // SAFETY: `time` is valid for the result, and the clock exists on every Linux.
     let status = unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
     assert_eq!(status, 0, "the process's CPU clock can be read");
     time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9

@@ -1,5 +1,5 @@
-//! What resuming costs: a state restored at the beginning and near the end of an epoch of ten million samples, and the
-//! order's draws with and without weights, in both directions.
+//! The cost of resuming: restoring a state at the beginning and near the end of an epoch of ten million samples, and
+//! the order's draws with and without weights, in both directions.
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use foreload::testing::config::LoaderOptions;

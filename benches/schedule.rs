@@ -1,4 +1,5 @@
-//! What a step's places cost a rank: its slice of a global batch, or by locality the assignment of the whole of it.
+//! A rank's cost of computing the places of a step: its slice of a global batch or, with locality, the assignment of
+//! the whole global batch.
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use foreload::testing::dataset::Fingerprint;
@@ -29,7 +30,7 @@ fn places(criterion: &mut Criterion) {
         let nodes = u64::from(ranks.div_ceil(RANKS_PER_NODE)).max(2);
         let homes = move || {
             let node = |rank| (u64::from(rank) * nodes / u64::from(ranks)) as u32;
-            // As even as homes that are found by hashing.
+            // As evenly distributed as owners that are computed by hashing.
             let home = move |sample: u64| {
                 Some(((sample.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) % nodes) as usize)
             };

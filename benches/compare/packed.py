@@ -144,7 +144,7 @@ def summarise(standings: dict[str, Standing], sizes: dict[str, int], vbmi2: bool
     judged: list[tuple[str, float | None, Aim]] = [
         *(
             (
-                f"CPU time on packed shards beside JPEGs, `{decode}`, {instructions}",
+                f"CPU time on packed shards compared with JPEGs, `{decode}`, {instructions}",
                 beside_jpeg(own_line("packed", decode, level)),
                 aim,
             )
@@ -160,7 +160,7 @@ def summarise(standings: dict[str, Standing], sizes: dict[str, int], vbmi2: bool
         (f"times more images/s {best}, `fast`", faster("packed-fast"), at_least(7.5)),
         (f"times more images/s {best}, `exact`", faster("packed-exact"), at_least(6.5)),
         (
-            "bytes on disk beside the JPEGs, container and checksums included",
+            "bytes on disk compared with the JPEGs, including container and checksums",
             sizes["packed"] / sizes["jpeg"],
             at_most(1.30),
         ),
@@ -178,8 +178,8 @@ def summarise(standings: dict[str, Standing], sizes: dict[str, int], vbmi2: bool
     }
 
 
-HEAD = ["loader", "images/s", "CPU s per 1 000", "CPU beside JPEGs", "less CPU than best peer"]
-HEAD += ["images/s of fastest peer", "bytes beside JPEGs"]
+HEAD = ["loader", "images/s", "CPU s per 1 000", "CPU vs JPEGs", "less CPU than best peer"]
+HEAD += ["images/s of fastest peer", "bytes vs JPEGs"]
 
 
 def as_text(result: dict) -> str:

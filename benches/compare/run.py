@@ -78,7 +78,7 @@ PEERS: dict[str, Peer] = {
 def parse_arguments() -> argparse.Namespace:
     parser = options.parser(__doc__, several=True)
     parser.add_argument(
-        "--shards", type=Path, nargs="+", help="tar shards of the same samples (default: `tar` beside each)"
+        "--shards", type=Path, nargs="+", help="tar shards of the same samples (default: `tar` next to each)"
     )
     names = ", ".join(PEERS)
     parser.add_argument("--peers", nargs="+", choices=PEERS, metavar="PEER", default=list(PEERS), help=names)

@@ -38,7 +38,7 @@ def command(
 
 
 def run(words: list[str], modules: Iterable[Path] = ()) -> str:
-    """Run DLIO to its end and return what it printed.
+    """Run DLIO to its end and return its output.
 
     Raises:
         Unavailable: It failed, or did not end in time.

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 GRACE = 8.0
-"""The seconds between asking a command to end (SIGINT: it reports its results so far) and killing it with its children.
-"""
+"""The seconds between asking a command to end (SIGINT: it reports its results so far) and killing it with its
+children."""
 DRAIN = 10.0
 """The time in seconds for reading the remaining output of an ended command."""
 OVERDUE = 124

@@ -142,7 +142,7 @@ def pack_dali(folder: Path) -> None:
         ]
         print(report.table(["wheel", "MB"], [[w.name, f"{w.stat().st_size / 1e6:.1f}"] for w in wheels]))
         count = split(wheels, folder / "dali", PIECE)
-    print(f"{count} pieces of at most {PIECE / 1e6:.0f} MB: carry them, then run join.sh beside them")
+    print(f"{count} pieces of at most {PIECE / 1e6:.0f} MB: copy them, then run join.sh in their folder")
 
 
 def split(wheels: list[Path], folder: Path, piece: int) -> int:

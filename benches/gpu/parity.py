@@ -139,7 +139,7 @@ def compared(chosen: argparse.Namespace, scratch: Path) -> Iterator[dict]:
 def main() -> int:
     """Compare and print; return 1 if a limit is exceeded, 2 without a GPU."""
     parser = options.parser(__doc__, data=None, targets=False)
-    parser.add_argument("--data", type=Path, help="a folder of photographs, beside small files of all kinds")
+    parser.add_argument("--data", type=Path, help="a folder of photographs; small files are made")
     parser.add_argument("--image-size", type=int, default=224)
     parser.add_argument("--short", action="store_true", help="small and few: try the script itself")
     parser.add_argument("--lines", type=Path, help="keep each line here as soon as it is known")

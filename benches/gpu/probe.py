@@ -147,8 +147,7 @@ class Probe:
             return under_way + 1
 
     def listen(self, process: subprocess.Popen, step: Step, first: int) -> tuple[int | None, int, str]:
-        """Read lines until the process ends; return the unanswered question, the next one, and how the process ended.
-        """
+        """Read lines until the process ends; return the open question, the next one, and how the process ended."""
         under_way, following, pending = None, first, b""
         until = time.monotonic() + SETTLE
         with selectors.DefaultSelector() as selector:

@@ -3,10 +3,10 @@
 A peer program provides `open_feed(options, setting)`, which returns a `Feed`: an endless sequence of batches in device
 memory. `serve` answers each JSON line on stdin with one JSON line on stdout:
 
-    {"do": "tune", "seconds": 1}    tries the peer's settings, keeps the fastest
-    {"do": "feed", "seconds": 3}    takes batches as fast as they come
-    {"do": "train", "seconds": 5}   trains a ResNet-50 on them
-    {"do": "point", "seconds": 2, "threads": 4}   as feed, with other settings from here on
+    {"do": "tune", "seconds": 1}    tries the peer's settings, keeps the fastest.
+    {"do": "feed", "seconds": 3}    takes batches as fast as they come.
+    {"do": "train", "seconds": 5}   trains a ResNet-50 on the batches.
+    {"do": "point", "seconds": 2, "threads": 4}   like feed, with other settings from here on.
 
 A process runs through all rounds, so that no round pays for imports, worker processes or CUDA contexts. Before the
 clock starts, as many batches are thrown away as can be queued, because loaders fill their queues while they are idle.

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 COLOUR_TOLERANCE = 0.15
-"""The largest difference of a loader's normalised channel mean from the median of all: a larger one means other pixels.
-"""
+"""The largest difference of a loader's normalised channel mean from the median of all: a larger one means other
+pixels."""
 # Student's t, two-sided 95 %, for 1 to 30 degrees of freedom.
 STUDENT = (
     *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
@@ -60,8 +60,7 @@ def lines(checks: Iterable[dict]) -> list[str]:
 
 
 def judge_colours(measured: Iterable[dict]) -> None:
-    """Mark the loaders whose channel means are near the median of all: a loader that does less work has other pixels.
-    """
+    """Mark the loaders whose channel means are near the median of all: a loader that does less has other pixels."""
     measured = list(measured)
     for entry in measured:
         typical = [statistics.median(other["mean"][channel] for other in measured) for channel in range(3)]

@@ -17,8 +17,7 @@ SUFFIXES = {".jpg", ".jpeg"}
 
 @contextmanager
 def whole(folder: Path) -> Iterator[Path]:
-    """Yield an empty folder that is renamed to `folder` at the end of the block; an interrupted run leaves no `folder`.
-    """
+    """Yield an empty folder that is renamed to `folder` at the end of the block; an interrupted run leaves none."""
     beside = folder.with_name(f"{folder.name}.new")
     shutil.rmtree(beside, ignore_errors=True)
     beside.mkdir(parents=True)
@@ -59,14 +58,12 @@ def ensure_known(folder: Path, program: Path) -> None:
 
 
 def shards_beside(folder: Path) -> Path:
-    """Return the path of the tar shards of an image folder: `tar` next to `folder`, and `NAME-tar` next to any other.
-    """
+    """Return the path of an image folder's tar shards: `tar` next to `folder`, `NAME-tar` next to any other."""
     return folder.parent / ("tar" if folder.name == "folder" else f"{folder.name}-tar")
 
 
 def part(folder: Path, images: int, scratch: Path) -> Path:
-    """Return a folder of links to `images` of a folder's JPEGs, evenly spread; or the folder itself if it has no more.
-    """
+    """Return a folder of links to `images` of a folder's JPEGs, evenly spread; the folder itself if it has no more."""
     files = jpegs(folder)
     if len(files) <= images:
         return folder

@@ -76,7 +76,7 @@ def parse_options(arguments: list[str] | None = None) -> tuple[Options, argparse
     parser.add_argument("--epochs-before", type=int, default=0, help="whole epochs before the timed ones")
     parser.add_argument("--epochs", type=int, default=1, help="timed epochs at least")
     parser.add_argument(
-        "--seconds", type=float, default=0, help="timed epochs go on until so much time has passed"
+        "--seconds", type=float, default=0, help="timed epochs are repeated until this much time has passed"
     )
     raw = parser.parse_args(arguments)
     options = Options(

@@ -14,14 +14,14 @@ HERE = Path(__file__).resolve().parent
 
 @dataclass(frozen=True)
 class Writer:
-    """How a layout is written."""
+    """A program that writes a layout."""
 
     program: str
     environment: str
 
 
 def ensure(writer: Writer, source: Path, output: Path, chosen: list[object], envs: Path) -> Path:
-    """Write `source` into `output` unless that is there, and return it."""
+    """Write `source` into `output` if `output` does not exist, and return it."""
     if not output.is_dir():
         python = environments.ensure(writer.environment, envs)
         report.log(f"writing {output.name}: {writer.program}")
@@ -33,7 +33,7 @@ def ensure(writer: Writer, source: Path, output: Path, chosen: list[object], env
 
 
 def thumbnails(source: Path, count: int, folder: Path, envs: Path) -> Path:
-    """Return a folder with `count` images of 16 by 16 pixels in two classes, made of a folder's first images."""
+    """Return a folder with `count` images of 16 by 16 pixels in two classes, made from a folder's first images."""
     if not folder.is_dir():
         python = environments.ensure("huggingface", envs)
         code = "import sys; from PIL import Image; Image.open(sys.argv[1]).resize((16, 16)).save(sys.argv[2])"
@@ -46,7 +46,7 @@ def thumbnails(source: Path, count: int, folder: Path, envs: Path) -> Path:
 
 
 def repeated(shard: Path, count: int, folder: Path) -> Path:
-    """Return a folder in which the one shard of a folder has `count` names, as links to the same bytes."""
+    """Return a folder in which the only shard of another folder has `count` names, as links to the same bytes."""
     if folder.is_dir():
         return folder
     (source,) = (path for path in shard.iterdir() if path.name != "index.json")

@@ -1,8 +1,8 @@
-"""Times Foreload and each layout's own library on the files that this library wrote: same images, cores and views.
+"""Times Foreload and each layout's own library on files that this library wrote: same images, cores and views.
 
-First part: CPU seconds and images a second of whole epochs, in alternating rounds. Second part: how long it takes to
-open a dataset of ten million samples that was indexed before. A layout that Foreload cannot read is left out of both
-with a line that says so.
+First part: CPU seconds and images per second of whole epochs, in alternating rounds. Second part: the time to open a
+dataset of ten million samples that was indexed before. A layout that Foreload cannot read is omitted from both, with a
+line that says so.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from making import Writer
 HERE = Path(__file__).resolve().parent
 OWN = "foreload"
 CPU_AIM = at_least(3.0)
-"""How many times less CPU than the best peer Foreload takes."""
+"""The ratio of the best peer's CPU time to Foreload's."""
 OPENING_AIM = at_most(1.0)
-"""The seconds from the call to a loader of a dataset that was indexed before."""
+"""The seconds from the call to a loader of an indexed dataset."""
 FIRST_BATCH = """
 import sys, foreload
 next(iter(foreload.ImageLoader(sys.argv[1], batch_size=1, device="cpu", progress=False)))
@@ -39,7 +39,7 @@ loader = foreload.ImageLoader(root, batch_size=256, index_dir=index, progress=Fa
 print(json.dumps({"seconds": time.perf_counter() - begun, "samples": loader.samples}))
 """
 SHARD_SAMPLES = 100_000
-"""The samples of the shard that has many names where a dataset is only opened."""
+"""The samples of the shard that is linked under many names in the second part."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def speed(name: str, root: Path, images: int, chosen: argparse.Namespace) -> dict:
-    """Do all rounds of a layout's peers and Foreload."""
+    """Run all rounds of a layout's peers and Foreload."""
     peers = {OWN: FORELOAD, **LAYOUTS[name].peers}
     datasets.warm([path for path in root.iterdir() if path.is_file()])
 
@@ -113,7 +113,7 @@ def speed(name: str, root: Path, images: int, chosen: argparse.Namespace) -> dic
 
 
 def summarise(standings: dict[str, Standing], titles: dict[str, str]) -> dict:
-    """Return medians and ranges, and how much less CPU Foreload takes than the peer that takes least."""
+    """Return medians and ranges, and the ratio of the least CPU time of the peers to Foreload's."""
     summary = {"peers": rounds.entries(standings, titles)}
     cpu = {
         name: used
@@ -152,10 +152,10 @@ def opening(name: str, folder: Path, chosen: argparse.Namespace) -> dict:
 
 
 def measure(name: str, part: Path, chosen: argparse.Namespace) -> dict:
-    """Return all that is measured of a layout, or why it is left out."""
+    """Return all measurements of a layout, or the reason why it is omitted."""
     folder = chosen.data.parent / "layouts"
     images = len(datasets.jpegs(part))
-    # At least as many shards as workers.
+    # There must be at least as many shards as workers.
     words = ["--shard-samples", max(1, min(500, images // (2 * chosen.threads)))]
     try:
         root = making.ensure(LAYOUTS[name].writer, part, folder / f"{name}-{images}", words, chosen.envs)
@@ -202,7 +202,7 @@ def as_text(result: dict) -> str:
 
 
 def main() -> int:
-    """Write, measure, report; return 1 when Foreload failed, or missed a target that was required."""
+    """Write, measure, report; return 1 if Foreload failed, or missed a required target."""
     chosen = parse_arguments()
     rounds.use_cores(chosen.threads)
     if chosen.data.name == "folder":

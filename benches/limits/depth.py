@@ -1,7 +1,7 @@
-"""Measures files a second against the depth of reads, by threads with pread, on storage that takes milliseconds.
+"""Measures files per second for different queue depths, with pread in threads, on storage that takes milliseconds.
 
-The storage is `slow-fs`: files behind FUSE, whose opens and reads take the given times while others go on. Nothing of
-it is kept in memory. A file takes an open and a read, so that its time without depth is the sum of both.
+The storage is `slow-fs`: files through FUSE, whose opens and reads take the given times, in parallel. No file is served
+from memory. A file takes an open and a read, so with depth 1 its time is the sum of both.
 
 cargo build --release -p slow-fs
 .venv/bin/python benches/limits/depth.py --output benches/results/depth
@@ -37,7 +37,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def measure(files: Path, index: Path, depth: int) -> dict:
-    """Read one epoch of all files, the start of the threads included."""
+    """Read one epoch of all files, including the start of the threads."""
     settings = {"io": "pread", "direct": "off", "queue_depth": depth, "index_dir": index, "progress": False}
     loader = foreload.FileLoader(files, batch_size=BATCH, **settings)
     before, started = time.process_time(), time.perf_counter()

@@ -1,7 +1,7 @@
-"""Measures how many ranges a second one thread reads from a server, and the CPU time of the reading process for each.
+"""Measures how many ranges per second one thread reads from a server, and the reading process's CPU time per range.
 
-The server is the tests' Range server on this machine, with one processor of its own; the reader, alone and at full
-speed in the order of training, has another. Its samples are of tar shards of about 110 KB each, in the page cache.
+The server is the tests' range server on this machine, with its own processor; the reader, alone and at full speed in
+the order of training, has another. The samples are in tar shards, about 110 KB each, in the page cache.
 
 .venv/bin/python benches/limits/remote.py --data data/folder --output benches/results/remote
 """
@@ -16,7 +16,7 @@ import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 
-# After this folder, whose run.py is meant below.
+# This folder comes after that one, whose run.py is imported below.
 sys.path.insert(1, str(Path(__file__).resolve().parents[1]))
 import run as limits
 from harness import aims, datasets, options, programs, report
@@ -25,15 +25,15 @@ from harness.environments import ROOT
 from harness.rounds import Standing
 
 READS = at_least(5000)
-"""Reads a second by http."""
+"""Reads per second over http."""
 CPU = {"http": at_most(80.0), "https": at_most(160.0)}
-"""Microseconds of CPU a read."""
+"""Microseconds of CPU per read."""
 SERVER = ROOT / "target" / "release" / "range-server"
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = options.parser(__doc__, targets=False)
-    parser.add_argument("--shards", type=Path, help="tar shards of it (default: `tar` beside the folder)")
+    parser.add_argument("--shards", type=Path, help="tar shards of it (default: `tar` next to the folder)")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=4, help="epochs in each round")
     parser.add_argument("--depth", type=int, default=64, help="requests in flight, and so connections")
@@ -44,7 +44,7 @@ def parse_arguments() -> argparse.Namespace:
 
 @contextmanager
 def served(shards: Path, tls: Path | None):
-    """Serve the shards by a server on the second processor; yields its URL."""
+    """Serve the shards from a server on the second processor; yields its URL."""
     command = ["taskset", "-c", "1", SERVER, shards, *(["--tls", tls] if tls else [])]
     server = subprocess.Popen(
         [str(part) for part in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -57,7 +57,7 @@ def served(shards: Path, tls: Path | None):
 
 
 def entry(standing: Standing, scheme: str) -> dict:
-    """Return the medians of one way to read, and whether they are what was asked."""
+    """Return the medians of one way to read, and whether they meet the aims."""
     found = limits.reader_entry(standing)
     if found["failure"] is None:
         cpu, reads = (aims.median(found, key) for key in ("cpu_microseconds_per_read", "reads_per_s"))
@@ -93,7 +93,7 @@ def main() -> int:
     text = "\n\n".join(
         [
             report.machine_line(result["machine"]),
-            f"Ranges of tar shards from a server beside the reader, {chosen.depth} connections: median (range)",
+            f"Ranges of tar shards from a server on the same machine, {chosen.depth} connections: median (range)",
             report.table(head, limits.rows(result, limits.reader_row)),
             asked,
         ]

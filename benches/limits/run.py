@@ -1,10 +1,10 @@
-"""Measures Foreload's reader against fio, and its decoding in one thread against bare libjpeg-turbo.
+"""Measures Foreload's reader against fio, and its decoding in one thread against libjpeg-turbo alone.
 
-reader: fio replays the very extents (widened to 4 KiB, as O_DIRECT needs) that Foreload's reader reads
-from packed shards, in the same order, at the same depth, page cache dropped before every run. Both are
-counted in bytes from the storage, and Foreload is held against the fastest set-up of fio.
-decode: `foreload bench` with one decoding thread, CPU time of the whole process, against libjpeg-turbo on
-files in memory. Rounds alternate, each beginning with another program.
+reader: fio replays the extents (widened to 4 KiB, as O_DIRECT needs) that Foreload's reader reads from packed shards,
+in the same order, at the same depth, with the page cache dropped before every run. Both are counted in bytes from the
+storage, and Foreload is compared with the fastest set-up of fio. decode: `foreload bench` with one decoding thread, CPU
+time of the whole process, against libjpeg-turbo on files in memory. Rounds alternate, each beginning with another
+program.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from harness.rounds import Standing
 HERE = Path(__file__).resolve().parent
 PARTS = ("reader", "decode")
 READER = at_least(0.95)
-"""Bytes a second of Foreload's reader, in those of the fastest fio."""
+"""Bytes per second of Foreload's reader, as a share of the fastest fio's."""
 READER_CPU = at_most(10.0)
-"""Microseconds of CPU a read."""
-# glibc asks for huge pages for large allocations: fio 3.33 has no option for transparent ones, and those of hugetlbfs,
-# which root must set aside, gave the same figures. Registered files exclude a replayed log.
+"""Microseconds of CPU per read."""
+# glibc requests huge pages for large allocations: fio 3.33 has no option for transparent ones, and those of hugetlbfs,
+# which root must reserve, gave the same figures. Registered files cannot be used with a replayed log.
 HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 REGISTERED = ["--fixedbufs=1"]
 BATCHES = ["--iodepth_batch_submit=8", "--iodepth_batch_complete_min=1", "--iodepth_batch_complete_max=32"]
@@ -43,7 +43,7 @@ FIO = {
     "fio, huge pages, registered buffers": (REGISTERED, HUGE_PAGES),
     "fio, huge pages, registered buffers, batches": ([*REGISTERED, *BATCHES, "--gtod_reduce=1"], HUGE_PAGES),
 }
-# fio ends without counting the last reads in flight; a larger difference is another amount of work.
+# fio ends without counting the last reads in flight; a larger difference means a different amount of work.
 SAME_WORK = 0.01
 
 Run = Callable[[], dict]
@@ -53,7 +53,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = options.parser(__doc__)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument(
-        "--shards", type=Path, help="tar shards, for the reader (default: `tar` beside --data)"
+        "--shards", type=Path, help="tar shards, for the reader (default: `tar` next to --data)"
     )
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--depth", type=int, default=32, help="reads in flight")
@@ -82,7 +82,7 @@ def alternate(
 
 
 def build_reader() -> Path:
-    """Build the program that runs Foreload's reader alone; return its path."""
+    """Build the program that runs only Foreload's reader; return its path."""
     if shutil.which("cargo") is None:
         raise Unavailable("cargo is missing: install Rust from https://rustup.rs")
     command = ["cargo", "build", "--release", "--bench", "reader", "--message-format=json"]
@@ -92,7 +92,7 @@ def build_reader() -> Path:
 
 
 def drop_page_cache(folder: Path) -> None:
-    """Evict the shards from the page cache, and as root everything else too."""
+    """Evict the shards from the page cache, and as root everything else, too."""
     os.sync()
     storage.forget_all(folder)
     if os.geteuid() == 0:
@@ -103,7 +103,7 @@ def drop_page_cache(folder: Path) -> None:
 
 
 def fio(log: Path, depth: int, options: list[str], environment: dict) -> dict:
-    """Replay an I/O log with fio; return throughput by its own clock and CPU time by its own accounting."""
+    """Replay an I/O log with fio; return throughput and CPU time as fio reports them."""
     command = ["fio", "--name=replay", f"--read_iolog={log}", "--replay_no_stall=1", "--ioengine=io_uring"]
     command += ["--direct=1", f"--iodepth={depth}", "--thread", "--output-format=json", *options]
     answer = programs.json_of(command, os.environ | environment)
@@ -181,7 +181,7 @@ def foreload_epoch(chosen: argparse.Namespace, decode: str) -> dict:
 
 
 def measure_decode(chosen: argparse.Namespace) -> dict:
-    """Return images per CPU second of Foreload (decode, augment, all the rest) and of bare libjpeg-turbo."""
+    """Return images per CPU second of Foreload (decode, augment, everything else) and of libjpeg-turbo alone."""
     python = environments.ensure("reference", chosen.envs)
     bare = [python, HERE / "decode.py", chosen.data, "--images", chosen.images]
     runs: dict[str, Run] = {
@@ -247,7 +247,7 @@ def decode_row(entry: dict) -> list[str]:
 
 
 def main() -> int:
-    """Measure and report; return 1 when something could not be measured, or a required target was missed."""
+    """Measure and report; return 1 if something could not be measured, or a required target was missed."""
     chosen = parse_arguments()
     datasets.ensure_known(chosen.data, chosen.foreload)
     result = {"benchmark": "limits", "machine": report.machine()}

@@ -1,9 +1,9 @@
-"""Measures the time from making a loader to its first batch: many files, their index and a warm cache.
+"""Measures the time from making a loader to its first batch, with many files, an existing index and a filled cache.
 
     python benches/limits/start.py --data data/start --files 1280000
 
-The files are hard links to a hundred small ones, in a thousand directories. The first run indexes and fills the cache;
-then each start is a process of its own.
+The files are hard links to a hundred small ones, in a thousand directories. The first run indexes and fills the cache.
+Then each start is measured in its own process.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def main() -> None:
         "progress": False,
     }
     print("filled", start(settings, "fill"))
-    # Samples that writing was too slow for in the first epoch come in the second.
+    # Samples that could not be written fast enough in the first epoch are written in the second.
     print("filled", start(settings, "fill"))
     starts = [start(settings, "start") for _ in range(args.rounds)]
     for key in ("loader", "first_batch"):

@@ -1,7 +1,8 @@
-"""Which node keeps which sample, as the caches themselves say, and how many samples had to move because of it.
+"""Determines which node stores which sample, from the caches themselves, and how many samples had to move because of
+that.
 
-A cache is asked by a loader over a hollow dataset: files of the same names and sizes without any contents. What comes
-with contents came from the cache.
+A loader over a hollow dataset shows what a cache contains: the dataset's files have the same names and sizes, but no
+contents. A sample with contents came from the cache.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 
 
 def hollow(folder: Path, target: Path) -> Path:
-    """Make `target` a dataset of the same names and sizes as `folder`, of which no file has contents."""
+    """Make `target` a dataset with the same names and sizes as `folder`, whose files have no contents."""
     for place, _, names in os.walk(folder):
         beside = target / Path(place).relative_to(folder)
         beside.mkdir(parents=True, exist_ok=True)
@@ -26,7 +27,7 @@ def hollow(folder: Path, target: Path) -> Path:
 
 
 def held(empty: Path, index: Path, cache: Path, capacity: int) -> set[int]:
-    """Return the numbers of the samples in a cache of the dataset of which `empty` is the hollow one."""
+    """Return the numbers of the samples in a cache; `empty` is the hollow version of its dataset."""
     loader = foreload.ImageLoader(
         empty,
         batch_size=50,
@@ -48,5 +49,7 @@ def held(empty: Path, index: Path, cache: Path, capacity: int) -> set[int]:
 
 
 def least_moves(batches: Iterable[Iterable[int]], kept: list[set[int]], share: int) -> int:
-    """Return how many samples must move at least: of those that a node keeps of a global batch, all above `share`."""
+    """Return the least number of samples that must move: for each node and global batch, the stored samples above
+    `share`.
+    """
     return sum(max(0, sum(number in node for number in batch) - share) for batch in batches for node in kept)

@@ -1,7 +1,7 @@
-"""Nodes on one machine: network namespaces, each with an interface of its own on one bridge.
+"""Nodes on one machine: network namespaces, each with its own interface on one bridge.
 
-A process in a namespace sees the same files as all others, and of the network only its node's interface. What a run
-that was killed has left is removed by the next one, so only one may run at a time on a machine.
+A process in a namespace sees the same files as all others, but only its node's network interface. A run removes the
+leftovers of a killed run, so only one run at a time is possible on a machine.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from pathlib import Path
 
 PREFIX = "foreload-bench-"
 BRIDGE = "flbench"
-"""The bridge, and with a number the end of a node's link at it; the kernel allows 15 characters."""
+"""The name of the bridge and, with a number, of a node's end on it; the kernel allows 15 characters."""
 SUBNET = "10.219.77"
 NAMESPACES = Path("/run/netns")
 LOCK = Path("/run/foreload-bench-nodes.lock")
 
 
 class Refused(Exception):
-    """The error that this machine gives no namespaces, and why."""
+    """The error that this machine does not allow namespaces, with the reason."""
 
 
 class NotShaped(Refused):
-    """The error that this kernel cannot limit how fast a node sends, and why."""
+    """The error that this kernel cannot limit a node's rate, with the reason."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """A namespace that stands for a node."""
+    """A namespace that acts as a node."""
 
     number: int
 
     @property
     def name(self) -> str:
-        """The namespace, as `ip netns` knows it."""
+        """The name of the namespace for `ip netns`."""
         return f"{PREFIX}{self.number}"
 
     @property
@@ -48,15 +48,15 @@ class Node:
         return f"{SUBNET}.{self.number + 1}"
 
     def command(self, *words: object) -> list[str]:
-        """Return the command that runs `words` on this node; other than `ip netns exec` it leaves the mounts alone."""
+        """Return the command that runs `words` on this node; unlike `ip netns exec` it does not change the mounts."""
         return ["nsenter", f"--net={NAMESPACES / self.name}", *map(str, words)]
 
 
 def call(*words: object) -> str:
-    """Run a command of the system and return what it printed.
+    """Run a command of the system and return its output.
 
     Raises:
-        Refused: It failed, or is not there.
+        Refused: It failed, or does not exist.
     """
     text = " ".join(map(str, words))
     try:
@@ -70,10 +70,10 @@ def call(*words: object) -> str:
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Be the only run on this machine, which can have nodes, and begin without what another has left.
+    """Ensure that this is the only run on this machine and that it may make nodes; remove the leftovers of other runs.
 
     Raises:
-        Refused: Another run is under way, the user is not root, or the system refuses namespaces.
+        Refused: Another run is active, the user is not root, or the system refuses namespaces.
     """
     if os.geteuid() != 0:
         raise Refused("network namespaces and their links need root: run this as root")
@@ -89,7 +89,7 @@ def alone() -> Iterator[None]:
 
 
 def clear() -> None:
-    """Remove all namespaces of this benchmark with the processes in them, and their bridge."""
+    """Remove all namespaces of this benchmark with their processes, and the bridge."""
     for found in json.loads(call("ip -json netns list") or "[]"):
         name = found["name"]
         if name.startswith(PREFIX):
@@ -97,14 +97,15 @@ def clear() -> None:
                 os.kill(int(pid), signal.SIGKILL)
             call("ip netns delete", name)
     for link in json.loads(call("ip -json link show") or "[]"):
-        # A link goes with its namespace, but only when the last process in there is gone.
+        # A link is removed with its namespace, but only after the last process in it has ended.
         if link["ifname"].startswith(BRIDGE):
             subprocess.run(["ip", "link", "delete", link["ifname"]], capture_output=True, check=False)
 
 
 @contextmanager
 def network(count: int, rate: str | None = None) -> Iterator[list[Node]]:
-    """Make so many nodes that reach each other. With a `rate` as `tc` writes it, such as `1gbit`, none sends faster.
+    """Make `count` nodes that can reach each other. With a `rate` in the format of `tc`, such as `1gbit`, no node sends
+    faster.
 
     Raises:
         Refused: The system refuses namespaces or links.

@@ -1,8 +1,8 @@
-"""A node of the benchmark: a process that trains its part of each epoch when it is told to, and says what it got.
+"""A node of the benchmark: a process that trains its part of each epoch on request, and reports its samples.
 
 `node.py SETTINGS`, where SETTINGS is a JSON object with the fields of `Settings`. It prints `ready` and waits for a
-line; for each line it goes through an epoch and prints a line of JSON with the fields of `Epoch`. It ends where the
-lines end, and so with the program that started it.
+line; for each line it runs an epoch and prints a line of JSON with the fields of `Epoch`. It ends when its input ends,
+and so with the program that started it.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import foreload
 import numpy as np
 
 PATIENCE = 60.0
-"""Seconds that a rank waits for the others."""
+"""The longest wait of a rank for the others, in seconds."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a node is told."""
+    """The settings of a node."""
 
     data: str
     index: str
@@ -35,43 +35,44 @@ class Settings:
     meeting: str
     """A directory that all ranks share."""
     listen: str | None = None
-    """The address at which peers read from this node; None: its cache is its own."""
+    """The address at which peers read from this node; None: its cache is private."""
     assignment: str = "order"
     image_size: int = 0
-    """The side of decoded images; 0: files stay as they are."""
+    """The side of decoded images; 0: files are delivered encoded."""
     epoch_size: int | None = None
     """The samples of an epoch; None: each once."""
     step_seconds: float = 0.0
-    """How long a training step takes."""
+    """The duration of a training step."""
     immutable: bool = False
-    """Whether copies are taken as they are, without a look at their files."""
+    """Whether copies are used without a check of their files."""
     hashed: bool = True
     """Whether files are hashed, which takes time."""
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """What a node got in an epoch."""
+    """The results of a node for an epoch."""
 
     seconds: float
     opening: float
-    """The seconds of these until the loader had begun: in the first epoch its threads start and the nodes meet."""
+    """The part of these seconds until the loader had started: in the first epoch its threads start and the nodes
+    meet."""
     waited: list[float]
-    """The seconds until each batch was there."""
+    """The seconds of waiting for each batch."""
     cache: dict
     """The loader's counters of its cache."""
     samples: list[list[tuple[int, str]]]
-    """For each step the numbers of this rank's samples, and the SHA-256 of their bytes."""
+    """For each step, the numbers of this rank's samples and the SHA-256 of their bytes."""
 
 
 class SharedFolder:
-    """An allgather through files that appear whole."""
+    """An allgather through files that are published atomically."""
 
     def __init__(self, folder: Path, rank: int, world_size: int) -> None:
         self.folder, self.rank, self.world_size, self.calls = folder, rank, world_size, 0
 
     def __call__(self, mine: bytes) -> list[bytes]:
-        """Return the bytes of all ranks, by rank."""
+        """Return the bytes of all ranks, in the order of ranks."""
         self.calls += 1
         place = self.folder / str(self.calls)
         place.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The parts of the benchmark: what each runs, its figures, and the bounds that they are judged by."""
+"""The parts of the benchmark: the jobs of each, its figures, and their bounds."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from homes import held, least_moves
 from training import OWN, PEERS, Cluster, Job, Round, fingerprint, positions
 
 GLOBAL_BATCH = 80
-"""Samples of a step, on however many nodes: what they are is the same for all."""
+"""Samples per step on any number of nodes: the global batches are the same for all."""
 NODES = (2, 4, 8)
 TOGETHER = (0.5, 1.0)
-"""What the caches of all nodes hold together, as a share of the dataset."""
+"""The size of the caches of all nodes together, as a share of the dataset."""
 MOST_FIRST = 1.03
 MARGIN = 0.02
 PREDICTED = 0.03
 PREDICTED_SECONDS = 0.15
 BUSY = 0.6
-"""The share of the processors above which they decide how long an epoch takes, and not what is simulated."""
+"""The share of busy processors above which the processors, not the simulated limits, determine the time of an epoch."""
 UNLIMITED = 1e10
-"""Bytes a second of what has no limit."""
+"""Bytes per second of a component without a limit."""
 MOVES = 1.05
 WAITING = 1.1
 UNNOTICED = 0.002
-"""A difference in waiting, as a share of an epoch, that the scheduling of processes makes."""
+"""A difference in waiting, as a share of an epoch, that the scheduling of processes can cause."""
 LINK = 1_000_000_000
-"""Bits a second."""
+"""Bits per second."""
 LINK_SHARE = 0.9
 LINK_BYTES = 200_000_000
 DRAWS = 3
-"""How many times each sample comes in an epoch whose beginning and end are to be little of it."""
+"""How often each sample comes in an epoch that is so long that its beginning and end hardly matter."""
 PACED_SIZE = 224
 FILLING = 10
 ROUNDS = 3
@@ -47,42 +47,44 @@ ROUNDS = 3
 
 @dataclass(frozen=True)
 class Reference:
-    """What a single node gets, which is what any number of nodes must get."""
+    """The results of a single node, which any number of nodes must reproduce."""
 
     places: list[dict[int, int]]
     """The position of each sample in each epoch's order."""
     sha256: str
-    """Over all global batches."""
+    """The SHA-256 over all global batches."""
     rate: float
-    """The bytes a second that it takes of what is in its own cache."""
+    """The rate in bytes per second at which it reads from its own cache."""
 
 
 @dataclass
 class Bench:
-    """Where jobs run, and what is known of them so far."""
+    """The environment of the jobs, and the results so far."""
 
     cluster: Cluster
     program: Path
     folder: Path
-    """The dataset itself, without its slow storage."""
+    """The dataset itself, not through the slow storage."""
     empty: Path
     """A mounted hollow dataset."""
     samples: int
     total: int
     """The bytes of all samples."""
     largest: int
-    """The bytes of the largest sample, for which every cache must have room."""
+    """The bytes of the largest sample, which every cache must be able to hold."""
     peers: bool
-    """Whether nodes read from each other; if not, only private caches are measured, and no bound of peers judged."""
+    """Whether nodes read from each other. If not, only private caches are measured, and the bounds of peers are not
+    checked.
+    """
     ran: dict[str, tuple[list[Round], list[prediction.Predicted]]] = field(default_factory=dict)
-    """The epochs of the jobs that ran on the slow storage, by the jobs' names, beside what was predicted of them."""
+    """The epochs of the jobs that ran on the slow storage, and their predictions, by the jobs' names."""
 
     def job(self, nodes: int, share: float, **more: object) -> Job:
-        """Return a job on so many nodes, of which each keeps a share of the dataset."""
+        """Return a job on this many nodes; each can store this share of the dataset."""
         return Job((int(share * self.total),) * nodes, GLOBAL_BATCH // nodes, **more)
 
     def shares(self, rounds: list[Round]) -> list[float]:
-        """Return the share of the dataset that left the storage in each epoch."""
+        """Return the share of the dataset that was read from the storage in each epoch."""
         return [round_.storage_bytes / self.total for round_ in rounds]
 
     @cached_property
@@ -93,14 +95,16 @@ class Bench:
         return Reference(places, fingerprint(rounds, places), self.total / quickest)
 
     def predict(self, job: Job) -> dict[str, list[prediction.Predicted]]:
-        """Return what is said of a job before it runs, for each policy."""
+        """Return the predictions for a job, for each policy."""
         stored = min(self.cluster.storage.bandwidth(), UNLIMITED)
         rates = prediction.Rates(stored=stored, consumed=self.alone.rate)
         beside = self.cluster.scratch / "scenario.toml"
         return prediction.predict(self.program, self.folder, self.cluster.index, job, rates, beside)
 
     def same(self, job: Job, rounds: list[Round]) -> bool:
-        """Return whether all global batches are those of a single node, and in its order where a job keeps that."""
+        """Return whether all global batches equal those of a single node, and have the same order if the job keeps the
+        order.
+        """
         kept = job.assignment != "order" or [positions(round_) for round_ in rounds] == self.alone.places
         return kept and fingerprint(rounds, self.alone.places) == self.alone.sha256
 
@@ -110,7 +114,9 @@ def figures(shares: list[float], between: str = ", ") -> str:
 
 
 def storage(bench: Bench) -> dict:
-    """Measure the bytes of the slow storage by nodes and caches, with peers and with private caches, beside an LRU."""
+    """Measure the bytes of the slow storage by nodes and caches, with peers and with private caches, compared with an
+    LRU.
+    """
     rows, checks, runs = [], [], {}
     for nodes, together in [(nodes, together) for nodes in (1, *NODES) for together in TOGETHER]:
         private = bench.job(nodes, together / nodes)
@@ -147,7 +153,7 @@ def storage(bench: Bench) -> dict:
             if judged:
                 checks.append(check(shares[0], MOST_FIRST, f"{name}: first epoch"))
                 checks.append(check(max(shares[1:]), bound, f"{name}: later epochs"))
-                checks.append(check(error, PREDICTED, f"{name}: all bytes beside the prediction"))
+                checks.append(check(error, PREDICTED, f"{name}: all bytes compared with the prediction"))
     head = [
         "nodes with c",
         "share by epoch",
@@ -163,7 +169,7 @@ def storage(bench: Bench) -> dict:
 
 
 def seconds(bench: Bench) -> dict:
-    """Compare how long epochs took with what was predicted, where the processors did not decide."""
+    """Compare the time of epochs with the predictions, if the processors did not limit it."""
     if not bench.ran:
         raise Skipped("needs the part storage before it")
     rows, checks = [], []
@@ -185,7 +191,7 @@ def seconds(bench: Bench) -> dict:
         )
         if any(judged):
             most = max(error for error, counts in zip(off, judged, strict=True) if counts)
-            checks.append(check(most, PREDICTED_SECONDS, f"{name}: seconds beside the prediction"))
+            checks.append(check(most, PREDICTED_SECONDS, f"{name}: seconds compared with the prediction"))
     return {
         "head": ["nodes, c", "opening", "seconds", "predicted", "busy", "off by"],
         "rows": rows,
@@ -194,12 +200,12 @@ def seconds(bench: Bench) -> dict:
 
 
 def locality(bench: Bench) -> dict:
-    """Measure the samples that move between nodes where ranks take what their node keeps."""
+    """Measure the samples that move between nodes if ranks take samples that their node stores."""
     if not bench.peers:
         raise Skipped("needs peers")
     rows, checks = [], []
     for nodes in NODES:
-        # Every sample has a place, so that what does not come from the node's own cache comes from another's.
+        # The caches can hold every sample, so a sample that is not in the node's own cache comes from another node's.
         job = bench.job(nodes, 1.1 / nodes, peers=True, assignment="locality", epochs=3)
         with bench.cluster.caches(job) as (made, caches):
             rounds = bench.cluster.train(job, made, caches)
@@ -224,16 +230,16 @@ def locality(bench: Bench) -> dict:
                 "same" if same else "**other**",
             ]
         )
-        checks.append(check(moved / max(least, 1), MOVES, f"{nodes} nodes: samples moved beside the fewest"))
+        checks.append(check(moved / max(least, 1), MOVES, f"{nodes} nodes: samples moved, in the fewest"))
         checks.append(check(same, True, f"{nodes} nodes: batches are a single node's", at_least=True))
     head = ["nodes", "kept", "moved", "at least", "by order", "batches"]
     return {"head": head, "rows": rows, "checks": checks}
 
 
 def waiting(bench: Bench) -> dict:
-    """Measure how long a node waits that consumes half of what it decodes, by where its samples come from."""
+    """Measure the waiting of a node that consumes half of what it can decode, by the place of its samples."""
     batch_size = GLOBAL_BATCH // 4
-    # What a process asks of the storage once, whether its files changed, is no part of the way that samples take.
+    # A process checks once whether files of the storage have changed; that time does not belong to the path of samples.
     own = Job(
         (2 * bench.total,) * 2, batch_size, epochs=2, image_size=PACED_SIZE, immutable=True, hashed=False
     )
@@ -245,7 +251,7 @@ def waiting(bench: Bench) -> dict:
     with bench.cluster.caches(own) as (nodes, caches):
         places = {way: [Path(cache.parent, way, cache.name) for cache in caches] for way in jobs}
         for way, job in jobs.items():
-            # So many draws that next to no sample is left which a node has not read.
+            # So many draws that a node has read nearly every sample.
             warm = replace(job, epochs=1, image_size=0, epoch_size=FILLING * bench.samples)
             bench.cluster.train(warm, nodes, places[way])
         unpaced = bench.cluster.train(own, nodes, places["own NVMe"])[-1]
@@ -253,7 +259,7 @@ def waiting(bench: Bench) -> dict:
         for number in range(ROUNDS):
             for way in sorted(jobs, reverse=number % 2 == 1):
                 paced = replace(jobs[way], epochs=4, step_seconds=step, epoch_size=DRAWS * bench.samples)
-                # The first epoch of a process also opens what is there.
+                # The first epoch of a process also opens the existing cache.
                 later = [round_.nodes[0] for round_ in bench.cluster.train(paced, nodes, places[way])[1:]]
                 waits[way] += [sum(epoch.waited) / epoch.seconds for epoch in later]
                 firsts[way] += [epoch.waited[0] / epoch.seconds for epoch in later]
@@ -274,7 +280,7 @@ def percent(share: float) -> str:
 
 
 def link(bench: Bench) -> dict:
-    """Measure what of a link's rate samples from peers get."""
+    """Measure the share of a link's rate that samples from peers reach."""
     job = Job(
         unequal(bench),
         GLOBAL_BATCH // 2,
@@ -297,7 +303,7 @@ def link(bench: Bench) -> dict:
 
 
 def unequal(bench: Bench) -> tuple[int, int]:
-    """Return the caches of two nodes, of which the first has no room to speak of, the other room for all."""
+    """Return the cache sizes of two nodes: the first can store almost nothing, the other everything."""
     return 2 * bench.largest, 2 * bench.total
 
 
@@ -305,28 +311,28 @@ PARTS = {
     "storage": Part(
         storage,
         "Bytes of the slow storage, as shares of the dataset",
-        "c is a node's cache as a share of the dataset. The shares that left the storage in each epoch are by its "
-        "own counter. LRU is computed: `foreload simulate` replays the same order on each node through a "
-        "least-recently-used cache of the same bytes. So is the prediction, beside which all epochs together are "
-        "put. Own and peers are what nodes' own caches and those of others gave in the last epoch, by the loaders' "
-        "counters. Late are samples that were not kept because writing was behind, as it is where processors or "
-        "drive are busy with something else: they are read again. Batches are compared with a single node's by the "
+        "c is a node's cache as a share of the dataset. The shares that were read from the storage in each epoch come "
+        "from its own counter. LRU is computed: `foreload simulate` replays the same order on each node through a "
+        "least-recently-used cache of the same size. So is the prediction, which is compared with all epochs together. "
+        "Own and peers are the shares from nodes' own caches and from those of others in the last epoch, by the "
+        "loaders' counters. Late are samples that were not stored because writing was too slow, while processors or "
+        "drive were busy with something else: they are read again. Batches are compared with a single node's by the "
         "SHA-256 of every global batch, over the position, number and bytes of each sample.",
     ),
     "seconds": Part(
         seconds,
         "Seconds of these epochs",
-        "Of the slowest node, beside what `foreload simulate` says of the storage's bandwidth and of the rate at "
-        "which a single node goes through its own cache. What a loader takes to open, before the first epoch, is "
-        "beside it: there all processes start at once, and the nodes meet. Nodes share one machine's processors "
-        f"here, so that an epoch is judged only where these were in use for less than {100 * BUSY:.0f} % of it.",
+        "Of the slowest node, compared with what `foreload simulate` predicts from the storage's bandwidth and the "
+        "rate at which a single node reads its own cache. The time to open a loader, before the first epoch, is a "
+        "separate column: all processes start at once, and the nodes meet. Nodes share one machine's processors "
+        f"here, so an epoch is only judged if these were in use for less than {100 * BUSY:.0f} % of it.",
     ),
     "locality": Part(
         locality,
         "Samples that move between nodes where ranks take what their node keeps",
         "Shares of the samples of the second and third epoch. The fewest are computed from each global batch and "
-        "from what lies in the nodes' caches: of a node's samples, all above its part of the batch. By order is "
-        "what ranks would get from others if they took their part of the order.",
+        "from the contents of the nodes' caches: of a node's samples, all above its part of the batch. By order is "
+        "the share that ranks would get from others if they took their part of the order.",
     ),
     "waiting": Part(
         waiting,

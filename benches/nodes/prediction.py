@@ -1,4 +1,4 @@
-"""What `foreload simulate` says of a job before it runs: each epoch's bytes of the slow tier and seconds, by policy."""
+"""The predictions of `foreload simulate` for a job: each epoch's bytes from the slow tier and seconds, by policy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from harness import programs
 from training import Job
 
-# Bytes depend on no rate. Seconds depend on the two that are put in; the others are of what is never the limit here.
+# Bytes do not depend on rates. Seconds depend on the two rates that are filled in; the others are never the limit here.
 SCENARIO = """
 name = "nodes"
 nodes = {nodes}
@@ -47,30 +47,30 @@ POLICIES = {
     ("locality", True): "owner-locality",
     ("order", False): "next-use",
 }
-"""What a job does, by its assignment and whether nodes read from each other, under the simulator's name for it."""
+"""The simulator's policy for a job, by its assignment and whether nodes read from each other."""
 
 
 @dataclass(frozen=True)
 class Rates:
-    """What was measured or set before, in bytes a second."""
+    """Rates that were measured or set, in bytes per second."""
 
     stored: float
-    """Of the slow storage, for all nodes together."""
+    """The rate of the slow storage, for all nodes together."""
     consumed: float
-    """At which a node takes what is in its own cache."""
+    """The rate at which a node consumes samples from its own cache."""
 
 
 @dataclass(frozen=True)
 class Predicted:
-    """An epoch."""
+    """The prediction for an epoch."""
 
     share: float
-    """What leaves the slow tier, as a share of the dataset."""
+    """The bytes from the slow tier, as a share of the dataset."""
     seconds: float
 
 
 def policy_of(job: Job) -> str:
-    """Return the simulator's name for what a job does."""
+    """Return the simulator's policy for a job."""
     return POLICIES[job.assignment, job.peers]
 
 

@@ -1,7 +1,8 @@
-"""Measures several nodes on one machine that share a slow storage, with caches that peers read and with private ones.
+"""Measures several nodes on one machine that share a slow storage, with caches that peers can read and with private
+ones.
 
-A node is a process in a network namespace, with a cache directory of its own. The storage is the dataset behind FUSE,
-one for all nodes, which limits their bandwidth together and counts what it gives. It needs root, for namespaces.
+A node is a process in a network namespace, with its own cache directory. The storage is the dataset through FUSE, one
+mount for all nodes, which limits their total bandwidth and counts its bytes. Namespaces need root.
 
 make bench-nodes
 .venv/bin/python benches/nodes/run.py --peers off --parts storage
@@ -90,9 +91,9 @@ def as_text(result: dict) -> str:
 
 def main() -> int:
     chosen = parse_arguments()
-    # What is mounted and made is taken back when the program is asked to end.
+    # Mounts and namespaces are removed if the program is asked to end.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    # The caches' contents are found by what fails.
+    # Reading a hollow dataset warns; failures show which samples the caches contain.
     warnings.simplefilter("ignore", foreload.Warning)
     peers = chosen.peers == "on" if chosen.peers else knows("peers")
     if peers and not knows("peers"):

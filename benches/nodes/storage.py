@@ -1,4 +1,4 @@
-"""The slow storage that all nodes share: a dataset behind FUSE, with one bandwidth and one set of counters for all."""
+"""The slow storage of all nodes: a dataset through FUSE, with one bandwidth and one set of counters for all."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from harness.storage import slow_view
 
 COUNTERS = ".slow-fs.json"
-"""The file of a mount that has its counters."""
+"""The file of a mount that contains its counters."""
 
 
 @dataclass(frozen=True)
@@ -25,28 +25,28 @@ class Storage:
 
     path: Path
     rates: str
-    """Its latencies and its bandwidth, as `slow-fs` reads them."""
+    """Its latencies and its bandwidth, in the format of `slow-fs`."""
 
     def bandwidth(self) -> float:
-        """Return the bytes a second that it gives to all nodes together; infinity where nothing limits them."""
+        """Return its bandwidth in bytes per second for all nodes together; infinity if there is no limit."""
         found = re.search(r"bandwidth=(\d+)([kMG])B", self.rates)
         return int(found[1]) * {"k": 1e3, "M": 1e6, "G": 1e9}[found[2]] if found else float("inf")
 
     def bytes(self) -> int:
-        """Return the bytes that it has given so far, to all nodes together."""
+        """Return the bytes that it has delivered so far, to all nodes together."""
         return json.loads((self.path / COUNTERS).read_text())["bytes"]
 
 
 @contextmanager
 def mounted(program: Path, folder: Path, scratch: Path, rates: str) -> Iterator[Storage]:
-    """Mount `folder` below the empty directory `scratch`, as slow as `rates` say."""
+    """Mount `folder` below the empty directory `scratch`, with the given rates."""
     with slow_view(program, folder, scratch / "storage", rates):
         yield Storage(scratch / "storage", rates)
 
 
 @contextmanager
 def workplace(scratch: Path) -> Iterator[None]:
-    """Make `scratch` an empty directory, whatever a killed run has left there, and remove it at the end."""
+    """Make `scratch` an empty directory, even if a killed run has left files there, and remove it at the end."""
     clear(scratch)
     scratch.mkdir(parents=True)
     try:
@@ -56,8 +56,8 @@ def workplace(scratch: Path) -> Iterator[None]:
 
 
 def clear(scratch: Path) -> None:
-    """Remove a directory of this benchmark; never what is mounted there."""
-    # Where a file system's process ended with a file still open, its mount is left, and nothing can be asked of it.
+    """Remove a directory of this benchmark, but never files of a mounted file system."""
+    # If a file system's process ended with a file still open, its mount remains, and every access to it fails.
     mounts = [Path(line.split()[4]) for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     for mount in mounts:
         if scratch.absolute() in mount.parents:

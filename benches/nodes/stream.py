@@ -1,7 +1,7 @@
-"""What a link carries by plain TCP, beside which transfers between peers are judged.
+"""The rate of a link with plain TCP, which is the reference for transfers between peers.
 
-`stream.py serve ADDRESS BYTES` prints its port, and sends so many bytes to the first who connects.
-`stream.py read ADDRESS PORT` reads all that comes from there, and prints bytes a second.
+`stream.py serve ADDRESS BYTES` prints its port, and sends this many bytes to the first client. `stream.py read ADDRESS
+PORT` reads all bytes from there, and prints bytes per second.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def serve(address: str, count: int) -> None:
 
 
 def read(address: str, port: int) -> float:
-    """Return bytes a second of a stream, from its first byte to its last."""
+    """Return bytes per second of a stream, from its first byte to its last."""
     with socket.create_connection((address, port), timeout=PATIENCE) as sender:
         space = bytearray(PIECE)
         first = sender.recv_into(space)
@@ -43,10 +43,10 @@ def read(address: str, port: int) -> float:
 
 
 def rate(giver: Node, taker: Node, count: int) -> float:
-    """Return the bytes a second of `count` bytes from one node to another.
+    """Return the bytes per second of `count` bytes from one node to another.
 
     Raises:
-        Unavailable: They do not reach each other.
+        Unavailable: They cannot reach each other.
     """
     serving = giver.command(sys.executable, __file__, "serve", giver.address, count)
     with subprocess.Popen(serving, stdout=subprocess.PIPE, text=True) as server:

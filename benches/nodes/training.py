@@ -1,4 +1,4 @@
-"""A training on several nodes: their processes, the barrier between epochs, and what came of each epoch."""
+"""A training on several nodes: their processes, the barrier between epochs, and the result of each epoch."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ from storage import Storage
 
 HERE = Path(__file__).resolve().parent
 OWN = "nvme"
-"""The name of the tier that is a node's own cache."""
+"""The name of the tier for a node's own cache."""
 PEERS = "peers"
-"""The name of the tier that is other nodes' caches."""
+"""The name of the tier for other nodes' caches."""
 LONGEST_EPOCH = 60
-"""Seconds after which an epoch that did not end is a failure."""
+"""An epoch that takes longer than this, in seconds, is a failure."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """What all nodes train."""
+    """The job of all nodes."""
 
     capacities: tuple[int, ...]
-    """The bytes of each node's cache."""
+    """The size of each node's cache in bytes."""
     batch_size: int
-    """Of each node."""
+    """The batch size of each node."""
     epochs: int = 3
     peers: bool = False
     assignment: str = "order"
     rate: str | None = None
-    """How fast a node sends, as `tc` writes it."""
+    """The limit of a node's sending rate, in the format of `tc`."""
     image_size: int = 0
     epoch_size: int | None = None
     step_seconds: float = 0.0
@@ -55,13 +55,13 @@ class Job:
 
 @dataclass(frozen=True)
 class Round:
-    """What came of an epoch on all nodes."""
+    """The results of an epoch on all nodes."""
 
     storage_bytes: int
-    """What the storage gave, by its own counter."""
+    """The bytes that the storage delivered, by its own counter."""
     nodes: list[Epoch]
     busy: float = 1.0
-    """The share of the machine's processors that anything used meanwhile."""
+    """The share of the machine's processors that was used meanwhile, by any process."""
 
     @property
     def opening(self) -> float:
@@ -69,14 +69,14 @@ class Round:
 
     @property
     def seconds(self) -> float:
-        """How long the slowest node took, without what came before its loader had begun."""
+        """The time of the slowest node, without the start of its loader."""
         return max(epoch.seconds - epoch.opening for epoch in self.nodes)
 
     def given(self, tier: str, what: str = "bytes") -> list[int]:
-        """Return a counter of a tier on each node, by default the bytes that it gave.
+        """Return a counter of a tier on each node, by default the bytes that it delivered.
 
         Raises:
-            Unavailable: The loaders know no such tier.
+            Unavailable: The loaders have no such tier.
         """
         tiers = [epoch.cache["tiers"] for epoch in self.nodes]
         if any(tier not in known for known in tiers):
@@ -84,7 +84,7 @@ class Round:
         return [known[tier][what] for known in tiers]
 
     def account(self) -> dict:
-        """Return what is kept of the epoch in the file of results: a number of seconds or bytes for each node."""
+        """Return the epoch's data for the file of results: seconds or bytes for each node."""
         return {
             "storage_bytes": self.storage_bytes,
             "seconds": [epoch.seconds for epoch in self.nodes],
@@ -97,7 +97,7 @@ class Round:
         }
 
     def batches(self) -> list[list[tuple[int, str]]]:
-        """Return the samples of each global batch, one rank's after the other, with the hashes of their bytes."""
+        """Return the samples of each global batch, rank after rank, with the hashes of their bytes."""
         return [
             [one for part in step for one in part]
             for step in zip(*(epoch.samples for epoch in self.nodes), strict=True)
@@ -111,7 +111,7 @@ def positions(round_: Round) -> dict[int, int]:
 
 
 def fingerprint(rounds: list[Round], places: list[dict[int, int]]) -> str:
-    """Return a SHA-256 over those of all global batches, each of its (position, sample, bytes) by `places`."""
+    """Return a SHA-256 over all global batches, as (position, sample, bytes) with positions from `places`."""
     whole = hashlib.sha256()
     for round_, place in zip(rounds, places, strict=True):
         for batch in round_.batches():
@@ -122,7 +122,7 @@ def fingerprint(rounds: list[Round], places: list[dict[int, int]]) -> str:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Where jobs run: the dataset on its storage, and a directory for what nodes write."""
+    """The environment of jobs: the dataset on its storage, and a directory for the nodes' files."""
 
     storage: Storage
     index: Path
@@ -139,7 +139,7 @@ class Cluster:
 
     @contextmanager
     def caches(self, job: Job) -> Iterator[tuple[list[Node], list[Path]]]:
-        """Make the nodes of a job and empty caches for them, all of which are removed afterwards."""
+        """Make the nodes of a job and empty caches for them, which are all removed afterwards."""
         with ExitStack() as stack:
             try:
                 nodes = stack.enter_context(network(job.nodes, job.rate))
@@ -151,7 +151,7 @@ class Cluster:
             yield nodes, [Path(made, node.name) for node in nodes]
 
     def train(self, job: Job, nodes: list[Node], places: list[Path]) -> list[Round]:
-        """Run a job on nodes whose caches are at `places`, with what they hold.
+        """Run a job on nodes with the existing caches at `places`.
 
         Raises:
             Unavailable: A node failed.
@@ -203,7 +203,7 @@ class Cluster:
 
 
 def processor_ticks() -> tuple[int, int]:
-    """Return the time of all processors of the machine since it started that was used, and all of it."""
+    """Return the used time of all processors of the machine since its start, and the total time."""
     fields = Path("/proc/stat").read_text().splitlines()[0].split()[1:9]
     user, nice, system, idle, waiting, *rest = map(int, fields)
     used = user + nice + system + sum(rest)
@@ -222,10 +222,10 @@ class Process(Worker):
             )
 
     def read(self, seconds: float = LONGEST_EPOCH) -> str:
-        """Return the next line that it prints.
+        """Return the next line of its output.
 
         Raises:
-            Unavailable: It has ended, or says nothing in time.
+            Unavailable: It has ended, or prints nothing in time.
         """
         try:
             return super().read(seconds)

@@ -1,6 +1,7 @@
-"""Compares a Rust program that depends on foreload, with cargo's default release profile, with foreload's own program.
+"""Compares a Rust program that depends on foreload, built with cargo's default release profile, with foreload's own
+program.
 
-Both load the same epochs with the same settings; what is compared is the processor time of the whole process.
+Both load the same epochs with the same settings; the processor time of the whole process is compared.
 
 make program
 cargo build --release --target-dir target/outside --manifest-path benches/outside/Cargo.toml
@@ -20,11 +21,11 @@ from harness.environments import ROOT
 OURS = ROOT / "target/release/foreload"
 THEIRS = ROOT / "target/outside/release/outside"
 AIM = 1.1
-"""The most processor time, of that of foreload's own program."""
+"""The largest ratio of its processor time to that of foreload's own program."""
 
 
 def cpu_seconds(words: list[object]) -> float:
-    """Return the processor time that a program takes."""
+    """Return the processor time of a program."""
 
     def taken() -> float:
         usage = resource.getrusage(resource.RUSAGE_CHILDREN)

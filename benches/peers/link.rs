@@ -6,14 +6,14 @@ use std::process::Command;
 const HERE: &str = "198.18.77.1";
 const THERE: &str = "198.18.77.2";
 
-/// A namespace behind a shaped link. Both are removed when it is dropped.
+/// A namespace at the other end of a shaped link. Both are removed when it is dropped.
 pub struct ShapedLink {
     namespace: String,
     rate: String,
 }
 
 impl ShapedLink {
-    /// A link of `rate`, as `tc` writes it: "1gbit".
+    /// Makes a link of `rate`, in the format of `tc`: "1gbit".
     pub fn new(rate: &str) -> Self {
         let number = std::process::id();
         let (namespace, near, far) =
@@ -34,7 +34,7 @@ impl ShapedLink {
         link
     }
 
-    /// Where the server is to listen.
+    /// The address at which the server must listen.
     pub fn server_address(&self) -> String {
         format!("{THERE}:0")
     }
@@ -56,12 +56,12 @@ impl ShapedLink {
 
 impl Drop for ShapedLink {
     fn drop(&mut self) {
-        // The link goes with the namespace that has its other end.
+        // The link is removed with the namespace of its other end.
         let _ = Command::new("ip").args(["netns", "del", &self.namespace]).status();
     }
 }
 
-/// This program once more, at the other end of `link`.
+/// The command that runs this program at the other end of `link`.
 pub fn command(link: Option<&ShapedLink>) -> Command {
     let program = std::env::current_exe().expect("this program");
     match link {

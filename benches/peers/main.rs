@@ -1,8 +1,8 @@
-//! Samples between two processes, as between two nodes: processor time of both ends together, samples a second, and the
-//! share of a link that is used. Prints a line for each way to serve.
+//! Samples between two processes, as between two nodes: the processor time of both ends together, samples per second,
+//! and the used share of a link. Prints a line for each way to serve.
 //!
-//! `cargo bench --bench peers -- [--reads N] [--depth N] [--bytes N] [--tls]`. With `--link 1gbit` the server runs in a
-//! network namespace of its own, behind a link that is shaped to that rate; this needs the right to make namespaces.
+//! `cargo bench --bench peers -- [--reads N] [--depth N] [--bytes N] [--tls]`. With `--link 1gbit` the server runs in
+//! its own network namespace, over a link that is shaped to that rate; this needs the right to make namespaces.
 
 mod link;
 mod serve;
@@ -21,7 +21,7 @@ use std::process::{Child, ChildStdout, Stdio};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The samples that are served.
+/// The number of samples.
 const SAMPLES: u64 = 1024;
 
 #[derive(Parser)]
@@ -55,7 +55,7 @@ struct Arguments {
     bench: bool,
 }
 
-/// Where the server has the samples.
+/// Where the server stores the samples.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum From {
     /// In memory
@@ -78,7 +78,7 @@ fn main() -> Result<()> {
 
 /// The processor time of this process so far, in microseconds.
 fn processor_time() -> u64 {
-    // SAFETY: a struct of numbers, for which zeros are values; the call only writes to it.
+    // SAFETY: a struct of integers, for which zeros are valid; the call only writes to it.
     let usage = unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
         libc::getrusage(libc::RUSAGE_SELF, &mut usage);
@@ -195,7 +195,7 @@ struct Reading {
 }
 
 impl Reading {
-    /// Reads that many samples in random order, and throws the bytes away.
+    /// Reads this many samples in random order, and discards the bytes.
     fn read(&mut self, transfer: &mut HttpTransfer, arguments: &Arguments, reads: u64) -> Result<()> {
         let (end, mut answers) = (self.asked + reads, Vec::<PeerAnswer>::new());
         while self.asked < end || transfer.in_flight() > 0 {

@@ -1,4 +1,4 @@
-//! The other end: a process that serves random bytes, and says how much processor time it took.
+//! The other end: a process that serves random bytes, and reports its processor time.
 
 use super::{Arguments, From, SAMPLES, processor_time};
 use foreload::Result;
@@ -12,12 +12,12 @@ use std::fs::File;
 use std::io::{BufRead, Write};
 use std::sync::Arc;
 
-/// What is served and read.
+/// The dataset that is served and read.
 pub fn dataset() -> SharedDataset {
     SharedDataset { fingerprint: Fingerprint([7; 32]), generation: 1 }
 }
 
-/// The samples, one behind the other.
+/// The samples, one after another.
 struct BenchShelf {
     bytes: Bytes,
     file: Option<Arc<File>>,
@@ -50,13 +50,13 @@ impl ServedCache for BenchShelf {
 }
 
 /// Serves until the standard input ends. Prints address, token and the certificate's pin, if there is one, and for each
-/// line that comes in the processor time so far.
+/// input line the processor time so far.
 pub fn serve(arguments: &Arguments, from: From) -> Result<()> {
     let length = arguments.bytes as usize;
     let key = RandomKey::new(b"peers", 0, 0, Use::Augment);
     let mut bytes = vec![0; SAMPLES as usize * length];
     for (number, piece) in (0..).zip(bytes.chunks_mut(4096)) {
-        // The same word over and over would do for the network; the checksum wants to see a swapped page.
+        // For the network, a constant word would do; but then the checksum could not detect a swapped page.
         piece.fill(key.block(number, 0)[0] as u8);
         piece[0] = number as u8;
     }

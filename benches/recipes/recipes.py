@@ -1,8 +1,8 @@
-"""The recipes that are compared: what becomes of each image, and what Foreload shall show. Every peer builds its
-pipeline from this table, so that all do the same.
+"""The compared recipes: the steps for each image, and Foreload's aims. Every peer builds its pipeline from this table,
+so that all do the same.
 
 In every recipe a view is cropped, mirrored with probability 0.5, changed in its colours, and normalised, in this order;
-the steps of colour come in the order of `View`'s fields. Peers get a recipe's letter as their `--variant`.
+the colour steps are in the order of `View`'s fields. Peers get a recipe's letter as their `--variant`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Jitter:
 
 @dataclass(frozen=True)
 class View:
-    """What becomes of an image for one output. A number without a unit is the probability of its step."""
+    """The steps of an image for one output. A number without a unit is the probability of its step."""
 
     side: int = 224
     scale: tuple[float, float] = SCALE
@@ -55,10 +55,11 @@ class View:
     blur: float = 0.0
     solarise: float = 0.0
     policy: str | None = None
-    """`RandAugment`, with `RAND_AUGMENT`, or `TrivialAugmentWide`: one of its random lists of steps."""
+    """`RandAugment`, with `RAND_AUGMENT`, or `TrivialAugmentWide`: one of their random lists of steps."""
     warp: str = "nearest"
-    """How the policy's rotations and shears take pixels: `nearest`, the default of its paper and of torchvision, or
-    `bilinear`, which torchvision's reference trainings pass."""
+    """The interpolation of the policy's rotations and shears: `nearest`, the default of its paper and of torchvision,
+    or `bilinear`, which torchvision's reference trainings use.
+    """
 
     @property
     def blur_kernel(self) -> int:
@@ -68,12 +69,12 @@ class View:
 
 @dataclass(frozen=True)
 class Aims:
-    """What Foreload shall show in a recipe; None where nothing is asked."""
+    """Foreload's aims for a recipe; None if there is none."""
 
     cost: float | None = None
     """The most CPU time, relative to Foreload's own for the recipe `BASE`."""
     cost_avx2: float | None = None
-    """The same where the processor has no AVX-512; None: no other."""
+    """The same for a processor without AVX-512; None if it does not differ."""
     saving: float | None = None
     """The least ratio of the best peer's CPU time to Foreload's."""
     torchvision: float | None = None
@@ -97,7 +98,7 @@ SIMCLR = View(jitter=Jitter(0.8, 0.8, 0.8, 0.2, p=0.8), grey=0.2, blur=0.5)
 
 
 def dino(side: int, scale: tuple[float, float], blur: float, solarise: float = 0.0) -> View:
-    """Return a view of DINO (Caron et al., 2021), whose steps differ in these."""
+    """Return a view of DINO (Caron et al., 2021); its views differ in these parameters."""
     jitter = Jitter(0.4, 0.4, 0.2, 0.1, p=0.8)
     return View(side, scale, "bicubic", jitter, grey=0.2, blur=blur, solarise=solarise)
 

@@ -1,8 +1,8 @@
-"""Times the recipes that people train with: Foreload, torchvision, DALI and albumentations, same photographs and cores.
+"""Times recipes of well-known trainings: Foreload, torchvision, DALI and albumentations, same photographs and cores.
 
-Every recipe of `recipes.py` is built by every loader from its own operators (`peers/`). What is compared is the CPU
-time of all processes over whole epochs of some images of a dataset, in alternating rounds. Foreload's is also compared
-with its own for crop and flip alone.
+Every loader builds every recipe of `recipes.py` from its own operators (`peers/`). The CPU time of all processes over
+whole epochs of some images of a dataset is compared, in alternating rounds. Foreload's is also compared with its own
+for only crop and flip.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ OTHERWISE = (
     "normalising are as for torchvision.",
     "Foreload mixes each image of a batch with the one before it of four, torchvision with the one before it of all.",
 )
-"""What loaders do otherwise although they were asked for the same."""
+"""Differences between loaders that got the same settings."""
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -82,7 +82,7 @@ def has_avx512(machine: dict) -> bool:
 
 
 def summarise(standings: dict[tuple[str, str], Standing], avx512: bool) -> dict:
-    """Return the figures of each recipe and loader, their ratios, and which aims are met."""
+    """Return the figures of each recipe and loader, their ratios, and the aims that are met."""
     titles = {peer: title for peer, (title, *_) in PEERS.items()}
     summary = {}
     for letter in dict.fromkeys(letter for letter, _ in standings):
@@ -110,13 +110,13 @@ def relate(entry: dict, base: dict | None, asked: Aims, avx512: bool) -> None:
 
 
 def judged(used: float | None, beside: float | None, aim: Aim) -> dict:
-    """Return a ratio, None where one side is missing, with what is asked of it and whether that is met."""
+    """Return a ratio (None if one side is missing), with its aim and whether the aim is met."""
     value = aims.ratio(used, beside)
     return {"ratio": value, "asked": aim.bound, "met": None if aim.bound is None else aim.met(value)}
 
 
 def judgements(summary: dict) -> list[bool]:
-    """Return for each aim that could be judged whether it is met."""
+    """Return for each aim that could be checked whether it is met."""
     asked = (entry[what]["met"] for entry in summary.values() for what in ("cost", "saving", "torchvision"))
     return [met for met in asked if met is not None]
 
@@ -172,7 +172,7 @@ def shown(judgement: dict, sign: str) -> str:
 
 
 def look(entry: dict, peer: str) -> str:
-    """Return what a loader's batches look like."""
+    """Return a description of a loader's batches."""
     of_peer = entry["peers"].get(peer, {})
     if "mean" not in of_peer:
         return "-"
@@ -192,7 +192,7 @@ def failures(summary: dict) -> list[str]:
 
 
 def main() -> int:
-    """Install, measure, report; return 1 when Foreload failed, or missed an aim that was required."""
+    """Install, measure, report; return 1 if Foreload failed, or missed a required aim."""
     chosen = parse_arguments()
     rounds.use_cores(chosen.threads)
     datasets.ensure_known(chosen.data, chosen.foreload_python.parent / "foreload")

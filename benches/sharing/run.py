@@ -1,7 +1,8 @@
-"""Times several trainings on one machine that share their batches, one alone, and the usual ways.
+"""Times several trainings on one machine that share their batches, one training alone, and the usual alternatives.
 
 Each contestant is a number of consumers that take batches as fast as they come for some seconds, and perhaps a process
-that makes the batches. Counted are the images that all consumers got in that time, and the CPU time of all processes.
+that makes the batches. The benchmark counts the images of all consumers in that time, and the CPU time of all
+processes.
 """
 
 from __future__ import annotations
@@ -26,15 +27,11 @@ from harness.rounds import COMPARED, Standing, cpu_per_1000
 
 HERE = Path(__file__).resolve().parent
 CPU = at_most(1.15)
-"""CPU of a delivered image with n consumers, in an n-th of what one alone takes."""
+"""CPU time per delivered image with n consumers, as a multiple of an n-th of that of a single consumer."""
 SPEED = at_least(0.9)
-"""Images a second of all n consumers together, in n times what one alone gets."""
-RECIPES = at_most(1.6)
-"""CPU of a sample by two recipes on one read, in the mean of what each takes alone."""
+"""Images per second of all n consumers together, as a share of n times those of a single consumer."""
 STOPPED = at_least(0.95)
-"""What the others get while one is stopped, in what they get without it."""
-OTHER_RECIPES = ("smaller", "other", "augmented")
-"""The recipes that are measured with the usual one; `consumer.py` has what each is."""
+"""Images per second of the other consumers while one is stopped, as a share of those without it."""
 
 
 @dataclass(frozen=True)
@@ -46,19 +43,12 @@ class Contestant:
     consumers: int
     stopped: bool = False
     environment: str | None = None
-    recipes: tuple[str, ...] = ("usual",)
-    """The recipes that consumers have by turns."""
 
 
 def contestants() -> dict[str, Contestant]:
     found = {"alone": Contestant("**Foreload**, one loader", "alone", 1)}
     for count in (1, 2, 4, 8):
         found[f"shared-{count}"] = Contestant(f"**Foreload**, shared by {count}", "shared", count)
-    for other in OTHER_RECIPES:
-        title = f"**Foreload**, one loader, {other}"
-        found[f"alone-{other}"] = Contestant(title, "alone", 1, recipes=(other,))
-        title = f"**Foreload**, usual and {other} on one read"
-        found[f"both-{other}"] = Contestant(title, "shared", 2, recipes=("usual", other))
     found["stopped"] = Contestant("**Foreload**, shared by 3, one stopped", "shared", 3, stopped=True)
     for loader, title, counts, environment in (
         ("torchvision", "DataLoader, {} separate", (1, 2, 4, 8), "torch"),
@@ -74,7 +64,7 @@ CONTESTANTS = contestants()
 
 
 def measured(of: Contestant, chosen: argparse.Namespace) -> dict:
-    """Run a contestant once; return images, seconds and CPU seconds of those that were not stopped."""
+    """Run a contestant once; return images, seconds and CPU seconds of the consumers that were not stopped."""
     python = rounds.interpreter(of.environment, chosen)
     with tempfile.TemporaryDirectory() as folder:
         scene = Path(folder)
@@ -96,11 +86,10 @@ def measured(of: Contestant, chosen: argparse.Namespace) -> dict:
             if makers:
                 time.sleep(chosen.head_start)
             counters = [scene / f"counter-{number}" for number in range(of.consumers)]
-            for number, counter in enumerate(counters):
+            for counter in counters:
                 counter.write_bytes(bytes(8))
                 words = [HERE / "consumer.py", of.loader, chosen.data, counter, "--threads", chosen.threads]
-                words += [*size, "--recipe", of.recipes[number % len(of.recipes)]]
-                start(*words, *(["--touch"] if chosen.touch else []))
+                start(*words, *size, *(["--touch"] if chosen.touch else []))
 
             def counts() -> list[int]:
                 if any(process.poll() is not None for process in processes):
@@ -116,7 +105,7 @@ def measured(of: Contestant, chosen: argparse.Namespace) -> dict:
                 time.sleep(0.05)
             if of.stopped:
                 processes[makers].send_signal(signal.SIGSTOP)
-            # A loader may have made batches ahead while the last consumer started.
+            # A loader may have made batches ahead while the last consumer was starting.
             time.sleep(chosen.settle)
             counted = slice(1 if of.stopped else 0, None)
             before, cpu, begun = counts()[counted], cpu_seconds(processes), time.monotonic()
@@ -137,7 +126,7 @@ def measured(of: Contestant, chosen: argparse.Namespace) -> dict:
 
 
 def cpu_seconds(processes: list[subprocess.Popen]) -> float:
-    """Return the CPU seconds of all processes and of those below them."""
+    """Return the CPU seconds of all processes and their descendants."""
     pids = {pid for process in processes for pid in [process.pid, *accounting.descendants(process.pid)]}
     return sum(accounting.process_cpu_seconds(pid) for pid in pids)
 
@@ -166,7 +155,7 @@ def rate(run: dict) -> float:
 
 
 def summarise(standings: dict[str, Standing]) -> dict:
-    """Return medians of all contestants, and the ratios that were asked for."""
+    """Return medians of all contestants, and the ratios with aims."""
     runs = {name: standing.runs for name, standing in standings.items() if not standing.failure}
     lines: dict[str, dict] = {}
     for name, one in CONTESTANTS.items():
@@ -177,7 +166,7 @@ def summarise(standings: dict[str, Standing]) -> dict:
             lines[name] = {"title": one.title, "consumers": one.consumers - one.stopped, **standing.figures()}
 
     def ratio(name: str, of: str, value) -> float | None:
-        """Return the median of ratios, round by round."""
+        """Return the median of ratios, which are computed round by round."""
         pairs = list(zip(runs.get(name, []), runs.get(of, []), strict=False))
         return statistics.median(value(one) / value(other) for one, other in pairs) if pairs else None
 
@@ -190,16 +179,7 @@ def summarise(standings: dict[str, Standing]) -> dict:
             judged = {"cpu_of_an_nth": nth, "cpu_met": CPU.met(nth)}
             judged |= {"rate_of_n_times": times, "rate_met": SPEED.met(times)}
             ratios.append({"consumers": count} | judged)
-    summary = {"entrants": lines, "ratios": ratios, "recipes": []}
-    for other in OTHER_RECIPES:
-        three = [runs.get(name) for name in (f"both-{other}", "alone", f"alone-{other}")]
-        if all(three):
-            # What both get is counted twice, once for each.
-            cost = statistics.median(
-                2 * cpu_per_1000(both) / statistics.mean(map(cpu_per_1000, alone))
-                for both, *alone in zip(*three, strict=False)
-            )
-            summary["recipes"].append({"recipe": other, "cpu": cost, "met": RECIPES.met(cost)})
+    summary = {"entrants": lines, "ratios": ratios}
     stopped = ratio("stopped", "shared-2", rate)
     if stopped is not None:
         summary["stopped"] = {"rate_of_the_others": stopped, "met": STOPPED.met(stopped)}
@@ -237,11 +217,6 @@ def as_text(result: dict) -> str:
         head += ["images/s, in n times one alone", f"at least {SPEED.bound}"]
         parts.append(report.table(head, rows))
     verdict = {True: "met", False: "missed"}
-    for line in result["recipes"]:
-        parts.append(
-            f"Two recipes on one read, usual and {line['recipe']}: {line['cpu']:.2f} times the CPU of one (the mean of "
-            f"what each takes alone), at most {RECIPES.bound} ({verdict[line['met']]})."
-        )
     if stopped := result.get("stopped"):
         parts.append(
             f"While a third is stopped, two others get {stopped['rate_of_the_others']:.3f} of what they get alone "
@@ -271,7 +246,6 @@ def main() -> int:
     missed = any(
         not (line["cpu_met"] and line["rate_met"]) for line in result["ratios"] if line["consumers"] > 1
     )
-    missed |= any(not line["met"] for line in result["recipes"])
     missed |= "stopped" in result and not result["stopped"]["met"]
     return options.exit_code(chosen, False, missed)
 

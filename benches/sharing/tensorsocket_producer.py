@@ -1,4 +1,4 @@
-"""A TensorSocket producer with the fastest DataLoader of torchvision's that `benches/compare` has."""
+"""A TensorSocket producer with the fastest of torchvision's DataLoaders in `benches/compare`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 
 
 class Normalising(DataLoader):
-    """What the workers send is normalised here, which costs least."""
+    """Normalises the workers' images here, which costs least."""
 
     def __iter__(self):
         for images, labels in super().__iter__():

@@ -1,7 +1,7 @@
-"""Trains on very many small images, and prints how much memory the process has after so many of them.
+"""Trains on very many small images, and prints the memory of the process after given numbers of images.
 
-The source is an iterator of Python's, or a directory whose files go once they are acknowledged. A state is saved and
-acknowledged ten times as often as memory is looked at.
+The source is a Python iterator, or a directory whose files are removed after they are acknowledged. A state is saved
+and acknowledged ten times as often as memory is measured.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from harness import accounting
 from PIL import Image
 
 DISTINCT = 500
-"""The images that differ."""
+"""The number of different images."""
 SIDE = 56
-"""Pixels of a side, which take 2 KB as JPEG."""
+"""The side in pixels; such a JPEG has 2 KB."""
 QUEUE = "64MB"
-"""What may wait: less than arrives before memory is looked at first."""
+"""The size of the queue: less than arrives before the first measurement of memory."""
 LOOKS = 10
-"""How often memory is looked at."""
+"""The number of measurements of memory."""
 
 
 def small_images(count: int = DISTINCT) -> list[bytes]:
@@ -46,7 +46,9 @@ def small_images(count: int = DISTINCT) -> list[bytes]:
 
 
 class Numbered:
-    """Samples without end, each made of its number by `sample`, from which a stream can resume; they have no file."""
+    """An endless sequence of samples, each made from its number by `sample`, from which a stream can resume without
+    files.
+    """
 
     def __init__(self, sample: Callable[[int], dict[str, Any]]) -> None:
         self._sample, self._first = sample, 0
@@ -61,7 +63,7 @@ class Numbered:
 
 
 class Files:
-    """A process that renames small images into a directory, and is told how many were used."""
+    """A process that renames small images into a directory; it gets the number of used samples."""
 
     LEAD = 20_000
 
@@ -77,7 +79,7 @@ class Files:
         self.used(0)
 
     def used(self, count: int) -> None:
-        """Say how many samples were used until now."""
+        """Report how many samples were used so far."""
         self._process.stdin.write(b"%d\n" % count)
         self._process.stdin.flush()
 
@@ -87,7 +89,7 @@ class Files:
 
 
 def rename_files(originals: Path, incoming: Path) -> None:
-    """Rename files into a directory, `LEAD` more than standard input says that were used."""
+    """Rename files into a directory, `LEAD` more than the number of used samples on standard input."""
     files = sorted(originals.iterdir())
     sent = 0
     for line in sys.stdin:

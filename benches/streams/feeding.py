@@ -1,4 +1,4 @@
-"""What the programs of this benchmark share: their options, who produces their samples, and whose CPU time is whose."""
+"""The common code of this benchmark's programs: options, the producer of the samples, and CPU times by program."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from harness.accounting import process_cpu_seconds, tree_cpu_seconds
 
 HERE = Path(__file__).resolve().parent
 SETTLING = 16
-"""The batches before those that are timed, by which what was made ahead while pixels were looked at is used up."""
+"""The number of batches before the timed ones. They use up the batches that were made ahead while pixels were
+checked."""
 LEAD = 1024
-"""The samples that may lie ready and are not used yet: enough that no loader waits for the producer."""
+"""The number of samples that are ready and not yet used: enough that no loader waits for the producer."""
 
 
 @dataclass(frozen=True)
 class Feed:
-    """What a program reads, in words."""
+    """The input of a program."""
 
     kind: str
     """`folder` or `redis`."""
@@ -53,7 +54,7 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 class Producer:
-    """A process that lets samples arrive, and is told how many were used; it ends with the block."""
+    """A process that produces samples; it gets the number of used samples, and ends with the block."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         new = options.images + (options.warmup + SETTLING) * options.batch_size
@@ -66,7 +67,7 @@ class Producer:
         self._words = [str(word) for word in words]
 
     def __enter__(self) -> Producer:
-        """Start it and wait until it is ready: nothing that it prepares is in a measurement."""
+        """Start the process and wait until it is ready, so that its preparation is not measured."""
         self.process = subprocess.Popen(self._words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         if self.process.stdout.readline() != b"ready\n":
             sys.exit(f"the producer ended with {self.process.wait()}")
@@ -77,11 +78,11 @@ class Producer:
         self.process.communicate()
 
     def begin(self) -> None:
-        """Let the first samples arrive."""
+        """Make it produce the first samples."""
         self.used(0)
 
     def used(self, count: int) -> None:
-        """Say how many samples were used until now."""
+        """Report how many samples were used so far."""
         self.process.stdin.write(b"%d\n" % count)
         self.process.stdin.flush()
 
@@ -94,7 +95,7 @@ def cpu_of_all(producer: Producer, server: int | None) -> np.ndarray:
 
 
 def timed(batches: Iterator[tuple[np.ndarray, int]], producer: Producer, options: argparse.Namespace) -> dict:
-    """Take batches, pairs (images, how many of them are new), and return what they took and how they look."""
+    """Take batches, pairs (images, number of new ones), and return their costs and a description."""
     new = 0
 
     def told(count: int) -> Iterator[np.ndarray]:

@@ -1,7 +1,8 @@
-"""Lets the images of a folder arrive again and again: as files that are renamed into a directory, or in a Redis stream.
+"""Makes the images of a folder arrive repeatedly: as files that are renamed into a directory, or in a Redis stream.
 
-Standard input says how many samples were used. Without `--rate` so many more lie ready that nobody waits; with it they
-arrive at that pace, whatever is used. It prints `ready` when all is prepared, and begins with the first line.
+Standard input gives the number of used samples. Without `--rate`, always enough samples are ready that no loader waits;
+with it, samples arrive at that pace, however many are used. It prints `ready` after its preparations, and begins with
+the first line.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ import wire
 from harness import measure
 
 TICK = 0.002
-"""Seconds between looks at the clock, where samples arrive at a pace."""
+"""The time between two checks of the clock, in seconds, if samples arrive at a pace."""
 INCOMING = "incoming"
 STREAM = "images"
 Send = Callable[[int], None]
-"""Lets so many samples arrive, with the time of their sending."""
+"""Makes this many samples arrive, with the time of their sending."""
 
 
 def main() -> None:
-    """Prepare, wait for the word, produce until nobody asks for more."""
+    """Prepare, wait for the first line, and produce until the input ends."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("data", type=Path)
     parser.add_argument("scratch", type=Path)
@@ -39,7 +40,7 @@ def main() -> None:
     chosen = parser.parse_args()
     classes = sorted(path.name for path in chosen.data.iterdir() if path.is_dir())
     files = [(label, Path(path)) for path, label in zip(*measure.list_images(chosen.data), strict=True)]
-    # As the epoch's order would be, so that neither loader has the classes one after another.
+    # In a mixed order like an epoch's, so that no loader gets the classes one after another.
     files = [files[number * 7919 % len(files)] for number in range(len(files))]
     if chosen.server:
         send = into_redis(files, chosen.server, 4 * chosen.lead)
@@ -59,7 +60,7 @@ def main() -> None:
 
 
 def at_a_pace(send: Send, rate: float, count: int) -> None:
-    """Let `count` samples arrive, `rate` a second, until standard input ends."""
+    """Make `count` samples arrive, `rate` per second, until standard input ends."""
     over = threading.Event()
     threading.Thread(target=lambda: (sys.stdin.read(), over.set()), daemon=True).start()
     began, sent = time.monotonic(), 0
@@ -71,7 +72,7 @@ def at_a_pace(send: Send, rate: float, count: int) -> None:
 
 
 def into_folder(files: list[tuple[int, Path]], classes: list[str], scratch: Path, count: int) -> Send:
-    """Link all files under names that do not count; to send is to rename, which is what a program that writes does."""
+    """Link all files under hidden names; sending a sample means renaming, as a program that writes files does."""
     incoming = scratch / INCOMING
     for name in classes:
         (incoming / name).mkdir(parents=True, exist_ok=True)
@@ -88,7 +89,7 @@ def into_folder(files: list[tuple[int, Path]], classes: list[str], scratch: Path
 def linked(
     files: list[tuple[int, Path]], classes: list[str], incoming: Path, originals: Path, count: int
 ) -> Iterator[tuple[Path, str]]:
-    """Yield links to the files, again and again; to copies of them where the file system is another."""
+    """Yield links to the files, repeatedly; or to copies of them if the file system differs."""
     for number in range(count):
         label, path = files[number % len(files)]
         folder = incoming / classes[label]

@@ -1,6 +1,6 @@
-"""Fills a rehearsal buffer in a directory and saves a state; or goes on from it and prints how long that takes.
+"""Fills a rehearsal buffer in a directory and saves a state; or resumes from it and prints the time.
 
-The time is that from making the loader to the first batch, in a process of its own, without Python's imports.
+The time is that from making the loader to the first batch, in a new process, without Python's imports.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def fill(folder: Path, capacity: int) -> dict:
 
 
 def restore(folder: Path, capacity: int) -> dict:
-    """Go on from the state; a batch with earlier samples proves that the buffer is there."""
+    """Resume from the state; a batch with earlier samples proves that the buffer was restored."""
     state = json.loads((folder / STATE).read_text())
     began = time.perf_counter()
     loader = loader_of(folder, capacity, 0.5)

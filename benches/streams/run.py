@@ -1,7 +1,7 @@
 """Times training from streams: speed compared with epochs over the same files and with the usual way, latency, memory.
 
-Samples come from a directory that grows and from a Redis server of this machine. A producer runs on the same cores. The
-usual way is an IterableDataset of torch's with a reservoir in Python, and Reverb with tf.data.
+Samples come from a growing directory and from a Redis server on this machine. A producer runs on the same cores. The
+alternatives are torch's IterableDataset with a reservoir in Python, and Reverb with tf.data.
 """
 
 from __future__ import annotations
@@ -67,17 +67,17 @@ def parse_arguments() -> argparse.Namespace:
 
 
 class Bench:
-    """What all parts need: the command line, a directory beside the data, a server where there is one."""
+    """The common state of all parts: the command line, a directory next to the data, a server if there is one."""
 
     def __init__(self, chosen: argparse.Namespace, images: int) -> None:
         self.chosen, self.images = chosen, images
-        # Files are renamed into it and share their bytes with the data, so it is on the same file system.
+        # The producer renames files into this directory; they are links to the data, so it is on the same file system.
         self.scratch = chosen.data.resolve().parent / "streams"
         self.server: wire.RedisServer | None = None
         self.result: dict = {}
 
     def program(self, name: str, *last: object) -> Program:
-        """Return how an entrant is run; of options that are given twice the last one counts."""
+        """Return the command of an entrant; if an option is given twice, the last one counts."""
         chosen = self.chosen
         if "redis" in name and self.server is None:
             raise Unavailable(wire.NONE)
@@ -92,14 +92,14 @@ class Bench:
         return ENTRANTS[name].program(chosen.data, chosen, *more, *last)
 
     def clear(self) -> None:
-        """Remove what the last program left, so that the next begins with nothing."""
+        """Remove the files of the last program, so that the next one starts with an empty directory."""
         shutil.rmtree(self.scratch, ignore_errors=True)
         self.scratch.mkdir(parents=True)
         if self.server:
             self.server.empty()
 
     def speed(self) -> dict:
-        """Do all rounds of all entrants."""
+        """Run all rounds of all entrants."""
         datasets.warm(datasets.jpegs(self.chosen.data))
         wanted = self.images * self.chosen.epochs
         self.clear()
@@ -128,7 +128,7 @@ class Bench:
         return found
 
     def own(self, source: str, *words: object) -> dict:
-        """Run a program of Foreload's own that prints a line of JSON."""
+        """Run one of Foreload's programs that prints a line of JSON."""
         python = rounds.interpreter(None, self.chosen)
         return programs.json_of([python, HERE / source, *words], programs.python_path(HERE), PATIENCE)
 
@@ -162,7 +162,7 @@ class Bench:
         return found
 
     def waiting(self) -> dict:
-        """Train from a stream that slows down, with a share that is fixed and with one that adapts."""
+        """Train from a stream that slows down, with a fixed share and with an adaptive one."""
         return {
             name: attempt(lambda words=words: self.own("slowing.py", "--share", *words))
             for name, words in SHARES.items()
@@ -179,7 +179,7 @@ class Bench:
 
             def measured() -> dict:
                 python = rounds.interpreter("torch", self.chosen)
-                # The environment with torch has no Foreload of its own.
+                # The environment with torch does not have Foreload.
                 ask = "import foreload, pathlib; print(pathlib.Path(foreload.__file__).parents[1])"
                 place = programs.output_of([rounds.interpreter(None, self.chosen), "-c", ask]).strip()
                 variables = os.environ | {"PYTHONPATH": place}
@@ -190,7 +190,7 @@ class Bench:
 
 
 def main() -> int:
-    """Measure, report; return 1 when Foreload failed, or missed a target that was required."""
+    """Measure and report; return 1 if Foreload failed, or missed a required target."""
     chosen = parse_arguments()
     rounds.use_cores(chosen.threads)
     if chosen.data.name == "folder":

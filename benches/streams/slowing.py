@@ -1,6 +1,6 @@
-"""Trains from a stream that slows down for a while, and prints how long the training waited for its batches.
+"""Trains from a stream that slows down for a while, and prints how long the training waited for batches.
 
-The training is a pause for each batch. With a share that adapts, fewer new samples make more rehearsed ones.
+The training is a pause per batch. With an adaptive share, fewer new samples are replaced by more rehearsed ones.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from foreload import Rehearsal, StreamLoader, streams
 BATCH = 32
 STEP_SECONDS = 0.02
 SHARE = 0.25
-"""The share of rehearsed samples that the fast stream leaves room for."""
+"""The share of rehearsed samples while the stream is fast."""
 SLOWER = 4.0
-"""How many times slower the stream is in its second third."""
+"""The factor by which the stream is slower in its second third."""
 
 
 def slowing(count: int) -> Iterator[dict[str, Any]]:
-    """Yield samples at the pace of the training, the second third of them slower."""
+    """Yield samples at the pace of the training, and slower in the second third."""
     images = itertools.cycle(small_images(100))
     pause = STEP_SECONDS / (BATCH * (1 - SHARE))
     due = time.monotonic()
@@ -58,7 +58,7 @@ def main() -> None:
         asked = time.perf_counter()
         batch = next(batches, None)
         if steps:
-            # The first batch waits for threads to start.
+            # The first batch includes the start of threads.
             waited += time.perf_counter() - asked
         if batch is None:
             break

@@ -1,4 +1,4 @@
-"""What the benchmark of streams says: ratios, verdicts on what was asked of them, and the report."""
+"""The results of the benchmark of streams: ratios, verdicts on its aims, and the report."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from harness.environments import Unavailable
 from harness.rounds import Standing
 
 EPOCHS = "epochs"
-"""The epoch pipeline over the same files, with which streams are compared."""
+"""The epoch pipeline over the same files, which is the reference for streams."""
 SPEED = at_least(0.9)
-"""Images a second from a growing directory, as a share of the epoch pipeline's."""
+"""Images per second from a growing directory, as a share of the epoch pipeline's."""
 CPU = at_most(1.25)
-"""CPU of our own process for a sample of a Redis stream, in that of the epoch pipeline."""
+"""CPU time of our own process per sample of a Redis stream, as a multiple of the epoch pipeline's."""
 RESTORE = at_most(1.0)
 """Seconds from making a loader to its first batch, with a full rehearsal buffer in a directory."""
 MEMORY = at_most(1.1)
-"""Memory after all samples, in that after a tenth of them."""
+"""Memory after all samples, as a multiple of that after a tenth of them."""
 LEARNING = at_least(20.0)
-"""Points of accuracy over old classes that rehearsal brings."""
+"""The gain in accuracy over old classes through rehearsal, in percentage points."""
 OURS, WITHOUT, PLAIN = "with rehearsal", "without rehearsal", "plain reservoir"
 RIVALS = (
     ("folder-rehearsal", "usual-folder"),
     ("redis-rehearsal", "usual-redis"),
     ("folder-rehearsal", "reverb"),
 )
-"""Pairs of which both do the same, the second the usual way."""
+"""Pairs of loaders with the same work; the second one is the usual way."""
 LATENCIES = ("latency_p50", "latency_p99", "clocked_p50", "clocked_p99")
 PARTS = ("latency", "memory", "restoring", "waiting", "learning")
-"""The parts whose results are by name, each with figures or a `failure`."""
+"""The parts whose results are stored by name, each with figures or a `failure`."""
 
 
 def summarise(standings: dict[str, Standing], titles: dict[str, str]) -> dict:
@@ -67,7 +67,9 @@ def summarise(standings: dict[str, Standing], titles: dict[str, str]) -> dict:
 
 
 def judge_memory(run: dict) -> dict:
-    """Return a run with its verdict: the last look compared with the first, after a tenth of the samples."""
+    """Return a run with its verdict: the last measurement of memory compared with the first, after a tenth of the
+    samples.
+    """
     looks = [look["resident_bytes"] for look in run["looks"]]
     growth = looks[-1] / looks[0]
     return run | {"growth": growth, "met": MEMORY.met(growth)}
@@ -77,7 +79,7 @@ def judge_restoring(filled: dict, restored: list[dict], capacity: int) -> dict:
     """Return the seconds of all runs with their verdict.
 
     Raises:
-        Unavailable: The buffer was not whole.
+        Unavailable: The buffer was incomplete.
     """
     for run in restored:
         if run["kept"] < capacity or not run["rehearsed"]:
@@ -87,9 +89,9 @@ def judge_restoring(filled: dict, restored: list[dict], capacity: int) -> dict:
 
 
 def judge_learning(found: dict) -> dict:
-    """Return what rehearsal brings, and how it differs from a plain reservoir, each as differences by seed."""
+    """Return the gain of rehearsal, and its difference from a plain reservoir, both as differences by seed."""
     old = {
-        # Old classes are those that had come with the task before the last.
+        # Old classes are those of all tasks before the last.
         name: [statistics.mean(run[-1][: len(run[-2])]) for run in runs]
         for name, runs in found["runs"].items()
     }
@@ -137,8 +139,8 @@ def speed_text(speed: dict, chosen: dict) -> list[str]:
         f"{chosen['images']} JPEGs of ImageNet's size in the page cache, RandomResizedCrop {chosen['image_size']} + "
         f"flip + normalise, NCHW, batch {chosen['batch_size']}, {chosen['threads']} cores, which run the producer and "
         f"the server, too; {chosen['rounds']} rounds, median (range). CPU time is that of the loader's own processes; "
-        "those of the producer and of the server stand beside it. With rehearsal half of each batch are earlier "
-        f"samples, of {chosen['capacity']} that are kept.",
+        "those of the producer and of the server have their own columns. With rehearsal, half of each batch are "
+        f"earlier samples, of {chosen['capacity']} that are stored.",
     ]
     head = ["loader", "images/s", "CPU s per 1 000", "producer's", "server's"]
     told.append(report.table(head, [speed_row(entry) for entry in speed["entrants"].values()]))
@@ -165,7 +167,7 @@ def speed_row(entry: dict) -> list[str]:
 
 
 def rows(entries: dict[str, dict], width: int, cells) -> list[list[str]]:
-    """Return a line of a table for each entry by its name: what `cells` gives, or why it was not measured."""
+    """Return a table row for each entry: the result of `cells`, or why it was not measured."""
     return [
         report.missing(entry | {"title": name}, width) if entry.get("failure") else [name, *cells(entry)]
         for name, entry in entries.items()
@@ -187,7 +189,7 @@ def latency_text(latency: dict, chosen: dict) -> list[str]:
     return [
         "## Latency",
         f"From the arrival of a sample to its batch, at {share}, as `stats()` says; and from its sending, by clocks of "
-        "the producer and of who takes the batch. A batch can only begin when its last sample is there.",
+        "the producer and of the consumer. A batch can only begin when its last sample is there.",
         report.table(head, rows(latency, len(head), cells)),
     ]
 

@@ -1,6 +1,6 @@
-"""A Redis server for the benchmark, and as much of its protocol as a producer needs.
+"""A Redis server for the benchmark, and the part of its protocol that a producer needs.
 
-So no client has to be installed where only Foreload is measured; the usual way has redis-py.
+So no client must be installed if only Foreload is measured; the usual way uses redis-py.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from urllib.parse import urlsplit
 from harness.environments import Unavailable
 
 PIPELINED = 16
-"""The commands that are sent before their answers are read."""
+"""The number of commands that are sent before their responses are read."""
 PATIENCE = 10.0
 NONE = "no redis-server: apt-get install redis-server"
-"""What is said where there is no server."""
+"""The message if there is no server."""
 
 
 class Connection:
@@ -35,10 +35,10 @@ class Connection:
         self._socket.sendall(b"".join(parts))
 
     def answers(self, count: int) -> list[bytes]:
-        """Read answers that are no lists.
+        """Read responses that are not lists.
 
         Raises:
-            RuntimeError: The server refuses something.
+            RuntimeError: The server returns an error.
         """
         found = []
         for _ in range(count):
@@ -64,7 +64,7 @@ def connect(url: str) -> Connection:
 
 
 class RedisServer:
-    """A server of this machine that keeps nothing on its drive; it ends with the block."""
+    """A server on this machine that stores nothing on the drive; it ends with the block."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -74,7 +74,7 @@ class RedisServer:
         """Start it.
 
         Raises:
-            Unavailable: There is none, or it does not start.
+            Unavailable: Redis is not installed, or does not start.
         """
         if self.program is None:
             raise Unavailable(NONE)

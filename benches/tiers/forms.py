@@ -1,4 +1,4 @@
-"""Whether `form="auto"` costs anything, and what it gains, in jobs that lack different things."""
+"""The cost and the gain of `form="auto"`, in jobs with different bottlenecks."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 FORMS = ("as-is", "auto")
 EPOCHS = 8
 IMAGE_SIZE = 224
-"""The usual size: here arithmetic is measured, too."""
+"""The usual size, because arithmetic is measured, too."""
 SIZES = {"small": 0.5, "large": 2.5}
 """The bytes of the cache, as a share of the dataset."""
 STEPS = {"busy": 0.0, "idle": 60.0}
-"""Milliseconds of a training step: none, so that processors limit the job, or so many that they rest."""
+"""Milliseconds of a training step: none, so that processors limit the job, or so many that they are idle."""
 MOST = 1.05
 
 
@@ -37,12 +37,12 @@ def run(bench: Bench, form: str, *, slow: bool, size: float, step: float) -> lis
 
 
 def cpu(epoch: dict) -> float:
-    """Return the processor seconds per 1000 images of an epoch, all threads together."""
+    """Return the processor seconds per 1000 images of an epoch, over all threads."""
     return 1000 * epoch["cpu_seconds"] / epoch["images"]
 
 
 def forms(bench: Bench) -> dict:
-    """Time whole jobs with copies as they are and with `form="auto"`, in alternating rounds."""
+    """Time whole jobs with unchanged copies and with `form="auto"`, in alternating rounds."""
     rows, checks = [], []
     for slow, (size_name, size), (step_name, step) in product((True, False), SIZES.items(), STEPS.items()):
         storage = "slow" if slow else "fast"
@@ -68,12 +68,12 @@ def forms(bench: Bench) -> dict:
                 f"{converted / bench.facts['images']:.2f}",
             ]
         )
-        checks.append(check(ratio, MOST, f"{name}: seconds of the job, auto beside as-is"))
+        checks.append(check(ratio, MOST, f"{name}: seconds of the job, auto compared with as-is"))
     head = ["job", *(f"s, {form}" for form in FORMS), "ratio"]
     head += [*(f"CPU s per 1000 in the last epoch, {form}" for form in FORMS), "ratio", "samples converted"]
     return {"head": head, "rows": rows, "checks": checks}
 
 
 def converted_in(epoch: dict) -> int:
-    """Return the number of copies that were brought to another form in an epoch."""
+    """Return the number of copies that were converted to another storage format in an epoch."""
     return sum(tier["converted_samples"] for tier in epoch["cache"]["tiers"].values())

@@ -1,4 +1,4 @@
-"""The parts of the benchmark: what each runs, its figures, and the bounds that they are compared with."""
+"""The parts of the benchmark: the jobs of each, its figures, and their bounds."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def lru_misses(capacity: float, samples: int = 20_000, epochs: int = EPOCHS) -> 
 
 
 def slow(epoch: dict) -> int:
-    """Return the bytes that left the slow tier in an epoch, staged ones among them."""
+    """Return the bytes that were read from the slow tier in an epoch, including staged ones."""
     return epoch["source_bytes"]
 
 
 def pace(bench: Bench, bytes_per_second: float, data: str = "tar") -> float:
-    """Return the milliseconds of a training step that takes this many bytes a second."""
+    """Return the duration in milliseconds of a training step that consumes this many bytes per second."""
     of_a_batch = bench.batch * bench.facts[data] / bench.facts["images"]
     return 1000 * of_a_batch / bytes_per_second
 
@@ -59,7 +59,7 @@ def bytes_read(bench: Bench) -> dict:
     rows, checks = [], []
     for data, fill in FILLS:
         total = bench.facts[data]
-        # Where it stages ahead, training takes half of what staging may.
+        # With staging ahead, training uses half of the bandwidth that staging may use.
         step = pace(bench, bench.bandwidth / 4) if fill == "ahead" else 0
         options = {"stage_bandwidth": bench.bandwidth // 2} if fill == "ahead" else {}
         for share in FRACTIONS:
@@ -79,7 +79,7 @@ def bytes_read(bench: Bench) -> dict:
             checks.append(check(read[0], MOST_FIRST[fill], f"{name}: first epoch"))
             checks.append(check(max(read[1:]), 1 - share + 0.02, f"{name}: every later epoch"))
             cut = 1 - sum(read) / EPOCHS
-            # Staging ahead may read some of the first epoch twice; the reduction is promised for all other reads.
+            # Staging ahead may read a part of the first epoch twice; the promised reduction holds for all other reads.
             wanted = (EPOCHS - 1) * share / EPOCHS - 0.02
             checks.append(check(cut, wanted, f"{name}: cut over {EPOCHS} epochs", at_least=True))
     for share in FRACTIONS:
@@ -90,7 +90,7 @@ def bytes_read(bench: Bench) -> dict:
 
 
 def listed(bench: Bench) -> dict:
-    """Measure what each tier of a list gives: memory alone, before a directory, and a directory alone."""
+    """Measure the effect of each tier of a list: memory alone, memory before a directory, and a directory alone."""
     rows, checks = [], []
     total = bench.facts["folder"]
     for ram, nvme in MEMORY_AND_DRIVE:
@@ -111,7 +111,7 @@ def listed(bench: Bench) -> dict:
 
 
 def staging(bench: Bench) -> dict:
-    """Measure staging beside training, each alone, one after the other, and training that stages nothing."""
+    """Measure staging during training, each alone, one after the other, and training without staging."""
     total = bench.facts["tar"]
     shards = sum(path.stat().st_size for path in Path(bench.tar).glob("*.tar"))
     step = pace(bench, bench.bandwidth / 2)
@@ -126,12 +126,12 @@ def staging(bench: Bench) -> dict:
     rows = [
         ["staging alone (shards at the measured bandwidth)", f"{alone:.2f}"],
         ["training alone, all on NVMe", f"{training:.2f}"],
-        ["staging beside training", f"{beside['seconds']:.2f}"],
+        ["staging during training", f"{beside['seconds']:.2f}"],
         ["copy, then train", f"{alone + training:.2f}"],
         ["training from the slow tier", f"{direct:.2f}"],
     ]
     bound = 1.15 * max(alone, training)
-    says = "beside training, seconds, against 1.15 times the longer of the two"
+    says = "during training, seconds, against 1.15 times the longer of the two"
     return {
         "head": ["first epoch", "seconds"],
         "rows": rows,
@@ -140,7 +140,7 @@ def staging(bench: Bench) -> dict:
 
 
 def warm(bench: Bench) -> dict:
-    """Measure the second epoch of a job on the slow tier, beside the same job on NVMe."""
+    """Measure the second epoch of a job on the slow tier, compared with the same job on NVMe."""
     tiered, local = [], []
     for _ in range(bench.rounds):
         with bench.cache() as cache:
@@ -152,14 +152,14 @@ def warm(bench: Bench) -> dict:
         ["slow tier, all in the cache", f"{statistics.median(tiered):.3f}"],
         ["the dataset on NVMe", f"{statistics.median(local):.3f}"],
     ]
-    checks = [check(ratio, 1.03, "second epoch beside NVMe, ratio of medians")]
+    checks = [check(ratio, 1.03, "second epoch compared with NVMe, ratio of medians")]
     return {"head": ["second epoch", "seconds"], "rows": rows, "checks": checks}
 
 
 def stall(bench: Bench) -> dict:
     """Measure the share of an epoch spent waiting when the slow tier has a fifth more bandwidth than needed."""
     rows, checks = [], []
-    # The first batch is always waited for; if it is small that is little of the epoch.
+    # The job always waits for the first batch; if that is small, the wait is a small part of the epoch.
     bench = replace(bench, batch=max(1, bench.facts["images"] // STEPS))
     for data in ("folder", "tar"):
         step = pace(bench, bench.bandwidth / 1.2, data)
@@ -242,18 +242,18 @@ def prediction(bench: Bench) -> dict:
             limit = expected[which]["limit"]
             rows.append([f"{name}, {which}", f"{predicted:.2f}", f"{measured:.2f}", limit])
             error = abs(predicted / measured - 1)
-            checks.append(check(error, 0.15, f"{name}, {which} epoch: predicted beside measured"))
+            checks.append(check(error, 0.15, f"{name}, {which} epoch: predicted compared with measured"))
     return {"head": ["job", "predicted s", "measured s", "limit"], "rows": rows, "checks": checks}
 
 
 PARTS = {
     "bytes": Part(bytes_read, "Bytes of the slow tier, as a share of the dataset"),
     "listed": Part(listed, "Memory and a drive together: what each tier gave, as a share of the dataset"),
-    "staging": Part(staging, "Staging beside training"),
-    "warm": Part(warm, "Training from the cache beside training from NVMe"),
+    "staging": Part(staging, "Staging during training"),
+    "warm": Part(warm, "Training from the cache compared with training from NVMe"),
     "stall": Part(stall, "Waiting with a fifth of the bandwidth to spare"),
     "processes": Part(processes, f"{RANKS} processes with one cache"),
     "overhead": Part(overhead, "What the tiers cost"),
     "prediction": Part(prediction, "Predictions"),
-    "forms": Part(forms, "Copies in the form that auto chooses beside copies as they are"),
+    "forms": Part(forms, "Copies in the format that auto chooses compared with unchanged copies"),
 }

@@ -1,8 +1,8 @@
-"""Measures the tiers: bytes of the slow tier, staging beside training, stalls, shared caches, overhead, predictions.
+"""Measures the tiers: bytes of the slow tier, staging during training, stalls, shared caches, overhead, predictions.
 
 Every figure comes from the counters of `foreload bench --json` on generated data; the slow tier is the dataset's own
-storage slowed down by `--emulate-pfs`. LRU is computed on the same kind of order for comparison. A part that fails says
-why, and the others go on.
+storage, slowed down by `--emulate-pfs`. LRU is computed for the same kind of order as a comparison. If a part fails,
+its reason is reported and the others run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from parts import PARTS
 
 @dataclass
 class Bench:
-    """The program, its data and how slow the slow tier is."""
+    """The program, its data and the rates of the slow tier."""
 
     program: Path
     folder: Path
@@ -41,21 +41,21 @@ class Bench:
 
     @property
     def spec(self) -> str:
-        """Return the rates as `--emulate-pfs` takes them."""
+        """Return the rates in the format of `--emulate-pfs`."""
         return f"open={self.open_ms}ms,read={self.read_ms}ms,bandwidth={self.bandwidth}"
 
     def json(self, *arguments: object) -> dict:
         return self.wait(self.start(*arguments))
 
     def start(self, *arguments: object) -> subprocess.Popen:
-        """Start the program as a process of its own, for which `wait` waits."""
+        """Start the program in a new process, for which `wait` waits."""
         command = [self.program, *arguments, "--index-dir", self.scratch / "index", "--json"]
         words = [str(word) for word in command]
         report.log(" ".join(words[1:]))
         return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def wait(self, process: subprocess.Popen) -> dict:
-        """Return what a started process prints."""
+        """Return the output of a started process."""
         out, err = process.communicate()
         if process.returncode != 0:
             raise Unavailable(f"exit code {process.returncode}: {last_lines(err or out)}")

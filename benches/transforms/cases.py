@@ -1,4 +1,6 @@
-"""The transforms that are compared with torchvision's functions, and by how much each kind of arithmetic may differ."""
+"""The transforms that are compared with torchvision's functions, and the allowed differences for each kind of
+arithmetic.
+"""
 
 from __future__ import annotations
 
@@ -12,35 +14,37 @@ FILL = (124, 116, 104)
 
 @dataclass(frozen=True)
 class Allowed:
-    """How far levels may be from torchvision's, given the same levels before."""
+    """The allowed difference of levels from torchvision's, given the same input levels."""
 
     title: str
     largest: float
     """The largest difference, in 8-bit levels."""
     share: float
-    """The largest share of values that may differ at all; of pixels where `of_pixels` is set."""
+    """The largest share of values that may differ at all; of pixels if `of_pixels` is set."""
     of_pixels: bool = False
     beyond: float = 0
-    """The largest share of values that may differ by more than a level."""
+    """The largest share of values that may differ by more than one level."""
 
 
 EXACT = Allowed("same numbers", 0, 0)
 BLUR = Allowed("blur", 1, 0.003)
-"""torch adds products of floats; here weights are whole numbers."""
+"""torch adds products of floats; here weights are integers."""
 WARP = Allowed("warp of several pixels", 1, 0.05)
-"""Where weights are one half, as in each 15th row behind a shear by 1/15, half of the sums lie between two levels, and
-what torch's sums have too much or too little decides."""
+"""If weights are one half, as in each 15th row of a shear by 1/15, half of the sums are between two levels, and the
+rounding errors of torch's sums decide.
+"""
 RESAMPLED = Allowed("resize", 2, 0.01, beyond=2e-6)
-"""Columns are resized and rounded, then rows. Weights are whole numbers here and in torch, but not the same, so that
-both roundings may go the other way."""
+"""Columns are resized and rounded, then rows. Weights are integers here and in torch, but not the same, so both
+roundings may differ.
+"""
 NEAREST = Allowed("nearest pixel", 255, 1e-4, of_pixels=True, beyond=1e-4)
-"""Where two pixels are as near, either may be shown."""
+"""If two pixels are equally near, either may be used."""
 FLOATS = Allowed("floats", 1e-3, 1)
 """Finished values: torch divides by 255, subtracts and divides; here it is one product and one sum."""
 
 
 def allowed(drawn: dict[str, Any]) -> Allowed:
-    """Return what is allowed to an operation on pixels, as `view` shows it."""
+    """Return the allowed difference of an operation on pixels in the format of `view`."""
     if drawn["op"] in ("affine", "rotate"):
         return NEAREST if drawn["interpolation"] == "nearest" else WARP
     return BLUR if drawn["op"] == "gaussian_blur" else EXACT
@@ -94,22 +98,22 @@ PIXELS: dict[str, T.Transform] = {
         ]
     ),
 }
-"""What changes pixels behind the geometry, with parameters that reach far."""
+"""Operations on pixels after the geometry, with extreme parameters."""
 
 
 @dataclass(frozen=True)
 class Placement:
-    """A list of geometry alone."""
+    """A list of geometric transforms."""
 
     transforms: tuple[T.Transform, ...]
     interpolation: str = "bilinear"
     allowed: Allowed = EXACT
     padding: dict[str, Any] = field(default_factory=dict)
-    """How torchvision's `pad` is called."""
+    """The arguments of torchvision's `pad`."""
 
 
 def placements(size: int) -> dict[str, Placement]:
-    """Return lists of geometry whose outputs have about this many pixels to a side."""
+    """Return lists of geometric transforms whose outputs have about this many pixels per side."""
     grey = {"fill": list(FILL)}
     crop = T.RandomCrop(size, pad_if_needed=True, fill=FILL)
     resized = {

@@ -1,4 +1,4 @@
-"""What is measured of each image that a network would get."""
+"""The features of each image that a network would get."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from torch.nn.functional import adaptive_avg_pool2d, avg_pool2d, normalize
 
 GRID = 8
-"""Blocks to a side."""
+"""Blocks per side."""
 FEW = 4
 
 
@@ -18,12 +18,12 @@ def of_images(
     """Return the features of images, float32 (n, 3, side, side): two sets, (n, dimensions) each.
 
     `blocks` are the means of 8 x 8 blocks of each channel. `looks` are figures of the whole image: mean and deviation
-    of each channel, how far channels are apart and how much of the image is grey, how large steps between neighbours
-    and their squares are, how much is black or white, and how much more it looks like its photograph than like that
-    mirrored, or upside down. `sources` are the photographs' `patterns`.
+    of each channel, the distance of the channels and the grey part of the image, the steps between neighbours and their
+    squares, and the part that is black or white. The last two are how much more the image resembles its photograph than
+    the mirrored photograph, or the photograph upside down. `sources` are the photographs' `patterns`.
     """
     mean, std = (torch.tensor(values)[:, None, None] for values in normalised)
-    # A few images at a time stay in the cache.
+    # A few images at a time fit into the cache.
     parts = [
         _of_few(few * std + mean, near)
         for few, near in zip(images.split(FEW), sources.split(FEW), strict=True)
@@ -52,12 +52,12 @@ def _of_few(images: torch.Tensor, sources: torch.Tensor) -> dict[str, torch.Tens
 
 
 def patterns(images: torch.Tensor) -> torch.Tensor:
-    """Return what is light and dark in images: means of blocks (n, 8, 8), about 0 and of length 1."""
+    """Return the light and dark areas of images: means of blocks (n, 8, 8), centred on 0 and of length 1."""
     light = adaptive_avg_pool2d(images.mean(1), GRID).flatten(1)
     return normalize(light - light.mean(1, keepdim=True), dim=1).unflatten(1, (GRID, GRID))
 
 
 def sides(images: torch.Tensor, sources: torch.Tensor) -> torch.Tensor:
-    """Return how much more patterns are like their sources' than like those mirrored and upside down: (n, 2)."""
+    """Return how much more patterns resemble their sources than the mirrored and upside-down sources: (n, 2)."""
     alike = [(images * (sources - sources.flip(axis))).sum((1, 2)) for axis in (2, 1)]
     return torch.stack(alike, dim=1)

@@ -1,10 +1,10 @@
-"""Compares each transform with torchvision's functions, which are given the same levels and what was drawn.
+"""Compares each transform with torchvision's functions, which get the same levels and draws.
 
 It runs in an environment with torchvision: `ops.py DATA --sizes 224 96 --seed 0` prints a line of JSON for each
-transform and size. The path of each comparison: Foreload makes an image without the transform, and again with it;
-each operation that it drew is then run on the same levels by Foreload and by torchvision, and the last one's levels
-must be those of the image. So no error of an operation shows in those that follow it. What becomes of the whole list
-where torchvision goes its own way from the first operation to the last is counted beside that.
+transform and size. In each comparison, Foreload makes an image without the transform, and again with it. Each drawn
+operation is then run on the same levels by Foreload and by torchvision, and the levels after the last one must equal
+those of the image. So no error of an operation affects the comparison of later ones. In addition, the result of the
+whole list is compared if torchvision runs all operations on its own levels.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from torchvision.transforms.v2 import functional as F
 CLASSES = 1000
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 Images = dict[int, torch.Tensor]
-"""Images by sample."""
+"""Images by sample id."""
 
 
 class Difference:
-    """How far values are from torchvision's."""
+    """The difference of values from torchvision's."""
 
     def __init__(self, rule: Allowed) -> None:
         self.rule = rule
@@ -42,7 +42,7 @@ class Difference:
         self.largest = 0.0
 
     def add(self, ours: torch.Tensor, theirs: torch.Tensor, scale: float = 1.0) -> None:
-        """Count an image, (channels, height, width), whose levels are `scale` times its values."""
+        """Add an image, (channels, height, width), whose levels are `scale` times its values."""
         assert ours.shape == theirs.shape, f"{tuple(ours.shape)}, torchvision's is {tuple(theirs.shape)}"
         found = (ours.float() - theirs.float()).abs() * scale
         if self.rule.of_pixels:
@@ -82,7 +82,7 @@ def load(
     for batch in loader:
         samples = torch.from_dlpack(batch.sample_ids).tolist()
         images = batch["image"]
-        # Images with sizes of their own are a list.
+        # Images of different sizes are a list.
         images = images if isinstance(images, list) else torch.from_dlpack(images)
         for sample, image in zip(samples, images, strict=True):
             image = image if isinstance(image, torch.Tensor) else torch.from_dlpack(image)
@@ -97,11 +97,11 @@ def ours(image: torch.Tensor, drawn: Drawn) -> torch.Tensor:
 
 
 Step = tuple[Drawn, torch.Tensor, torch.Tensor]
-"""An operation, Foreload's image and torchvision's, of the same image."""
+"""An operation, and the results of Foreload and torchvision for the same image."""
 
 
 def steps(image: torch.Tensor, ops: Sequence[Drawn]) -> Iterator[Step]:
-    """Yield each operation with both images of it; each works on Foreload's image of the one before."""
+    """Yield each operation with both results; each operates on Foreload's result of the previous one."""
     for drawn in ops:
         if drawn["op"] == "augmix":
             made = []
@@ -121,9 +121,9 @@ def steps(image: torch.Tensor, ops: Sequence[Drawn]) -> Iterator[Step]:
 def pixels(
     data: Path, size: int | tuple[int, int], seed: int, names: Sequence[str] = tuple(PIXELS)
 ) -> Iterator[dict[str, Any]]:
-    """Compare what changes pixels: by operation, a line for each kind of arithmetic, and the whole list."""
+    """Compare operations on pixels: a line for each kind of arithmetic, and one for the whole list."""
     geometry = [T.RandomResizedCrop(size), T.RandomHorizontalFlip()]
-    # What a list draws for its other transforms does not depend on one more.
+    # Adding a transform does not change the draws of the others.
     _, before = load(data, geometry, seed)
     for name in names:
         loader, behind = load(data, [*geometry, PIXELS[name]], seed)
@@ -143,12 +143,12 @@ def pixels(
 
 
 def geometry(data: Path, size: int, seed: int) -> Iterator[dict[str, Any]]:
-    """Compare crops, resizes, padding and flips of decoded pixels, which `transforms=[]` gives."""
+    """Compare crops, resizes, padding and flips of decoded pixels, which `transforms=[]` returns."""
     _, decoded = load(data, [], seed, decode="exact")
     for name, case in placements(size).items():
         loader, behind = load(data, case.transforms, seed, decode="exact")
         found = Difference(case.allowed)
-        # torchvision resizes by `lanczos` what is Pillow's.
+        # torchvision supports `lanczos` only for Pillow's images.
         of = replay.pillow_resize if case.interpolation == "lanczos" else F.resize
         resize = functools.partial(of, interpolation=InterpolationMode(case.interpolation))
         for sample, image in decoded.items():
@@ -159,7 +159,7 @@ def geometry(data: Path, size: int, seed: int) -> Iterator[dict[str, Any]]:
 
 
 def finished(data: Path, size: int, seed: int) -> Iterator[dict[str, Any]]:
-    """Compare what makes floats of levels, and what changes those, in levels of the 8 bits they were made of."""
+    """Compare the conversion of levels to floats, and operations on floats, in units of 8-bit levels."""
     changed = [T.RandomResizedCrop(size), T.RandomInvert(0.5)]
     normalised = [*changed, T.ToDtype("float32"), T.Normalize(MEAN, STD)]
     _, levels = load(data, changed, seed)

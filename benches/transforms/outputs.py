@@ -1,7 +1,7 @@
-"""Compares what Foreload makes of photographs by a recipe with what its source's own transforms make of them.
+"""Compares Foreload's images of a recipe with those of its source's own transforms, for the same photographs.
 
 It runs in an environment with torchvision and timm: `outputs.py DATA "moco_v3" --seed 0` prints a line of JSON for each
-view and way to decode. Both make two images of each photograph, each with its own random numbers.
+view and decoding mode. Both make two images of each photograph, each with its own random numbers.
 """
 
 from __future__ import annotations
@@ -23,11 +23,13 @@ from references import CONTESTS, WRONG, Contest, View
 from torchvision.transforms.v2.functional import pil_to_tensor
 
 DRAWS = 2
-"""Images of each photograph: what they differ by is the recipe's alone."""
+"""Images per photograph: they differ only through the recipe's random draws."""
 BATCH = 20
 RING = 4
-"""Of so many neighbours Foreload mixes each with the one before it, the first with the last, as sources mix a batch of
-so many; a batch has one draw. So the first images of such batches are independent, and have the same partners."""
+"""The size of a mixing group: Foreload mixes each of its images with the one before it, and the first with the last,
+like a source with a batch of this size, which has one draw. So the first images of such batches are independent, and
+have the same partners.
+"""
 Features = dict[str, np.ndarray]
 """Each set of features, (photographs, draws, dimensions)."""
 
@@ -38,7 +40,7 @@ def opened(path: str) -> Image.Image:
 
 
 def loader_of(data: Path, contest: Contest, seed: int, decode: str) -> ImageLoader:
-    """Return the loader of a recipe, in the order of the files, so that images have the same partners each time."""
+    """Return the loader of a recipe, in the order of the files, so that images always have the same partners."""
     recipe = dict(contest.recipe())
     settings = {"transforms": recipe["transforms"], "decode": decode, "device": "cpu"}
     if contest.mix:
@@ -53,7 +55,7 @@ def step_of(contest: Contest) -> int:
 
 
 def own(loader: ImageLoader, views: list[View], sources: torch.Tensor, step: int) -> list[Features]:
-    """Return the features of each view of each `step`-th photograph, by Foreload."""
+    """Return Foreload's features of each view of every `step`-th photograph."""
     found: list[list[dict[str, torch.Tensor]]] = [[] for _ in views]
     for epoch in range(DRAWS):
         place = 0
@@ -72,7 +74,7 @@ def own(loader: ImageLoader, views: list[View], sources: torch.Tensor, step: int
 def theirs(
     paths: list[str], contest: Contest, views: list[View], sources: torch.Tensor, seed: int
 ) -> list[Features]:
-    """Return the same by the source's transforms, with torch's, Python's and NumPy's random numbers."""
+    """Return the same for the source's transforms, with torch's, Python's and NumPy's random numbers."""
     for seeded in (torch.manual_seed, random.seed, np.random.seed):
         seeded(seed)
     mix, step = contest.mix and contest.mix(), step_of(contest)
@@ -93,12 +95,12 @@ def theirs(
 
 
 def mixed(mix: Any, ring: torch.Tensor) -> torch.Tensor:
-    """Return the first of some images that are mixed as a batch of their own."""
+    """Return the first of some images, which are mixed as a batch."""
     return mix(ring.clone(), torch.arange(len(ring)))[0][0]
 
 
 def joined(rows: list[dict[str, torch.Tensor]]) -> Features:
-    """Return the features of all batches, first those of the first draw."""
+    """Return the features of all batches, with those of the first draw first."""
     return {
         name: torch.cat([row[name] for row in rows])
         .unflatten(0, (DRAWS, -1))
@@ -110,7 +112,7 @@ def joined(rows: list[dict[str, torch.Tensor]]) -> Features:
 
 
 def compared(one: Features, other: Features, exchanges: int, seed: int) -> dict[str, Any]:
-    """Return the p-values of each set's statistics, and what a person may look at."""
+    """Return the p-values of each set's statistics, and figures for people."""
     found = {
         f"{name}, {statistic}": differences
         for name in one
@@ -133,7 +135,7 @@ def compared(one: Features, other: Features, exchanges: int, seed: int) -> dict[
 def contest_of(
     data: Path, contest: Contest, exchanges: int, seed: int, decodes: Sequence[str] = ("exact",)
 ) -> Iterator[dict[str, Any]]:
-    """Compare a recipe with its source, a line for each view and way to decode."""
+    """Compare a recipe with its source, with a line for each view and decoding mode."""
     views, step = contest.views(), step_of(contest)
     loaders = {decode: loader_of(data, contest, seed, decode) for decode in decodes}
     loader = loaders[decodes[0]]

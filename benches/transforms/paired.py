@@ -1,8 +1,8 @@
-"""Whether two ways to make random images of the same photographs have one distribution: an exact test.
+"""Whether two ways to make random images from the same photographs have the same distribution: an exact test.
 
-If they have, then for each photograph what one made of it could as well be the other's: exchanging both changes no
-probability. So a statistic of the real assignment is one of those of random exchanges, each as likely, and its rank
-among them is uniform, whatever the distributions are (a permutation test of paired samples; Hoeffding 1952).
+If they have, the results for each photograph can be exchanged between the two ways: this does not change the
+probability. So the statistic of the real assignment is one of those of random exchanges, all equally likely, and its
+rank among them is uniform for any distribution (a permutation test of paired samples; Hoeffding 1952).
 """
 
 from __future__ import annotations
@@ -14,20 +14,23 @@ import numpy as np
 COMPONENTS = 16
 """The leading components of features whose products are compared."""
 LEAST = 1e-7
-"""The share of the largest variance below which a direction is one of rounding."""
+"""The share of the largest variance below which a direction is only rounding noise."""
 BLOCK = 1000
 FEW, USUAL = 2000, 0.02
-"""After so many exchanges, a p-value from `USUAL` on is as good as known."""
+"""After this many exchanges, a p-value of at least `USUAL` is known well enough."""
 
 
 def differences(ours: np.ndarray, theirs: np.ndarray) -> dict[str, np.ndarray]:
-    """Return for each photograph by how much statistics differ, (photographs, dimensions) each.
+    """Return for each photograph the differences of statistics, (photographs, dimensions) each.
 
-    Both are features (photographs, 2, dimensions), of two draws for each photograph. The statistics are their mean;
-    their covariance, as products of the leading components' distances from the mean of all; the variance of each
-    feature given the photograph, as the square of the distance between both draws; and the covariance given the
-    photograph. Components, and the mean of all, are the same whoever made what, so that exchanges leave them as they
-    are.
+    Both arguments are features (photographs, 2, dimensions), of two draws for each photograph. The statistics are:
+
+    - their mean;
+    - their covariance, as products of the leading components' distances from the mean of all;
+    - the variance of each feature given the photograph, as the square of the distance between both draws;
+    - the covariance given the photograph.
+
+    Components, and the mean of all, do not depend on the assignment, so exchanges do not change them.
     """
     middle = np.concatenate([ours, theirs]).mean(axis=(0, 1))
     apart = [np.diff(features, axis=1) / np.sqrt(2) for features in (ours, theirs)]
@@ -55,20 +58,20 @@ def _of_products(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 def white(found: np.ndarray) -> np.ndarray:
-    """Return differences in coordinates in which their second moments, which no exchange changes, are all one."""
+    """Return differences in coordinates in which all their second moments, which no exchange changes, are one."""
     variances, axes = np.linalg.eigh(found.T @ found / len(found))
     kept = variances > LEAST * variances.max(initial=0)
     return found @ (axes[:, kept] / np.sqrt(variances[kept]))
 
 
 def p_values(found: dict[str, np.ndarray], exchanges: int, seed: int) -> dict[str, float]:
-    """Return for each statistic how likely differences of the mean are that are no smaller, by random exchanges.
+    """Return for each statistic the probability, over random exchanges, of a mean difference that is at least as large.
 
-    What is large is decided by two measures: Hotelling's T², which is as good in every direction, and the sum of the
-    squares of all dimensions by themselves, which finds sooner what moves many at once, as brightness does. Each counts
-    in units of its spread among exchanges, and the larger one is taken.
+    Two measures define "large": Hotelling's T², which is equally sensitive in every direction, and the sum of the
+    squares of all dimensions, which is more sensitive to changes of many dimensions at once, such as brightness. Each
+    is measured in units of its spread among exchanges, and the larger one is used.
 
-    A statistic that a few exchanges show to be a usual one gets no more of them.
+    If a few exchanges show that a statistic is not unusual, it gets no more exchanges.
     """
     random = np.random.default_rng(seed)
     first = _p_values(found, min(exchanges, FEW), random)
@@ -91,7 +94,7 @@ def _p_values(found: dict[str, np.ndarray], exchanges: int, random: np.random.Ge
         sums = (signs @ whole) ** 2
         return np.stack([sums[:, begin:end].sum(1) for begin, end in itertools.pairwise(ends)])
 
-    # The real assignment is one of all.
+    # The real assignment is one of all assignments.
     of_all = [measures(np.ones((1, len(whole)), np.float32))]
     for begin in range(0, exchanges, BLOCK):
         shape = min(BLOCK, exchanges - begin), len(whole)
@@ -102,6 +105,6 @@ def _p_values(found: dict[str, np.ndarray], exchanges: int, random: np.random.Ge
         each - each.mean(axis=1, keepdims=True), spread, out=np.zeros_like(each), where=spread > 0
     )
     larger = each.reshape(len(found), 2, -1).max(axis=1)
-    # Rounding must not make the real one smaller than itself.
+    # Rounding must not make the real assignment smaller than itself.
     as_far = (larger >= larger[:, :1] - 1e-4).mean(axis=1)
     return {name: float(share) for name, share in zip(found, as_far, strict=True)}

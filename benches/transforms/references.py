@@ -1,7 +1,7 @@
-"""The recipes of `foreload.recipes`, made of torchvision's and timm's own transforms as their sources make them.
+"""The recipes of `foreload.recipes`, built from torchvision's and timm's own transforms like their sources.
 
-The parameters that have defaults are those of the sources; what is given otherwise makes a wrong recipe, by which the
-comparison shows what it can find.
+The defaults of parameters are those of the sources. Other values make a wrong recipe, with which the comparison shows
+which errors it can detect.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 CLIP = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
 CIFAR = ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
 LEVELS = ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
-"""The mean and deviation of what is not normalised."""
+"""The mean and deviation of images that are not normalised."""
 CLASSES = 1000
 BICUBIC = InterpolationMode.BICUBIC
 
@@ -28,11 +28,11 @@ Transform = Callable[[Any], torch.Tensor]
 
 @dataclass(frozen=True)
 class View:
-    """What a source makes of an image for one output."""
+    """A source's transform of an image for one output."""
 
     transform: Transform
     output: int = 0
-    """The number of the view in Foreload's batch."""
+    """The index of the view in Foreload's batch."""
     normalised: tuple[Sequence[float], Sequence[float]] = IMAGENET
     of_pillow: bool = False
     """Whether the transform takes Pillow's image, not a uint8 tensor."""
@@ -40,12 +40,12 @@ class View:
 
 @dataclass(frozen=True)
 class Contest:
-    """A recipe of Foreload's and what its source makes."""
+    """A recipe of Foreload and the transforms of its source."""
 
     recipe: Callable[[], recipes.Recipe]
     views: Callable[[], list[View]]
     mix: Callable[[], Callable[[torch.Tensor, torch.Tensor], Any]] | None = None
-    """How the source mixes a batch of images and labels; None where they are left as they are."""
+    """The source's mixing of a batch of images and labels; None if there is none."""
 
 
 def finish(normalised: tuple[Sequence[float], Sequence[float]] = IMAGENET) -> list[v2.Transform]:
@@ -71,7 +71,7 @@ def resnet50_reference(erasing: float = 0.1, bins: int = 31, how: str = "bilinea
 
 
 def deit(policy: str = "rand-m9-mstd0.5-inc1", erasing: float = 0.25, mode: str = "pixel") -> list[View]:
-    """facebookresearch/deit, datasets.py: timm's own transforms. ConvNeXt and Swin call it alike."""
+    """facebookresearch/deit, datasets.py: timm's own transforms. ConvNeXt and Swin call them in the same way."""
     from timm.data import create_transform
 
     transform = create_transform(
@@ -92,7 +92,7 @@ def deit(policy: str = "rand-m9-mstd0.5-inc1", erasing: float = 0.25, mode: str 
 
 
 def posterize(image: Image.Image, bits: int, **_: Any) -> Image.Image:
-    """Keep some bits, as timm does; Pillow 13 refuses to keep none, which those before it did."""
+    """Keep some bits, as timm does; Pillow 13 refuses to keep none, which earlier versions did."""
     return image.point([level & (0xFF00 >> bits) for level in range(256)] * 3) if bits < 8 else image
 
 
@@ -112,7 +112,7 @@ def deit_mixing(mixup: float = 0.8) -> Callable[[torch.Tensor, torch.Tensor], An
 def plain(
     scale: tuple[float, float], normalised: tuple[Sequence[float], Sequence[float]], flip: float
 ) -> list[View]:
-    """Return a bicubic crop and a flip alone: facebookresearch/mae, main_pretrain.py; open_clip, transform.py."""
+    """Return only a bicubic crop and a flip: facebookresearch/mae, main_pretrain.py; open_clip, transform.py."""
     steps = [
         v2.RandomResizedCrop(224, scale, interpolation=BICUBIC, antialias=True),
         *([v2.RandomHorizontalFlip(flip)] if flip else []),
@@ -135,7 +135,7 @@ def cifar(trivial_augment: bool = False, erasing: float = 0.0, padding: int = 4)
 
 @dataclass(frozen=True)
 class Contrast:
-    """A view of contrastive learning: crop, colours, blur, solarising, and a flip before or behind them."""
+    """A view of contrastive learning: crop, colours, blur, solarising, and a flip before or after them."""
 
     side: int = 224
     scale: tuple[float, float] = (0.08, 1.0)
@@ -174,7 +174,7 @@ def simclr(strength: float = 1.0) -> list[View]:
     s = strength
     jitter = (0.8 * s, 0.8 * s, 0.8 * s, 0.2 * s)
     views = [Contrast(jitter=jitter, blur=0.5, normalised=LEVELS).view(output) for output in (0, 1)]
-    # Both have one distribution, so that one of them is enough.
+    # Both views have the same distribution, so one of them is enough.
     return views[:1]
 
 
@@ -188,7 +188,7 @@ def moco_v3(**wrong: Any) -> list[View]:
 
 
 def moco_v3_second(**wrong: Any) -> list[View]:
-    """Return the second view alone."""
+    """Return only the second view."""
     return [Contrast(**{**MOCO, "blur": 0.1, "solarise": 0.2, **wrong}).view(1)]
 
 
@@ -237,7 +237,7 @@ CONTESTS: dict[str, Contest] = {
         lambda: recipes.cifar(trivial_augment=True, erasing=0.5), lambda: cifar(True, 0.5)
     ),
 }
-"""Each recipe beside its source."""
+"""Each recipe with its source."""
 
 
 def _moco(**wrong: Any) -> Contest:
@@ -263,4 +263,4 @@ WRONG: dict[str, Contest] = {
     "cifar: padding 5, not 4": _of("cifar", lambda: cifar(padding=5)),
     "mae: crops of 0.1, not 0.2": _of("mae", lambda: plain((0.1, 1.0), IMAGENET, 0.5)),
 }
-"""Recipes beside sources with one wrong number."""
+"""Recipes with sources that have one wrong number."""

@@ -1,4 +1,4 @@
-"""torchvision's functions of what `ImageLoader.view` and `ImageLoader.mix` say was drawn."""
+"""Runs torchvision's functions with the draws that `ImageLoader.view` and `ImageLoader.mix` return."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torchvision.transforms import InterpolationMode, v2
 from torchvision.transforms.v2 import functional as F
 
 Drawn = dict[str, Any]
-"""One operation on pixels, as `view` shows it."""
+"""One operation on pixels, in the format of `view`."""
 
 
 def placed(
@@ -20,9 +20,9 @@ def placed(
     flips_first: bool = False,
     **padding: Any,
 ) -> Any:
-    """Return an image, a mask or boxes behind a view's geometry: crop, pad, `resize`, pad, crop, flips.
+    """Return an image, a mask or boxes after a view's geometry: crop, pad, `resize`, pad, crop, flips.
 
-    The nearest pixels of a mask are others where it is mirrored before the resize, `flips_first`. `padding` is given to
+    The nearest pixels of a mask differ if it is mirrored before the resize (`flips_first`). `padding` is passed to
     `pad`.
     """
     size = [view["resized_height"], view["resized_width"]]
@@ -45,7 +45,8 @@ def flipped(what: Any, view: Drawn) -> Any:
 def pillow_resize(image: torch.Tensor, size: list[int], interpolation: InterpolationMode) -> torch.Tensor:
     """Return a uint8 image resized by Pillow, columns before rows, as torch does it.
 
-    Pillow resizes rows first where the height shrinks much more than the width, and rounds what lies between.
+    By itself, Pillow resizes rows first if the height shrinks much more than the width, and rounds the intermediate
+    result.
     """
     pillow, height = F.to_pil_image(image), image.shape[-2]
     for one_axis in ([height, size[1]], size):
@@ -71,14 +72,14 @@ def replayed(image: torch.Tensor, drawn: Drawn) -> torch.Tensor:
 
 
 def in_order(image: torch.Tensor, ops: Sequence[Drawn]) -> torch.Tensor:
-    """Return what several operations make of a uint8 image, one after the other."""
+    """Return the result of several operations on a uint8 image, one after the other."""
     for drawn in ops:
         image = replayed(image, drawn)
     return image
 
 
 def weighted(image: torch.Tensor, weights: Sequence[float], chains: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Return the sum that torchvision's AugMix makes: the image's share is what the chains leave."""
+    """Return the weighted sum of torchvision's AugMix: the image's weight is 1 minus those of the chains."""
     mixed = torch.tensor(1 - sum(weights)) * image
     for weight, made in zip(weights, chains, strict=True):
         mixed += torch.tensor(weight) * made
@@ -88,7 +89,7 @@ def weighted(image: torch.Tensor, weights: Sequence[float], chains: Sequence[tor
 def mixing(drawn: Drawn, classes: int) -> v2.Transform:
     """Return torchvision's MixUp or CutMix with the numbers that were drawn for a batch, instead of its own.
 
-    It mixes each image with the one before it: those of a ring, if these are all that it is given.
+    It mixes each image with the one before it: so give it only the images of one mixing group.
     """
     kind = getattr(v2, drawn["transform"])
 

@@ -1,8 +1,8 @@
 """Compares Foreload's transforms with torchvision's own, on photographs.
 
-run.py ops        each transform, given what was drawn: how far its levels are from torchvision's
-run.py outputs    each recipe and its source's transforms, each with its own random numbers: whether what a
-                  network gets has one distribution; and which recipes with one wrong number are found out
+run.py ops        each transform with the same draws: the difference of its levels from torchvision's.
+run.py outputs    each recipe and its source's transforms, each with its own random numbers: whether their
+                  outputs have the same distribution; and which recipes with one wrong number are detected.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import tables
 from harness import datasets, environments, options, programs, report
 
 Report = tuple[str, bool]
-"""A report in Markdown, and whether all is as it should be."""
+"""A report in Markdown, and whether all results are as expected."""
 HERE = Path(__file__).resolve().parent
 SIZES = [224, 96, 176]
 IMAGES = {"ops": 200, "outputs": 2000}
@@ -51,7 +51,7 @@ def lines_of(python: Path, *words: str) -> list:
 
 
 def side_by_side(calls: dict[str, list[str]], python: Path, jobs: int) -> Iterator[tuple[str, list]]:
-    """Run a program for each name, some at a time; yield the lines of each as it ends."""
+    """Run a program for each name, some at a time; yield the lines of each when it ends."""
     runs = {name: functools.partial(lines_of, python, *words) for name, words in calls.items()}
     for name, lines in programs.side_by_side(runs, jobs):
         report.log(f"{name}: done")
@@ -68,7 +68,7 @@ def measure_ops(result: dict, data: Path, python: Path, chosen: argparse.Namespa
 
 
 def measure_outputs(result: dict, data: Path, python: Path, chosen: argparse.Namespace) -> Report:
-    """Compare each recipe with its source, and with wrong ones; what was compared already is not repeated."""
+    """Compare each recipe with its source, and with wrong ones; existing results are not computed again."""
     ((right, wrong),) = lines_of(python, "-c", LIST)
     result |= {"exchanges": chosen.exchanges, "recipes": {}, "wrong": {}}
     known = begun(chosen.output, result)
@@ -91,13 +91,13 @@ def measure_outputs(result: dict, data: Path, python: Path, chosen: argparse.Nam
 
 
 def begun(output: Path | None, result: dict) -> dict:
-    """Return the recipes that are in `output`; end the program if they were compared otherwise."""
+    """Return the recipes that are in `output`; end the program if they were compared with other settings."""
     known = report.begun(output, result, ("data", "images", "seed", "requirements", "exchanges"))
     return known["recipes"] | known["wrong"] if known else {}
 
 
 def main() -> int:
-    """Measure and report; return 1 when something is off and that was asked for."""
+    """Measure and report; return 1 if a result is not as expected and targets are required."""
     chosen = parse_arguments()
     datasets.ensure_known(chosen.data, Path(sys.executable).parent / "foreload")
     data = datasets.part(chosen.data, chosen.images, chosen.envs / "scratch")

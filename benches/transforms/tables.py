@@ -1,11 +1,11 @@
-"""The reports of both comparisons, in Markdown, and whether all is as it should be."""
+"""The reports of both comparisons, in Markdown, and whether all results are as expected."""
 
 from __future__ import annotations
 
 from harness import report
 
 LIKELY = 0.05
-"""How likely the smallest p-value of all recipes may be where nothing is wrong; divided by how many there are."""
+"""The significance level for the smallest p-value of all recipes; it is divided by their number."""
 STATISTICS = {
     f"{features}, {statistic}": f"{features}: {title}"
     for features in ("blocks", "looks")
@@ -25,7 +25,7 @@ def head(result: dict) -> list[str]:
 
 
 def of_ops(result: dict) -> tuple[str, bool]:
-    """Return the report on single transforms, and whether all of them are as near as is allowed."""
+    """Return the report on single transforms, and whether all of them are within the allowed differences."""
     steps: dict[tuple[str, str], list[dict]] = {}
     whole: dict[str, list[dict]] = {}
     for line in result["transforms"]:
@@ -62,7 +62,7 @@ def of_ops(result: dict) -> tuple[str, bool]:
 
 
 def step_row(name: str, title: str, found: list[dict]) -> list[str]:
-    """Return the line of a transform's operations of one kind, over all sizes."""
+    """Return the table row of a transform's operations of one kind, over all sizes."""
     rule = found[0]["allowed"]
     of = "pixels" if rule["of_pixels"] else "values"
     if rule["share"] == 0:
@@ -107,7 +107,7 @@ def of_outputs(result: dict) -> tuple[str, bool]:
     text = [
         *head(result),
         f"Compared at commit {', '.join(sorted(commits))}.",
-        "Recipes beside the transforms of their sources, which make two images of each photograph each, with random "
+        "Recipes and the transforms of their sources, which make two images of each photograph each, with random "
         f"numbers of their own. p-values of an exact paired test ({result['exchanges']} random exchanges of both by "
         "photograph): of the mean, the covariance, and variances and covariance given the photograph, of the means of "
         "8 by 8 blocks and of 17 figures of the whole image (channels, colour, detail, black and white, sides). Mean "
@@ -127,7 +127,7 @@ def of_outputs(result: dict) -> tuple[str, bool]:
             for name, (p, statistic) in found.items()
         ]
         text += [
-            "What the test can find: Foreload's recipe beside a source with one wrong number",
+            "What the test can detect: Foreload's recipe compared with a source with one wrong number",
             report.table(["wrong source", "least p", "by", "found out"], rows),
         ]
     return "\n\n".join(text), least > limit
@@ -144,7 +144,7 @@ def recipe_table(recipes: dict[str, dict], decode: str) -> str:
 
 
 def least_of(views: list[dict]) -> tuple[float, str]:
-    """Return the least p-value of a recipe, and of which statistic it is."""
+    """Return the smallest p-value of a recipe, and its statistic."""
     return min((p, statistic) for view in views for statistic, p in view["p"].items())
 
 

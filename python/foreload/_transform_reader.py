@@ -237,7 +237,7 @@ class _Reader:
 
     def _interpolation(self, step: Any) -> Any:
         """Return the interpolation, which must be antialiased even where torchvision does not have to."""
-        # It is torchvision's enumeration in v1 and in the preset of weights, and a text in v2.
+        # It is torchvision's enumeration in v1 and in the preset of weights, and a string in v2.
         interpolation = getattr(step.interpolation, "value", step.interpolation)
         if type(interpolation) is int:
             interpolation = _OF_PIL.get(interpolation, interpolation)

@@ -149,7 +149,7 @@ proptest! {
                 prop_assert_eq!(rank.batch_len(step), slice.batch_len(step));
                 prop_assert_eq!(places.len(), rank.batch_len(step) as usize);
                 if !job.is_complete(step) {
-                    prop_assert!(slice.places(step).eq(places), "an incomplete batch is not divided anew");
+                    prop_assert!(slice.places(step).eq(places), "an incomplete batch keeps its division");
                     continue;
                 }
                 prop_assert_eq!(places.len(), job.batch_size as usize);

@@ -26,7 +26,7 @@ PARTS = {
     "test-objects": "object stores",
     "test-wheel": "the wheel in an environment of its own",
     "test-program": "the program without features",
-    "test-damage": "damaged fixtures, beside their own libraries",
+    "test-damage": "damaged fixtures, compared with their own libraries",
 }
 """The targets of the Makefile, in the order in which they run."""
 

@@ -104,7 +104,7 @@ def stream(number: int, ordinal: int = 0) -> int:
 
 
 def _destroy(handle: ctypes.c_void_p, ordinal: int) -> None:
-    gc.collect()  # Batches that nobody holds any more may still know the stream.
+    gc.collect()  # Batches without owners may still refer to the stream.
     with context(ordinal):
         call("cuStreamSynchronize", handle)
         call("cuStreamDestroy_v2", handle)

@@ -346,7 +346,7 @@ fn each_call_that_fails_at_the_start_is_an_error_and_leaves_nothing_behind() {
             told += usize::from(fails(&dataset, AllowedBackends::All, call, || {}));
             cuda.reset();
         }
-        assert!(told > 0, "{call} failed and nobody said so");
+        assert!(told > 0, "{call} failed without an error");
     }
     assert_eq!(drive(&pipeline(&dataset, &options(), AllowedBackends::All), || {}).unwrap(), 5);
 }
@@ -366,7 +366,7 @@ fn each_call_that_fails_on_the_way_is_an_error_and_leaves_nothing_behind() {
     ] {
         for nth in [1, 2, 3, 7] {
             let failed = fails(&dataset, AllowedBackends::Cpu, call, || cuda.fail(call, nth, 0));
-            assert!(failed, "{call} failed and nobody said so");
+            assert!(failed, "{call} failed without an error");
             cuda.reset();
         }
     }

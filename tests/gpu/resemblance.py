@@ -9,8 +9,8 @@ import numpy as np
 MEAN_LIMIT = 1.5
 """The largest mean absolute difference over all images, since decoders may round differently."""
 IMAGE_LIMIT = 4.0
-"""The largest mean difference of one small image. Pixels of another sample, or half overwritten ones, differ by tens.
-"""
+"""The largest mean difference of one small image. Pixels of another sample, or half overwritten ones, differ by
+tens."""
 MEAN = np.array([0.485, 0.456, 0.406], dtype=np.float32)[:, None, None]
 STD = np.array([0.229, 0.224, 0.225], dtype=np.float32)[:, None, None]
 

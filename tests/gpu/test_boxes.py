@@ -1,5 +1,4 @@
-"""SSD's recipe on a device: canvases, crops that boxes determine, and the transforms after them, compared with the CPU.
-"""
+"""SSD's recipe on a device: canvases, crops that boxes determine, and later transforms, compared with the CPU."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def test_a_buffer_is_not_reused_while_a_kernel_still_reads_it(
     loader = foreload.ImageLoader(dataset, **SETTINGS, dtype="uint8")
     copies = []
     for epoch in range(3):
-        loader.set_epoch(epoch)  # A loader that is iterated goes on to the next epoch.
+        loader.set_epoch(epoch)  # A loader that is iterated again begins the next epoch.
         batch = next(iter(loader))
         ids = numbers(batch)
         with torch.cuda.stream(side):

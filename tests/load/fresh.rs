@@ -194,7 +194,7 @@ fn a_checksum_shows_what_no_stamp_shows() {
     let (delivered, tiers) = epoch(&pipeline, 1);
     assert_eq!((wrong(&delivered), tiers.all().hits), (0, SAMPLES as u64), "compared once a run: {tiers:?}");
     drop(pipeline);
-    assert_eq!(wrong(&run(&dataset, &options).0), 0, "what differed is cached anew");
+    assert_eq!(wrong(&run(&dataset, &options).0), 0, "copies that differed are stored again");
 }
 
 #[test]

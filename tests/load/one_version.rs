@@ -135,5 +135,5 @@ fn check(cached: bool) {
             }
         }
     }
-    assert!(seen.len() > 2, "the shard was hardly ever written anew: {seen:?}");
+    assert!(seen.len() > 2, "the shard was hardly ever replaced: {seen:?}");
 }

@@ -121,8 +121,7 @@ def manifest_values(files: Path, name: str, kinds: dict[str, str]) -> Rows:
 
 
 def class_numbers(labels: list[Any]) -> dict[str, int]:
-    """Return the class numbers of labels, in sorted order of the names; labels are names if one of them is no integer.
-    """
+    """Return the class numbers of labels, in sorted order; labels are names if one of them is no integer."""
     names = sorted({label for label in labels if isinstance(label, str) and label})
     if all(re.fullmatch("-?[0-9]+", name) for name in names):
         return {}

@@ -15,8 +15,8 @@ import signal
 from node_world import PORT, End, Fault, Run, World, namespaces
 
 TABLE = 100
-"""The routing table that leads to the first node through its man in the middle; the tables of the other nodes follow.
-"""
+"""The routing table that leads to the first node through its man in the middle; the tables of the other nodes
+follow."""
 
 
 def nothing() -> None:

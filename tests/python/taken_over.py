@@ -32,8 +32,7 @@ def jpeg(number: int) -> bytes:
 
 
 def required(name: str) -> Any:
-    """Import a library that `make test-frameworks` installs. Without it the test is skipped, or fails in that target.
-    """
+    """Import a library that `make test-frameworks` installs. Otherwise skip the test, or fail it in that target."""
     if os.environ.get("FORELOAD_REQUIRE_FRAMEWORKS") == "1":
         return importlib.import_module(name)
     return pytest.importorskip(name, reason=f"{name} is not installed; make test-frameworks has it")

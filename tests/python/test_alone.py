@@ -1,5 +1,4 @@
-"""Processes of one job that each determine that they are rank 0 of 1 are warned of each other; other processes are not.
-"""
+"""Processes of one job that each determine that they are rank 0 of 1 are warned of each other; others are not."""
 
 from __future__ import annotations
 

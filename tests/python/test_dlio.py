@@ -121,8 +121,7 @@ def test_the_order_obeys_the_settings(data: Path, tmp_path: Path) -> None:
 
 
 def test_records(tmp_path: Path) -> None:
-    """The settings of MLPerf Storage's resnet50. The named data loader is one for which DLIO does not check TFRecord.
-    """
+    """The settings of MLPerf Storage's resnet50. For the named data loader, DLIO does not check TFRecord."""
     folder = tmp_path / "data" / "train"
     folder.mkdir(parents=True)
     (folder.parent / "valid").mkdir()

@@ -1,5 +1,4 @@
-"""The parts of the GPU kit that work without a GPU: clear messages about missing things, and verdicts on measurements.
-"""
+"""The parts of the GPU kit that work without a GPU: clear messages about missing things, verdicts on measurements."""
 
 from __future__ import annotations
 

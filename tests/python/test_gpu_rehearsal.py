@@ -34,7 +34,7 @@ CARRIED_BACK = 8
 def _scripts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the tests import the kit's scripts."""
     if not (STAND_IN / "libcuda.so.1").exists():
-        pytest.skip("the stand-ins are not built beside this Python: make test-module")
+        pytest.skip("the stand-ins are not built for this Python: make test-module")
     monkeypatch.syspath_prepend(str(ROOT / "tests" / "gpu"))
     monkeypatch.syspath_prepend(str(ROOT / "benches"))
     monkeypatch.syspath_prepend(str(KIT))
@@ -191,7 +191,7 @@ def test_a_question_that_ends_its_process_costs_one_line(tmp_path: Path) -> None
     trials = {line["cell"]: line for line in lines_of(path) if line["step"] == "trials"}
     assert trials["answered"]["value"] == 0.3333
     assert trials["aborts"]["ended"] == "signal SIGABRT"
-    assert "crashing_probe.py" in trials["aborts"]["said"], "where it was is told"
+    assert "crashing_probe.py" in trials["aborts"]["said"], "the place is reported"
     assert trials["lacks a function"]["error"] == "no such symbol: nvjpegNew"
     assert trials["hangs"]["ended"] == "no end within its time"
     assert trials["refused"]["error"] == "KeyError: 'nothing'"
@@ -392,8 +392,7 @@ def test_foreloads_peer_answers_as_the_recording_says(variant: str, dataset: Pat
 
 
 def test_dali_falls_back_to_whole_images(monkeypatch: pytest.MonkeyPatch, dataset: Path) -> None:
-    """Fakes of torch and DALI show how the peer reacts if parts of images cannot be decoded, and that it reports this.
-    """
+    """Fakes of torch and DALI show how the peer reacts, and reports, if parts of images cannot be decoded."""
     fakes = {name: MagicMock() for name in ("torch", "nvidia", "nvidia.dali")}
     for name, fake in fakes.items():
         monkeypatch.setitem(sys.modules, name, fake)

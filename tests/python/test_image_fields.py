@@ -1,5 +1,4 @@
-"""Samples with several images: either the secondary images follow the first one, or each image has its own transforms.
-"""
+"""Samples with several images: either the secondary images follow the first, or each has its own transforms."""
 
 from __future__ import annotations
 

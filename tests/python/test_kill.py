@@ -32,8 +32,7 @@ Note = tuple[int, int]
 def live(
     world_size: int, data: Path, folder: Path, epochs: int, death: list[str]
 ) -> tuple[int, dict[Note, list[int]]]:
-    """Run one life of the training; return its exit code, and the samples of each started step, in the order of ranks.
-    """
+    """Run one life of the training; return its exit code, and the samples of each started step, ordered by rank."""
     notes = folder / "notes"
     notes.mkdir(exist_ok=True)
     for old in notes.iterdir():

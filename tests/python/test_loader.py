@@ -272,14 +272,14 @@ for epoch in itertools.count():
     for batch in loader:
         pass
     if epoch == 1:
-        print("amid epochs", flush=True)
+        print("between epochs", flush=True)
 """
 
 
 def test_ctrl_c_ends_it(dataset: Path) -> None:
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     process = kills.begin(sys.executable, "-c", INTERRUPTED, dataset, **pipes)
-    assert process.stdout.readline() == b"amid epochs\n"
+    assert process.stdout.readline() == b"between epochs\n"
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate()
     assert b"KeyboardInterrupt" in errors

@@ -116,7 +116,7 @@ def test_a_stopped_consumer_loses_nothing_and_holds_nobody_up(dataset: Path, run
     stopped.signal(signal.SIGCONT)
     batches = stopped.end()
     assert shas(batches) == expected
-    assert batches[-1]["stats"]["producers"] > 1, "it went on with a producer of its own"
+    assert batches[-1]["stats"]["producers"] > 1, "it continued with its own producer"
 
 
 def test_in_lockstep_the_others_wait(dataset: Path, runtime: Path) -> None:
@@ -139,7 +139,7 @@ def test_in_lockstep_nobody_waits_for_an_iteration_that_was_broken_off(dataset: 
     before = digest(kept)
     assert shas(Consumer(runtime, dataset, settings=settings).end()) == alone(dataset)
     assert digest(kept) == before == alone(dataset)[0]
-    assert [digest(batch) for batch in loader] == alone(dataset, 2, 1), "it goes on with the next epoch"
+    assert [digest(batch) for batch in loader] == alone(dataset, 2, 1), "it continues with the next epoch"
 
 
 def test_what_holds_a_loader_up_is_said_while_it_waits(dataset: Path, runtime: Path) -> None:
@@ -171,7 +171,7 @@ def test_a_killed_producer_is_replaced(dataset: Path, runtime: Path) -> None:
         batches = consumer.end()
         assert shas(batches) == expected
         assert batches[-1]["stats"]["producers_lost"] >= 1
-    assert len(producers(runtime)) <= 1, "both go on with the same one"
+    assert len(producers(runtime)) <= 1, "both continue with the same one"
 
 
 def test_a_stopped_producer_is_replaced(dataset: Path, runtime: Path) -> None:
@@ -274,10 +274,13 @@ def test_other_batches_are_not_shared(dataset: Path, runtime: Path) -> None:
         {"shared": "name"},
         {"batch_size": 5},
         {"rank": 1, "world_size": 2},
+        {"image_size": 40},
+        {"transforms": [foreload.transforms.CenterCrop(20)]},
     ):
         loader = foreload.ImageLoader(dataset, **(usual | other))
         iterators.append(iter(loader))
-        next(iterators[-1])
+        first = digest(next(iterators[-1]))
+        assert first == digest(next(iter(foreload.ImageLoader(dataset, **(usual | other | {"shared": False})))))
     pids = [batches.stats()["shared"]["producer_pid"] for batches in iterators]
     assert len(set(pids)) == len(pids)
     same = iter(foreload.ImageLoader(str(dataset) + "/", **(usual | {"threads": 1, "memory": "900MB"})))
@@ -293,11 +296,11 @@ def test_strangers_reach_nothing(dataset: Path, runtime: Path) -> None:
     assert place.parent.stat().st_mode & 0o777 == 0o700
     hello = {
         "Hello": {
-            "protocol": 2,
+            "protocol": 6,
             "key": place.name.split(".")[0],
-            "recipe": [],
             "at": {"epoch": 0, "step": 1},
             "process": 1,
+            "age": 0,
         }
     }
     for words in (
@@ -312,7 +315,9 @@ def test_strangers_reach_nothing(dataset: Path, runtime: Path) -> None:
         ],
         [
             json.dumps(hello).encode(),
-            json.dumps({"Ask": {"at": {"epoch": 2**64 - 1, "step": 2**64 - 1}}}).encode(),
+            json.dumps(
+                {"Ask": {"number": 1, "at": {"epoch": 2**64 - 1, "step": 2**64 - 1}, "age": 2**64 - 1}}
+            ).encode(),
         ],
         # This client never reads its messages.
         [json.dumps(hello).encode(), *[b'"Ping"'] * 3000],

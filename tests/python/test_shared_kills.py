@@ -1,5 +1,4 @@
-"""Producers and consumers die by SIGKILL at any moment: each training gets each batch once, and nothing is left over.
-"""
+"""Producers and consumers die by SIGKILL at any moment: each training gets each batch once, and nothing is left."""
 
 from __future__ import annotations
 
@@ -16,8 +15,8 @@ from test_shared import STEPS, alone
 from waiting import until
 
 KILLS = int(os.environ.get("FORELOAD_SHARED_KILLS", "320" if THOROUGH else "12"))
-RECIPES: list[dict[str, Any]] = [{}, {}, {"image_size": 48, "flip": 0.0, "dtype": "float16"}]
-"""The individual settings of each of the trainings."""
+SETTINGS: list[dict[str, Any]] = [{}, {}, {"image_size": 48, "flip": 0.0, "dtype": "float16"}]
+"""The settings of each training. The third has other transforms, and so producers of its own."""
 PAUSE = 0.01
 LONGEST_PAUSE = 0.6
 """The longest time between two kills, in seconds."""
@@ -37,16 +36,16 @@ def test_each_training_gets_each_batch_once(dataset: Path, tmp_path: Path) -> No
     # Longer than the kills take; a consumer that reaches the end is not killed any more.
     epochs = 4 + KILLS * 2
     before = shared_memory()
-    settings = [{"shared_window": 3} | recipe for recipe in RECIPES]
+    settings = [{"shared_window": 3} | own for own in SETTINGS]
 
     def training(number: int, state: dict | None = None) -> Consumer:
         return Consumer(runtime, dataset, epochs, settings=settings[number], pause=PAUSE, state=state)
 
-    running = [training(number) for number in range(len(RECIPES))]
+    running = [training(number) for number in range(len(SETTINGS))]
     got: list[list[dict]] = [[] for _ in running]
 
     def kill_a_consumer() -> int:
-        number = rng.randrange(len(RECIPES))
+        number = rng.randrange(len(SETTINGS))
         got[number] += running[number].kill()
         state = got[number][-1]["state"] if got[number] else None
         running[number] = training(number, state)
@@ -63,9 +62,9 @@ def test_each_training_gets_each_batch_once(dataset: Path, tmp_path: Path) -> No
     for number, consumer in enumerate(running):
         got[number] += consumer.kill()
     most = max(map(len, got))
-    for number, (batches, recipe) in enumerate(zip(got, RECIPES, strict=True)):
+    for number, (batches, own) in enumerate(zip(got, SETTINGS, strict=True)):
         assert len(batches) > STEPS
-        expected = alone(dataset, -(-most // STEPS), **recipe)
+        expected = alone(dataset, -(-most // STEPS), **own)
         assert shas(batches) == expected[: len(batches)], f"training {number}"
     none_are_left(runtime)
     assert producers(runtime) == []

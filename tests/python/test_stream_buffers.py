@@ -58,7 +58,7 @@ def test_a_training_goes_on_with_the_buffer_that_it_had(dataset: Path, tmp_path:
     state = loader.state_dict()
     assert state["snapshot"] is not None
     assert state["sources"][0]["position"] == {"after": "k159", "settled": [], "divisions": []}
-    assert len(str(state)) < 2000, "what is large lies in the directory"
+    assert len(str(state)) < 2000, "large data is in the directory"
     for _ in range(5):
         next(batches)  # What is not in the state is taken back.
     del batches, loader

@@ -237,7 +237,7 @@ def test_messages_of_zeromq_are_samples(dataset: Path, kind: str) -> None:
             if stop.is_set():
                 return
             if number % 10 == 9:
-                continue  # A number that nobody sends.
+                continue  # A number that is never sent.
             topic = [b"camera"] if kind == "sub" else []
             parts = [b"jpg", files[number % 60], b"cls", b"%d" % (number % 5), b"__seq__", b"%d" % number]
             sender.send_multipart([*topic, *parts])

@@ -41,8 +41,7 @@ def spilling(source: Marked, home: Path, **settings: Any) -> foreload.StreamLoad
 
 
 def keys(batches: Any) -> list[str]:
-    """Return the keys of all samples, sorted by number within each batch, because the order within a batch is random.
-    """
+    """Return the keys of all samples, sorted by number within each batch, whose order is random."""
     return [key for batch in batches for key in sorted(batch["__key__"], key=lambda key: int(key[1:]))]
 
 

@@ -85,7 +85,7 @@ def test_every_sample_comes_once_and_the_share_of_rehearsed_ones_is_exact(datase
         keys, occurrences = batch["__key__"], np.from_dlpack(batch.occurrences)
         assert len(set(keys)) == len(keys), "nothing is in a batch twice"
         for key, occurrence in zip(keys, occurrences.tolist(), strict=True):
-            assert occurrence == used[key], "each use is counted, and so augmented anew"
+            assert occurrence == used[key], "each use is counted, and so augmented differently"
         used.update(keys)
         labels = np.from_dlpack(batch.labels).tolist()
         assert labels == [int(key[1:]) % 7 for key in keys]
@@ -363,7 +363,7 @@ def test_weights_of_the_users_own_decide_what_is_kept(dataset: Path) -> None:
 
 
 def test_an_iterator_may_wait_and_be_told_something_meanwhile(dataset: Path) -> None:
-    """An iterator that yields None receives the acknowledged keys. An iterator without `acknowledge` delays no other."""
+    """An iterator that yields None gets the acknowledged keys. An iterator without `acknowledge` delays no other."""
 
     class Quiet(Seekable):
         def __iter__(self) -> Iterator[Any]:

@@ -153,7 +153,7 @@ fn what_is_public_is_used() {
         let shown = place(path).0 != "foreload";
         for (number, line) in code(text).filter(|_| shown) {
             if let Some(name) = public_item(line).filter(|name| counts[name] == 1) {
-                broken.push(format!("{}:{number}: nobody uses {name}", path.display()));
+                broken.push(format!("{}:{number}: {name} is not used", path.display()));
             }
         }
     }

@@ -1,5 +1,4 @@
-"""`foreload pack` on the whole dataset, into a folder that is removed again: the cost of packing, including its checks.
-"""
+"""`foreload pack` on the whole dataset, into a folder that is removed again: the cost of packing, with its checks."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def skipping(lines: Lines) -> str:
     statuses = {status for line in asked for status in line["status"]}
     beyond = sum(line["beyond"] for line in asked)
     text = f"of {images} images {', '.join(told)}; statuses {', '.join(sorted(statuses)) or 'none'}; "
-    text += f"{beyond} bytes written beside or below planes"
+    text += f"{beyond} bytes written next to or below planes"
     crowd = [line for line in of(lines, "rates HARDWARE") if "images_per_s" in line]
     if crowd:
         told = [f"{sum(line[kind] for line in crowd)} {kind}" for kind in BAD]
@@ -267,7 +267,7 @@ QUESTIONS: dict[str, Callable[[Lines], str]] = {
     "pools with a largest size": pools,
     "modules": modules,
     "page-locking": locking,
-    "calls beside a graph's capture": captures,
+    "calls during a graph's capture": captures,
     "damaged files": damage,
 }
 

@@ -1,7 +1,7 @@
 """MDS through MosaicML Streaming, torchvision v2 and torch's DataLoader.
 
-Streaming hands out images that Pillow has opened but not decoded; torchvision.io decodes their bytes: the fastest way.
-With the variant `pil` Pillow decodes them.
+Streaming returns images that Pillow has opened but not decoded; torchvision.io decodes their bytes, which is the
+fastest way. With the variant `pil`, Pillow decodes them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Views(StreamingDataset):
 
 
 def prepare(options: Options) -> Epoch:
-    """Batches are stacked in the workers, which Streaming gives a part of the samples each."""
+    """Batches are stacked in the workers; Streaming assigns samples to each worker."""
     torch.set_num_threads(1)
     loader = DataLoader(
         Views(options),
@@ -43,7 +43,7 @@ def prepare(options: Options) -> Epoch:
     )
 
     def epoch(_number: int, _batches: int | None) -> measure.Batches:
-        # An epoch that is cut short would be counted as begun; so the warm-up is a whole one.
+        # An epoch that is stopped early would count as started, so the warm-up is a whole epoch.
         for images, labels in loader:
             yield normalised(images).numpy(), labels.numpy()
 

@@ -1,7 +1,7 @@
 """Parquet through `datasets`, torchvision v2 and torch's DataLoader.
 
-`datasets` hands out the files' bytes, which torchvision.io decodes: the fastest way. With the variant `pil` it decodes
-them itself, by Pillow, as it does by default.
+`datasets` returns the files' bytes, which torchvision.io decodes: the fastest way. With the variant `pil`, `datasets`
+decodes them with Pillow, as it does by default.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from PIL import Image
 
 
 def prepare(options: Options) -> Epoch:
-    """Open the files as one dataset, whose Arrow copy in the scratch folder `datasets` makes by itself."""
+    """Open the files as one dataset; `datasets` makes its Arrow copy in the scratch folder."""
     by_pillow = options.variant == "pil"
     transform = crop_and_flip(options.image_size)
 
@@ -51,7 +51,7 @@ class Rows(torch.utils.data.Dataset):
         return row["image"], row["label"]
 
     def __getitems__(self, numbers: list[int]) -> list[tuple[torch.Tensor, int]]:
-        """Return the rows of a batch, which `datasets` reads at once."""
+        """Return the rows of a batch, which `datasets` reads in one call."""
         rows = self.dataset[numbers]
         return list(zip(rows["image"], rows["label"], strict=True))
 

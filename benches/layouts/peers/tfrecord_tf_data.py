@@ -9,11 +9,11 @@ from harness.measure import Epoch, Options
 from harness.tf_peers import tf
 
 SHUFFLED = 1000
-"""The samples of the shuffle buffer, as WebDataset's peer has them."""
+"""The size of the shuffle buffer in samples, the same as for WebDataset's peer."""
 
 
 def prepare(options: Options) -> Epoch:
-    """Read `threads` files at a time; what follows is as from single files."""
+    """Read `threads` files at a time; the later steps are the same as for single files."""
     tf_peers.use_threads(options)
     names = sorted(str(path) for path in options.data.glob("*.tfrecord"))
     if not names:

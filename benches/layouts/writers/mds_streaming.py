@@ -1,4 +1,4 @@
-"""Writes MDS by MosaicML Streaming: an image, whose file is kept as it is, and its class in every sample."""
+"""Writes MDS with MosaicML Streaming: each sample has an image, whose file is stored unchanged, and its class."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from PIL import Image
 from streaming import MDSWriter
 
 FULL = 1 << 26
-"""The bytes of a shard, which Streaming counts instead of samples: its own default."""
+"""The size of a shard in bytes, which Streaming counts instead of samples: its own default."""
 
 
 def main() -> None:
-    """Write all shards; one alone where a shard may have all samples."""
+    """Write all shards; only one if a shard may have all samples."""
     job = source.job()
     limit = FULL if job.shard_samples < len(job.samples) else 1 << 31
     columns = {"image": "jpeg", "label": "int"}

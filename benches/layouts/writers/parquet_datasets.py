@@ -1,4 +1,4 @@
-"""Writes Parquet by `datasets`, as it uploads a dataset: an image and its class in every row."""
+"""Writes Parquet with `datasets`, as it uploads a dataset: an image and its class in every row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the writers of layouts share: their command line, and the images of a folder shard by shard."""
+"""The common code of the writers of layouts: their command line, and the images of a folder shard by shard."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Sample:
 
 @dataclass(frozen=True)
 class Job:
-    """What a writer is asked for."""
+    """The arguments of a writer."""
 
     output: Path
-    """A folder, which is there and empty."""
+    """A folder, which exists and is empty."""
     samples: list[Sample]
     shard_samples: int
-    """The most samples of a shard."""
+    """The most samples per shard."""
 
     def shards(self) -> Iterator[tuple[int, list[Sample]]]:
         for number, start in enumerate(range(0, len(self.samples), self.shard_samples)):

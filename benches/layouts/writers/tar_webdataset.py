@@ -1,4 +1,4 @@
-"""Writes tar shards by WebDataset: `jpg` and `cls` of every sample."""
+"""Writes tar shards with WebDataset: `jpg` and `cls` of every sample."""
 
 from __future__ import annotations
 

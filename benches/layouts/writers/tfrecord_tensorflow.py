@@ -1,4 +1,4 @@
-"""Writes TFRecord files of tf.Example by TensorFlow: an image and its class in every record."""
+"""Writes TFRecord files of tf.Example with TensorFlow: an image and its class in every record."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-//! Loads epochs of a dataset as any Rust program would, and prints the images of each: `outside DATA EPOCHS`.
-//! `run.py` compares the processor time that it takes with that of `foreload bench`.
+//! Loads epochs of a dataset as any Rust program would, and prints the images of each: `outside DATA EPOCHS`. `run.py`
+//! compares its processor time with that of `foreload bench`.
 
 use foreload::{Contents, DatasetIndex, LoaderOptions, Pipeline};
 use std::sync::Arc;

@@ -1,6 +1,6 @@
-"""albumentations and OpenCV in DataLoader workers. It has no policies; erasing and mixing are torchvision's.
+"""albumentations and OpenCV in DataLoader workers. It has no policies; erasing and mixing use torchvision.
 
-Resizing is OpenCV's INTER_AREA: OpenCV's linear and cubic do not antialias, and would give another, rougher image.
+Resizing uses OpenCV's INTER_AREA: OpenCV's linear and cubic modes do not antialias, and would give rougher images.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Steps:
     """The steps of a view."""
 
     def __init__(self, view: View) -> None:
-        """Make the steps; end the program where albumentations lacks one."""
+        """Make the steps; end the program if albumentations lacks one."""
         if view.policy:
             sys.exit(f"albumentations has no {view.policy}")
         steps = [
@@ -58,12 +58,12 @@ class Steps:
 
 
 def around(change: float) -> tuple[float, float]:
-    """Return the bounds of a factor that changes by as much, as torchvision has them."""
+    """Return torchvision's bounds of a factor that changes by `change`."""
     return max(0.0, 1 - change), 1 + change
 
 
 def prepare(options: Options) -> Epoch:
-    """Use one OpenCV thread a worker: the workers are the parallelism."""
+    """Use one OpenCV thread per worker: the workers are the parallelism."""
     cv2.setNumThreads(0)
     return torch_batches.epochs(options, read_image, Steps)
 

@@ -1,9 +1,9 @@
-"""NVIDIA DALI's CPU pipeline with its own operators: the fused random-crop decoder where there is one view, else one
+"""NVIDIA DALI's CPU pipeline with its own operators: the fused random-crop decoder if there is one view, otherwise one
 decode for all views.
 
-Jitter and grey are one `color_twist`, where saturation 0 is grey; its steps have a fixed order, and its contrast is
-around half-grey. A blur's window is DALI's own choice, three deviations to each side, which costs less than a fixed
-one. DALI does not mix batches.
+Jitter and grey are one `color_twist`, in which saturation 0 means grey; its steps have a fixed order, and its contrast
+is relative to half-grey. The window of a blur is DALI's default, three deviations to each side, which costs less than a
+fixed window. DALI does not mix batches.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def chance(p: float):
 
 
 def twisted(image, jitter: Jitter, grey: float):
-    """Change the colours, or make them grey, or both at once. Samples without a change are left out."""
+    """Change the colours, or make them grey, or both at once. Samples without a change skip this."""
     hue = fn.random.uniform(range=(-360 * jitter.hue, 360 * jitter.hue))
     saturation = factor(jitter.saturation)
     if grey > 0:
@@ -109,7 +109,7 @@ def twisted(image, jitter: Jitter, grey: float):
 
 
 def greyed(image, coloured):
-    """Make a sample grey where `coloured` is 0."""
+    """Make a sample grey if `coloured` is 0."""
     if coloured < 0.5:
         image = fn.saturation(image, saturation=coloured)
     return image
@@ -122,7 +122,7 @@ def blurred(image, p: float):
 
 
 def solarised(image, p: float):
-    """Turn the bright values of some samples around."""
+    """Invert the bright values of some samples."""
     values = np.where(GREY_LEVELS < recipes.SOLARISE_FROM, GREY_LEVELS, 255 - GREY_LEVELS)
     if chance(p):
         image = fn.lookup_table(image, keys=GREY_LEVELS.tolist(), values=values.tolist(), dtype=types.UINT8)
@@ -130,12 +130,12 @@ def solarised(image, p: float):
 
 
 def factor(change: float):
-    """Draw a factor that changes by as much, as torchvision does."""
+    """Draw a factor that changes by at most `change`, as torchvision does."""
     return fn.random.uniform(range=(max(0.0, 1 - change), 1 + change))
 
 
 def policy(image, view: View):
-    """Apply RandAugment or TrivialAugmentWide. Black comes where a warp finds nothing, as in torchvision."""
+    """Apply RandAugment or TrivialAugmentWide. Areas outside of a warped image become black, as in torchvision."""
     warping = {"fill_value": 0, "interp_type": INTERPOLATIONS[view.warp]}
     if view.policy == "RandAugment":
         strength = recipes.RAND_AUGMENT

@@ -1,4 +1,4 @@
-"""What the peers in torch's DataLoader share: several views of an image, and batches that are erased and mixed."""
+"""The common code of the peers with torch's DataLoader: several views of an image, batches with erasing and mixing."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Foreload's StreamLoader over a growing directory or a Redis stream; with `--rate`, how long samples take to arrive.
+"""Foreload's StreamLoader over a growing directory or a Redis stream; with `--rate`, the latency of samples.
 
-The variant is the source, `folder` or `redis`, and `-rehearsal` behind it for a batch of which half is rehearsed.
+The variant is the source, `folder` or `redis`, with the suffix `-rehearsal` for batches of which half is rehearsed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from foreload import Rehearsal, StreamLoader, fields, streams
 from harness import measure
 
 STARTING = 0.5
-"""Seconds that a loader has to start its threads."""
+"""The time for a loader to start its threads, in seconds."""
 
 
 def loader_of(options: argparse.Namespace) -> StreamLoader:
@@ -43,11 +43,11 @@ def loader_of(options: argparse.Namespace) -> StreamLoader:
 
 
 def paced(loader: StreamLoader, feeder: feeding.Producer, options: argparse.Namespace) -> dict:
-    """Take batches of samples that arrive at a pace; return how long these took, as the loader and as clocks say."""
+    """Take batches of samples that arrive at a pace; return their latency as the loader and as clocks measure it."""
     key = "sent" if options.feed.kind == "redis" else "__key__"
     taken, seen = 0, []
     batches = iter(loader)
-    # The loader counts from the first sample, which shall find all threads running.
+    # The loader measures from the first sample on, when all threads must be running.
     time.sleep(STARTING)
     feeder.begin()
     for batch in batches:

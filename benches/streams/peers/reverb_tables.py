@@ -1,7 +1,7 @@
-"""Reverb: a queue of new samples and a table of earlier ones, and tf.data, which decodes what comes of both.
+"""Reverb: a queue of new samples and a table of earlier ones, and tf.data, which decodes samples of both.
 
-A thread reads the files and removes them. Reverb has no reservoir: its table drops a kept sample at random for each new
-one, so that early ones become rare. It runs in this process, and its CPU time is in the loader's.
+A thread reads the files and removes them. Reverb has no reservoir: for each new sample its table drops a stored one at
+random, so that early samples become rare. It runs in this process, so its CPU time is part of the loader's.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from harness.tf_peers import tf
 
 PAUSE = 0.002
 AT_ONCE = 32
-"""Samples after which the thread waits until the tables have them."""
+"""The number of samples after which the thread waits until the tables have stored them."""
 NEW, KEPT = "new", "kept"
 SIGNATURE = {"image": tf.TensorSpec([1], tf.string), "label": tf.TensorSpec([1], tf.int64)}
 
@@ -97,7 +97,7 @@ def main() -> None:
 
         feeder.begin()
         measure.tell(feeding.timed(batches(), feeder, options))
-    # Its threads wait for ever for samples that nobody sends.
+    # Its threads would wait forever for more samples.
     os._exit(0)
 
 

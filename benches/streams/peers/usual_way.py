@@ -1,8 +1,8 @@
 """The usual way: an IterableDataset over the directory or the stream, a reservoir in Python, torchvision in workers.
 
-Each worker has the files whose names fall to it and removes what it has read, or is a consumer of a group of the
-stream's; it keeps encoded samples in a reservoir of its own (algorithm R) and gives one of them after each new one.
-Images go to this process as uint8 and are normalised here, by the batch, which costs less than to send floats.
+Each worker reads the files that are assigned to it by name and removes them, or is a consumer of a group of the
+stream's. It keeps encoded samples in its own reservoir (algorithm R) and yields one of them after each new one. Images
+are sent to this process as uint8 and normalised here by batch, which costs less than sending floats.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from harness.torch_peers import crop_and_flip, decoded, normalised
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 PAUSE = 0.002
-"""Seconds until a directory without new files is listed again."""
+"""The time until a directory without new files is listed again, in seconds."""
 AT_ONCE = 32
-"""Entries of a stream that are read at once."""
+"""The number of stream entries that are read at once."""
 Sample = tuple[bytes, int]
 
 
 class Stream(IterableDataset):
-    """Samples that arrive, each decoded and transformed, and after each an earlier one."""
+    """Samples that arrive, each decoded and transformed, and an earlier sample after each."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
@@ -75,7 +75,7 @@ class Stream(IterableDataset):
                 time.sleep(PAUSE)
 
     def redis(self, worker: int, workers: int) -> Iterator[Sample]:
-        """Yield the entries that the server deals out to this worker."""
+        """Yield the entries that the server assigns to this worker."""
         import redis
 
         client = redis.Redis.from_url(self.options.server)

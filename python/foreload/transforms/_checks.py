@@ -40,7 +40,7 @@ def is_number(given: Any) -> bool:
     try:
         return math.isfinite(given)
     except OverflowError:
-        # It is a whole number or a fraction outside of the range of float.
+        # It is an integer or a fraction outside of the range of float.
         return False
 
 

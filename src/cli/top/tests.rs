@@ -143,12 +143,11 @@ fn a_share_of_the_processors_and_shared_batches_are_told_where_they_are() {
     };
     assert!(!lines(&shown).contains("processors") && !lines(&shown).contains("shared"));
     shown.cores = Some(0.5);
-    let (batches, consumers, recipes) = (90, 3, 2);
-    shown.sharing =
-        Some(SharingNumbers { producer: 41, consumers, recipes, batches, lost: 1, ..Default::default() });
+    let (batches, consumers) = (90, 3);
+    shown.sharing = Some(SharingNumbers { producer: 41, consumers, batches, lost: 1, ..Default::default() });
     let text = lines(&shown);
     assert!(text.contains("at most 0.50 processors"), "{text}");
-    let shared = "90 batches, now from process 41, which serves 3 loaders with 2 recipes, 1 producers lost";
+    let shared = "90 batches, now from process 41, which serves 3 loaders, 1 producers lost";
     assert!(text.contains(shared), "{text}");
 }
 

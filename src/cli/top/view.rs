@@ -157,9 +157,9 @@ fn details(loader: &LoaderSnapshot, rates: &LoaderRates) -> Vec<(&'static str, S
         lines.push(("cpu", format!("at most {cores:.2} processors")));
     }
     if let Some(sharing) = &loader.sharing {
-        let SharingNumbers { producer, consumers, recipes, batches, left_behind, lost, .. } = *sharing;
+        let SharingNumbers { producer, consumers, batches, left_behind, lost, .. } = *sharing;
         let mut parts = vec![format!("{batches} batches, now from process {producer}")];
-        parts.push(format!("which serves {consumers} loaders with {recipes} recipes"));
+        parts.push(format!("which serves {consumers} loaders"));
         parts.extend((left_behind > 0).then(|| format!("fell behind {left_behind} times")));
         parts.extend((lost > 0).then(|| format!("{lost} producers lost")));
         lines.push(("shared", parts.join(", ")));

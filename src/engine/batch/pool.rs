@@ -119,15 +119,6 @@ impl BatchPool {
         }))
     }
 
-    /// Frees the memory that no batch uses.
-    pub fn release(&self) {
-        let mut state = self.0.lock();
-        state.allocated -= state.free.len();
-        let free = std::mem::take(&mut state.free);
-        drop(state);
-        drop(free);
-    }
-
     /// Returns whether the pipeline may take one more of the batches that another process makes.
     pub fn has_lease_space(&self) -> bool {
         let state = self.0.lock();

@@ -82,7 +82,8 @@ impl CpuDecoder {
         Ok(drawn)
     }
 
-    /// Draws the views of an image, and decodes the parts of the image that they need.
+    /// Draws the views of an image, and decodes the parts of the image that they need into `planes`. Uses and updates
+    /// the cached row starts of the image.
     pub(crate) fn draw_and_decode(
         &mut self,
         context: &SampleContext,
@@ -101,29 +102,9 @@ impl CpuDecoder {
             // If a transform does not accept the image, decode as little as possible.
             drawn.as_ref().map_or(SMALLEST_REGION, DrawnViews::region)
         };
-        let decoded = self.decode_region(context, (draw.sample, image), (bytes, parts), choose);
-        if let (Ok(drawn), Ok(_)) = (&drawn, &decoded) {
-            self.painter.paint(&mut self.planes, drawn);
-        }
-        (drawn, decoded)
-    }
-
-    /// Decodes the region of a sample's image that `choose` picks into `planes`, and uses the cached row starts of the
-    /// image.
-    ///
-    /// # Errors
-    /// The errors of [`Decoder::decode_parts`].
-    pub(crate) fn decode_region(
-        &mut self,
-        context: &SampleContext,
-        (sample, image): (u64, usize),
-        (bytes, parts): (&[u8], Option<WantedBytes>),
-        choose: impl FnOnce(u32, u32) -> Region,
-    ) -> Result<Decoded, DecodeError> {
         let memory = &context.source.rows;
-        // The same image can have different indices in different recipes, so the index of its field is the key.
-        let of = (sample, context.config.images.list()[image].field);
-        match parts.is_none().then(|| memory.take(of)) {
+        let of = (draw.sample, context.config.images.list()[image].field);
+        let decoded = match parts.is_none().then(|| memory.take(of)) {
             Some(mut rows) if rows.is_some() || memory.has_room() => {
                 let decoded = self.decoder.decode_with_row_starts(bytes, &mut rows, choose, &mut self.planes);
                 if let Some(rows) = rows {
@@ -132,6 +113,10 @@ impl CpuDecoder {
                 decoded
             }
             _ => self.decoder.decode_parts(bytes, parts, choose, &mut self.planes),
+        };
+        if let (Ok(drawn), Ok(_)) = (&drawn, &decoded) {
+            self.painter.paint(&mut self.planes, drawn);
         }
+        (drawn, decoded)
     }
 }

@@ -342,12 +342,6 @@ impl Epoch {
         Err(Error::config(setting, message))
     }
 
-    /// Ends the epoch and frees the memory that its further batches would have used.
-    pub fn release(mut self) {
-        self.stop();
-        self.run.batches.release();
-    }
-
     fn stop(&mut self) {
         // A forked child has copies of the locks, some perhaps held by threads that it does not have.
         if self.process != std::process::id() {

@@ -107,10 +107,9 @@ impl<O: BatchOpener> Fetcher<O> {
             let outcome = catch_unwind(AssertUnwindSafe(|| self.fetch(&run)));
             let outcome = outcome.unwrap_or_else(|panic| Err(Error::panicked("reading", &*panic)));
             if let Err(error) = outcome {
-                run.fail(error);
+                run.inbox.fail(error);
             }
             self.pending.clear();
-            self.opener.end_run();
             // Leave after an error, too.
             self.share.iter_mut().for_each(CpuShareLimiter::leave);
         }

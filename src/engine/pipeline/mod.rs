@@ -51,7 +51,6 @@ mod peers_log;
 mod preview;
 mod progress;
 mod reading;
-mod recipes;
 mod row_start_cache;
 mod run;
 mod run_plan;
@@ -80,7 +79,7 @@ use crate::sharing::{BatchPosition, Sharing, SharingStats};
 use base::error::{Error, Result};
 use base::slot::SlotPool;
 use base::trace::Trace;
-use context::{ContextsByEpoch, SampleContext};
+use context::ContextsByEpoch;
 use data::dataset::DatasetIndex;
 use data::schedule::{SampleOwners, Schedule};
 use data::state::State;
@@ -88,10 +87,9 @@ use engine::EngineShared;
 use order::OrderPlan;
 use pixels::augment::DrawnMix;
 use reading::SampleSource;
-use recipes::SecondaryRecipes;
 use row_start_cache::RowStartCache;
 use run::EpochRun;
-use run_plan::{RunPlan, StreamRunPlan};
+use run_plan::StreamRunPlan;
 use status::PipelineStatus;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use store::tier::{Cache, RankPlace};
@@ -104,11 +102,9 @@ pub struct Pipeline {
     order: OrderPlan,
     /// Set where batches are taken from a producer process that several loaders share.
     shared: Option<(Arc<Sharing>, Arc<SharingStats>)>,
-    /// Whether batches are made in memory that is leased to other processes, perhaps with several recipes.
+    /// Whether batches are made in memory that is leased to other processes.
     leases: bool,
     engine: Arc<EngineShared>,
-    /// Further recipes for batches of the same samples, added by [`Pipeline::add_recipe`].
-    further: Mutex<SecondaryRecipes>,
     threads: Mutex<Option<Threads>>,
     status: PipelineStatus,
 }
@@ -157,7 +153,6 @@ impl Pipeline {
             shared: None,
             leases: false,
             engine: Arc::new(EngineShared::new(Trace::off())),
-            further: Mutex::default(),
             threads: Mutex::default(),
             status: PipelineStatus::default(),
         }
@@ -218,6 +213,11 @@ impl Pipeline {
         self.engine.cores()
     }
 
+    /// Returns the most batches that are read and made ahead of the next one.
+    pub fn most_ahead(&self) -> usize {
+        self.contexts.most_ahead()
+    }
+
     /// Sets the owner node of each sample. Assignment by locality uses it from the next epoch on.
     pub fn set_homes(&self, homes: Arc<SampleOwners>) {
         self.order.set_homes(homes);
@@ -232,7 +232,7 @@ impl Pipeline {
     pub fn epoch(&self, epoch: u64, rank: u32, world_size: u32, first_step: u64) -> Result<Epoch> {
         let schedule = self.order.in_slices(epoch, rank, world_size)?;
         let first_step = first_step.min(schedule.steps());
-        self.start_alone(EpochStart { epoch, schedule, first_step, errors: 0 })
+        self.start(EpochStart { epoch, schedule, first_step, errors: 0 })
     }
 
     /// Resumes where `state` was saved, whatever the rank and the world size were then. Nothing that was yielded before
@@ -254,22 +254,16 @@ impl Pipeline {
                 )
             });
         }
-        self.start_alone(EpochStart { epoch: state.epoch, schedule, first_step, errors: state.errors })
+        self.start(EpochStart { epoch: state.epoch, schedule, first_step, errors: state.errors })
     }
 
-    /// Starts an epoch with the pipeline's own recipe.
-    fn start_alone(&self, start: EpochStart) -> Result<Epoch> {
-        self.order.warn_of_padding(&start.schedule);
-        self.start(self.contexts.in_epoch(start.epoch), start, |_, _| Vec::new())
-    }
-
-    /// Starts an epoch with the recipe of `context`, together with the linked runs that `link` makes.
-    fn start(
-        &self,
-        context: &Arc<SampleContext>,
-        EpochStart { epoch, schedule, first_step, errors }: EpochStart,
-        link: impl FnOnce(&mut Threads, &Arc<dyn RunPlan>) -> Vec<Arc<EpochRun>>,
-    ) -> Result<Epoch> {
+    /// Starts an epoch.
+    fn start(&self, EpochStart { epoch, schedule, first_step, errors }: EpochStart) -> Result<Epoch> {
+        // The loaders that take leased batches warn on their own.
+        if !self.leases {
+            self.order.warn_of_padding(&schedule);
+        }
+        let context = self.contexts.in_epoch(epoch);
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         // The first epoch must report errors from opening the cache, so only later epochs clear them.
         let first = threads.is_none();
@@ -288,10 +282,8 @@ impl Pipeline {
             };
             cache.begin(epoch, &schedule, first_step, &order);
         }
-        let run_plan: Arc<dyn RunPlan> = Arc::new(schedule);
-        let linked = link(threads, &run_plan);
-        let (made, waker) = ((context.clone(), threads.batches(context)), threads.of.waker.clone());
-        self.run(threads, EpochRun::new(made, epoch, run_plan, first_step, waker, linked), errors)
+        let (made, waker) = ((context.clone(), threads.batches.clone()), threads.of.waker.clone());
+        self.run(threads, EpochRun::new(made, epoch, Arc::new(schedule), first_step, waker), errors)
     }
 
     /// Resumes the stream of this pipeline after the batch that was delivered last. Keep the pipeline alive while the
@@ -315,8 +307,8 @@ impl Pipeline {
         let (iteration, first_step) = stream.begin(move || wakes.wake())?;
         let global_batch = self.global_batch(place.world_size);
         let run_plan = Arc::new(StreamRunPlan { stream: stream.clone(), iteration, global_batch, place });
-        let made = (context.clone(), threads.batches(context));
-        self.run(threads, EpochRun::new(made, 0, run_plan, first_step, waker, Vec::new()), errors)
+        let made = (context.clone(), threads.batches.clone());
+        self.run(threads, EpochRun::new(made, 0, run_plan, first_step, waker), errors)
     }
 
     /// Hands a run to the threads and shows it in `foreload top`.

@@ -1,11 +1,10 @@
-//! One run of the threads: an epoch, or an iteration over a stream, with one recipe.
+//! One run of the threads: an epoch, or an iteration over a stream.
 
 use super::{
     concealed::ConcealedLog, context::SampleContext, inbox::Inbox, run_plan::RunPlan, stats::EpochCounters,
     waker::FetchWaker,
 };
 use crate::batch::BatchPool;
-use base::error::Error;
 use base::rng::{RandomKey, Use};
 use data::schedule::Shuffling;
 use pixels::augment::{MixKeys, RecipeKeys};
@@ -34,8 +33,6 @@ pub(crate) struct EpochRun {
     pub cached: CacheStats,
     /// Wakes the reading thread.
     pub waker: Arc<FetchWaker>,
-    /// Runs on the same samples with secondary recipes. They end with this one.
-    pub linked: Vec<Arc<EpochRun>>,
 }
 
 impl EpochRun {
@@ -45,7 +42,6 @@ impl EpochRun {
         run_plan: Arc<dyn RunPlan>,
         first_step: u64,
         waker: Arc<FetchWaker>,
-        linked: Vec<Arc<EpochRun>>,
     ) -> Self {
         let (config, seed) = (&context.config, context.config.seed);
         // In the dataset's order without random transforms, as in an evaluation, substitutes are the same in every
@@ -65,7 +61,6 @@ impl EpochRun {
             concealed: ConcealedLog::default(),
             cached: context.source.cached(),
             waker,
-            linked,
             context,
             batches,
         }
@@ -75,27 +70,11 @@ impl EpochRun {
         self.stopped.load(Ordering::SeqCst)
     }
 
-    /// Iterates over this run and the linked runs that are not stopped.
-    pub(crate) fn active_runs(&self) -> impl Iterator<Item = &Self> + Clone {
-        let linked = self.linked.iter().map(|run| &**run);
-        std::iter::once(self).chain(linked.filter(|run| !run.stopped()))
-    }
-
-    /// Ends this run and all linked runs with an error: further batches of any of them may be missing.
-    pub(crate) fn fail(&self, error: Error) {
-        for run in &self.linked {
-            let message = format!("another recipe for the same samples failed: {error}");
-            run.inbox.fail(Error::Internal(message));
-        }
-        self.inbox.fail(error);
-    }
-
     /// Stops the run, because its consumer wants no more batches. Finished batches return their buffers, and the
     /// threads turn to the next run.
     pub(crate) fn stop(&self) {
         self.stopped.store(true, Ordering::SeqCst);
         self.inbox.close();
-        self.linked.iter().for_each(|run| run.stop());
         self.waker.wake();
     }
 }

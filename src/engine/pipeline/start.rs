@@ -1,11 +1,10 @@
-//! Starts the threads of a pipeline: those that make batches in host memory, on a GPU or with several recipes, or the
-//! one thread that takes batches from another process.
+//! Starts the threads of a pipeline: those that make batches in host memory or on a GPU, or the one thread that takes
+//! batches from another process.
 
 use super::{
     Pipeline, context::SampleContext, cpu::CpuDecoder, cuda, engine::ThreadContext, make::host::HostFiller,
-    make::host::HostOpener, make::sample::SampleMaker, make::several::MultiRecipeFiller,
-    make::several::MultiRecipeOpener, notify, take_shared, threads::Spawner, threads::Threads,
-    threads::forked, waker::FetchWaker,
+    make::host::HostOpener, make::sample::SampleMaker, notify, take_shared, threads::Spawner,
+    threads::Threads, threads::forked, waker::FetchWaker,
 };
 use crate::batch::BatchStorage;
 use crate::config::Device;
@@ -65,12 +64,12 @@ impl Pipeline {
         self.open_cache(context, place)?;
         match (config.device, &config.device_pools) {
             (Device::Cuda { ordinal }, Some(pools)) => cuda::maker::start(of, slots, ordinal, pools),
-            _ if self.leases => {
-                let opener = MultiRecipeOpener::default();
-                Spawner::new().start(of, slots, BatchStorage::Shared, opener, MultiRecipeFiller::default)
-            }
             _ => {
-                let storage = if config.decoded { BatchStorage::Host } else { BatchStorage::Slots };
+                let storage = match config.decoded {
+                    true if self.leases => BatchStorage::Shared,
+                    true => BatchStorage::Host,
+                    false => BatchStorage::Slots,
+                };
                 let context = context.clone();
                 let filler = move || HostFiller {
                     decoder: CpuDecoder::new(&context),

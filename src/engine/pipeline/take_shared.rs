@@ -76,7 +76,7 @@ pub(crate) fn start(
     })));
     let freed = waker.clone();
     let (capacity, layout) = (config.batch_size as usize, config.layout.clone());
-    let pool = BatchPool::new(capacity, layout, limits, storage.clone(), move || freed.wake_if_waiting());
+    let pool = BatchPool::new(capacity, layout, limits, storage, move || freed.wake_if_waiting());
     let mut batch_thread =
         SharedBatchThread { context, batch_client, pool: pool.clone(), bell, waker, uploader };
     let (runs, run_queue) = unbounded();
@@ -88,7 +88,7 @@ pub(crate) fn start(
         }
         batch_thread.run(&run_queue);
     })?;
-    Ok(spawner.started(of, storage, pool, runs))
+    Ok(spawner.started(of, pool, runs))
 }
 
 impl SharedBatchThread {

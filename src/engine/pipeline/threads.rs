@@ -1,10 +1,10 @@
 //! The threads of a pipeline, which start together and end together.
 
 use super::{
-    context::SampleContext, cpu_share::CpuShareLimiter, engine::ThreadContext, fetch::Fetcher,
-    make::BatchOpener, make::PlaceFiller, run::EpochRun, work,
+    cpu_share::CpuShareLimiter, engine::ThreadContext, fetch::Fetcher, make::BatchOpener, make::PlaceFiller,
+    run::EpochRun, work,
 };
-use crate::batch::{BatchPool, BatchStorage, Pools};
+use crate::batch::{BatchPool, BatchStorage};
 use base::error::{Error, Result};
 use base::slot::SlotPool;
 use crossbeam_channel::{Receiver, Sender, unbounded};
@@ -20,9 +20,7 @@ pub(crate) struct Threads {
     /// The process that started the threads. A forked child has copies of the handles but not the threads.
     pub process: u32,
     pub of: ThreadContext,
-    storage: BatchStorage,
-    /// The batch buffers of each recipe, beginning with the primary recipe.
-    pools: Vec<(Arc<SampleContext>, BatchPool)>,
+    pub batches: BatchPool,
     runs: Sender<Arc<EpochRun>>,
     current: Option<Arc<EpochRun>>,
     handles: Vec<JoinHandle<()>>,
@@ -62,13 +60,11 @@ impl Spawner {
     pub(crate) fn started(
         self,
         of: ThreadContext,
-        storage: BatchStorage,
         batches: BatchPool,
         runs: Sender<Arc<EpochRun>>,
     ) -> Threads {
         let Self { handles, ended, .. } = self;
-        let pools = vec![(of.context.clone(), batches)];
-        Threads { process: std::process::id(), of, storage, pools, runs, current: None, handles, ended }
+        Threads { process: std::process::id(), of, batches, runs, current: None, handles, ended }
     }
 
     /// Starts the reading thread and the workers. They read into `slots`, open batches with `opener`, and fill them
@@ -85,7 +81,7 @@ impl Spawner {
         new: impl Fn() -> F + Clone + Send + 'static,
     ) -> Result<Threads> {
         let config = &of.context.config;
-        let batches = pool(&of, &of.context, storage.clone());
+        let batches = pool(&of, storage);
         let share = config.cpu.map(|share| CpuShareLimiter::new(&of.context, &of.engine.budget, share));
         // The slots bound both channels: every job and every sample of a sub-batch holds a slot.
         let ((runs, run_queue), (jobs, job_queue)) = (unbounded(), unbounded());
@@ -96,38 +92,18 @@ impl Spawner {
         }
         let fetcher = Fetcher::new(of.clone(), slots, opener, jobs, share);
         self.spawn("foreload-read".into(), move || fetcher.run(&run_queue))?;
-        Ok(self.started(of, storage, batches, runs))
+        Ok(self.started(of, batches, runs))
     }
 }
 
-/// Makes a pool of batch buffers for the recipe of `context`.
-fn pool(of: &ThreadContext, context: &SampleContext, storage: BatchStorage) -> BatchPool {
-    let (config, waker) = (&context.config, of.waker.clone());
-    // Batches of all recipes are made together, so the primary recipe's limit on batches ahead is the limit for all
-    // recipes.
-    let limits = Pools { prefetch: of.context.config.pools.prefetch, ..config.pools };
+/// Makes a pool of batch buffers.
+fn pool(of: &ThreadContext, storage: BatchStorage) -> BatchPool {
+    let (config, waker) = (&of.context.config, of.waker.clone());
     let (capacity, layout) = (config.batch_size as usize, config.layout.clone());
-    BatchPool::new(capacity, layout, limits, storage, move || waker.wake_if_waiting())
+    BatchPool::new(capacity, layout, config.pools, storage, move || waker.wake_if_waiting())
 }
 
 impl Threads {
-    /// Returns the batch buffers for the recipe of `context`, made on the first call.
-    pub(crate) fn batches(&mut self, context: &Arc<SampleContext>) -> BatchPool {
-        if let Some((_, batches)) = self.pools.iter().find(|(of, _)| Arc::ptr_eq(of, context)) {
-            return batches.clone();
-        }
-        let batches = pool(&self.of, context, self.storage.clone());
-        self.pools.push((context.clone(), batches.clone()));
-        batches
-    }
-
-    /// Frees the batch buffers of recipes other than `contexts`. The threads' own recipe keeps its buffers.
-    pub(crate) fn keep_batches(&mut self, contexts: &[Arc<SampleContext>]) {
-        let own = self.of.context.clone();
-        let kept = contexts.iter().chain([&own]);
-        self.pools.retain(|(of, _)| kept.clone().any(|kept| Arc::ptr_eq(kept, of)));
-    }
-
     /// Hands a run to the threads.
     ///
     /// # Errors

@@ -44,8 +44,8 @@ pub(crate) fn wanted_parts(
     let header_summary =
         PackedHeaderSummary::read(&summarized.header_summary).filter(|_| summarized.length > WORTHWHILE)?;
     let mut wanted: Option<WantedBytes> = None;
-    for (draw, run) in draws.flat_map(|draw| run.active_runs().map(move |run| (draw, run))) {
-        let config = &run.context.config;
+    for draw in draws {
+        let config = &context.config;
         for (image, ImageField { field, .. }) in config.images.list().iter().enumerate() {
             let member = config.fields.list[*field].member?;
             // An image that is one of several members is not the whole sample, and is not read in parts.
@@ -53,7 +53,7 @@ pub(crate) fn wanted_parts(
                 return None;
             }
             // A transform that does not fit the image fails when the image is decoded.
-            let views = run.context.draw_views(&run.keys, image, draw, header_summary.size(), &[]).ok()?;
+            let views = context.draw_views(&run.keys, image, draw, header_summary.size(), &[]).ok()?;
             let parts = header_summary.parts(views.region(), summarized.length)?;
             wanted = Some(wanted.map_or(parts, |others| others.union(parts)));
         }

@@ -34,7 +34,7 @@ pub(crate) fn run<P, F: PlaceFiller<P>>(
         if run.stopped() {
             drop(job);
         } else if let Err(panic) = catch_unwind(AssertUnwindSafe(|| filler.fill(job, &mut stopwatch))) {
-            run.fail(Error::panicked("decoding", &*panic));
+            run.inbox.fail(Error::panicked("decoding", &*panic));
             // The old filler's scratch memory may be half-written.
             filler = new();
         }

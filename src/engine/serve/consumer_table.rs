@@ -1,9 +1,7 @@
 //! The consumers of a producer (`ConsumerConnection`): their connections, and the buffers that are leased to them.
 
-use super::maker::{Made, MadeBatch};
-use super::recipes::{RecipeFound, Recipes};
-use super::window::{Action, ConsumerId, LONG, RecipeNumber, SharedWindow};
-use crate::config::GivenSettings;
+use super::maker::MadeBatch;
+use super::window::{Action, ConsumerId, LONG, SharedWindow};
 use crate::sharing::{
     BatchPosition, Incoming, IncomingMessage, Listener, PROTOCOL, Socket, ToConsumer, ToProducer,
 };
@@ -25,16 +23,12 @@ const MAX_MESSAGES_IN_A_ROW: usize = 64;
 /// How long a connection may exist before its hello arrives.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long all others wait at most for a consumer with a recipe that is being checked.
-const PAUSE: Duration = Duration::from_millis(500);
-
 /// Most warnings that are kept for later consumers.
 const NOTICES_KEPT: usize = 100;
 
 /// All consumers, and the window that decides about them.
 pub(super) struct ConsumerTable {
-    window: SharedWindow<Made>,
-    recipes: Recipes,
+    window: SharedWindow<Arc<MadeBatch>>,
     /// The key that all these consumers have in common.
     key: String,
     consumer_table: BTreeMap<ConsumerId, ConsumerConnection>,
@@ -53,20 +47,9 @@ struct ConsumerConnection {
     /// When its loader was made, and the number of its latest request.
     made: Instant,
     asked: u64,
-    /// Its place in the queue while its recipe is being checked.
-    waits: Option<PendingConsumer>,
-    /// The recipe of its batches, once it was admitted.
-    recipe: Option<RecipeNumber>,
+    /// Whether it was admitted as a consumer.
+    is_admitted: bool,
     known: BTreeSet<u64>,
-}
-
-/// A consumer with a recipe that is still being checked.
-struct PendingConsumer {
-    /// The text of the recipe.
-    recipe: String,
-    /// The first batch that it will ask for.
-    at: BatchPosition,
-    since: Instant,
 }
 
 /// A batch, and the consumers that hold it.
@@ -79,10 +62,9 @@ struct Leased {
 }
 
 impl ConsumerTable {
-    pub(super) fn new(window: SharedWindow<Made>, recipes: Recipes, key: String, now: Instant) -> Self {
+    pub(super) fn new(window: SharedWindow<Arc<MadeBatch>>, key: String, now: Instant) -> Self {
         Self {
             window,
-            recipes,
             key,
             consumer_table: BTreeMap::new(),
             next: 0,
@@ -93,20 +75,9 @@ impl ConsumerTable {
         }
     }
 
-    /// Whether there are consumers, or connections that may become consumers soon.
+    /// Whether there are consumers.
     pub(super) fn is_in_use(&self) -> bool {
         self.window.consumers() > 0
-            || self.consumer_table.values().any(|connection| connection.waits.is_some())
-    }
-
-    /// Returns the time until which no batches are made, because recipes of new consumers are being checked. Otherwise
-    /// these consumers would start after all the others.
-    pub(super) fn pause(&self) -> Option<Instant> {
-        self.consumer_table
-            .values()
-            .filter_map(|connection| connection.waits.as_ref())
-            .map(|waits| waits.since + PAUSE)
-            .max()
     }
 
     pub(super) fn due(&self, now: Instant) -> Option<Instant> {
@@ -129,16 +100,14 @@ impl ConsumerTable {
     pub(super) fn accept_connections(&mut self, listener: &Listener, now: Instant) -> io::Result<()> {
         // Connections without a hello are closed only here: they matter only when others want to connect.
         let is_shy = |connection: &ConsumerConnection| {
-            connection.recipe.is_none()
-                && connection.waits.is_none()
-                && connection.since + HELLO_TIMEOUT < now
+            !connection.is_admitted && connection.since + HELLO_TIMEOUT < now
         };
         self.consumer_table.retain(|_, connection| !is_shy(connection));
         while let Some(socket) = listener.accept()? {
             if self.consumer_table.len() < MAX_CONNECTIONS {
-                let (waits, recipe, known) = (None, None, BTreeSet::new());
+                let known = BTreeSet::new();
                 let connection =
-                    ConsumerConnection { socket, since: now, made: now, asked: 0, waits, recipe, known };
+                    ConsumerConnection { socket, since: now, made: now, asked: 0, is_admitted: false, known };
                 self.consumer_table.insert(self.next, connection);
                 self.next += 1;
             }
@@ -176,98 +145,53 @@ impl ConsumerTable {
     fn heard(&mut self, id: ConsumerId, message: ToProducer, now: Instant) -> bool {
         let number_of_guests = self.consumer_table.len();
         let Some(connection) = self.consumer_table.get_mut(&id) else { return false };
-        match (message, connection.recipe) {
-            (ToProducer::Hello { protocol, key, recipe, at, age, .. }, None) => {
+        match (message, connection.is_admitted) {
+            (ToProducer::Hello { protocol, key, at, age, .. }, false) => {
                 let is_room = number_of_guests <= MOST && self.window.takes(at);
                 let is_ours = protocol == PROTOCOL && key == self.key && is_room;
                 connection.made = before(now, age);
-                // Foreload's own consumers say hello only once.
-                match is_ours && connection.waits.is_none() {
-                    true => self.handle_hello(id, &recipe, at, now),
-                    false => self.admit(id, None, at),
-                }
+                is_ours && self.admit(id, at) || self.send_elsewhere(id)
             }
-            (ToProducer::Ask { number, at, age }, Some(_)) => {
+            (ToProducer::Ask { number, at, age }, true) => {
                 connection.asked = number;
                 self.window.ask(id, at, before(now, age), now);
                 true
             }
-            (ToProducer::GiveBack { buffer, inherited }, Some(_)) => {
+            (ToProducer::GiveBack { buffer, inherited }, true) => {
                 self.give_back(id, buffer, inherited);
                 true
             }
-            (ToProducer::Rest, Some(_)) => {
+            (ToProducer::Rest, true) => {
                 self.window.rest(id);
                 true
             }
-            (ToProducer::Leave, Some(_)) => {
+            (ToProducer::Leave, true) => {
                 self.window.leave(id);
                 true
             }
-            (ToProducer::Ping, recipe) if recipe.is_some() || connection.waits.is_some() => {
-                connection.socket.send(&ToConsumer::Pong, &[])
-            }
+            (ToProducer::Ping, true) => connection.socket.send(&ToConsumer::Pong, &[]),
             // Foreload's own consumers never send this.
             _ => false,
         }
     }
 
-    /// Looks up the recipe of a consumer that wants batches from `at` on. Returns whether it may stay connected.
-    fn handle_hello(
-        &mut self,
-        id: ConsumerId,
-        recipe: &GivenSettings,
-        at: BatchPosition,
-        now: Instant,
-    ) -> bool {
-        match self.recipes.find(recipe) {
-            RecipeFound::Number(number) => self.admit(id, Some(number), at),
-            RecipeFound::Never => self.admit(id, None, at),
-            RecipeFound::Later(recipe) => {
-                let Some(connection) = self.consumer_table.get_mut(&id) else { return false };
-                connection.waits = Some(PendingConsumer { recipe, at, since: now });
-                connection.socket.send(&ToConsumer::Looks, &[])
-            }
-        }
+    /// Admits a consumer from `at` on if the window is near `at`. Returns whether it was admitted and is still connected.
+    fn admit(&mut self, id: ConsumerId, at: BatchPosition) -> bool {
+        self.window.join(id, at) && self.send_welcome(id)
     }
 
-    /// Admits a consumer from `at` on if there is a recipe and the window is near `at`; otherwise sends it elsewhere.
-    /// Returns whether it was admitted.
-    fn admit(&mut self, id: ConsumerId, recipe: Option<RecipeNumber>, at: BatchPosition) -> bool {
-        if let Some(recipe) = recipe.filter(|recipe| self.window.join(id, *recipe, at)) {
-            return self.send_welcome(id, recipe);
-        }
+    /// Sends a connection elsewhere. Returns false: it must not stay connected.
+    fn send_elsewhere(&mut self, id: ConsumerId) -> bool {
         if let Some(connection) = self.consumer_table.get(&id) {
             connection.socket.send(&ToConsumer::Elsewhere, &[]);
         }
         false
     }
 
-    /// Admits the consumers whose recipes have been checked by now.
-    pub(super) fn admit_those_looked_at(&mut self) {
-        while let Some((seen, recipe)) = self.recipes.seen(|| self.window.in_use()) {
-            let is_his = |connection: &ConsumerConnection| {
-                connection.waits.as_ref().is_some_and(|waits| waits.recipe == seen)
-            };
-            let waiting: Vec<_> = self
-                .consumer_table
-                .iter()
-                .filter(|(_, connection)| is_his(connection))
-                .map(|(id, _)| *id)
-                .collect();
-            for id in waiting {
-                let waited = self.consumer_table.get_mut(&id).and_then(|connection| connection.waits.take());
-                if waited.is_some_and(|waited| !self.admit(id, recipe, waited.at)) {
-                    self.remove(id);
-                }
-            }
-        }
-    }
-
     /// Sends a consumer the welcome and the earlier warnings. Returns whether it is still connected.
-    fn send_welcome(&mut self, id: ConsumerId, recipe: RecipeNumber) -> bool {
+    fn send_welcome(&mut self, id: ConsumerId) -> bool {
         let Some(connection) = self.consumer_table.get_mut(&id) else { return false };
-        connection.recipe = Some(recipe);
+        connection.is_admitted = true;
         self.youngest = self.youngest.max(connection.made);
         let welcome = ToConsumer::Welcome { process: std::process::id() };
         let told = self
@@ -296,10 +220,10 @@ impl ConsumerTable {
         buffers.into_iter().for_each(|buffer| self.give_back(id, buffer, false));
     }
 
-    /// Stores the batches that were made, or reports the failure to the consumers that wait.
-    pub(super) fn made(&mut self, outcome: Result<(Made, Instant)>) {
+    /// Stores a batch that was made, or reports the failure to the consumers that wait.
+    pub(super) fn made(&mut self, outcome: Result<(MadeBatch, Instant)>) {
         match outcome {
-            Ok((made, since)) => self.window.made(made, since),
+            Ok((made, since)) => self.window.made(Arc::new(made), since),
             Err(error) => {
                 let failed = ToConsumer::Failed { error: SerializedError::from(&error) };
                 for id in self.window.failed() {
@@ -314,11 +238,9 @@ impl ConsumerTable {
     /// Leases a consumer the batch that it asked for.
     pub(super) fn lend(&mut self, id: ConsumerId, at: BatchPosition) {
         let consumers = self.window.consumers() as u32;
-        let recipes = self.window.recipes().len() as u32;
         let (Some(connection), Some(made)) = (self.consumer_table.get_mut(&id), self.window.batch(at)) else {
             return;
         };
-        let Some(made) = connection.recipe.and_then(|recipe| made.get(&recipe)) else { return };
         let Some(slot) = made.batch.shared() else { return };
         let is_new = connection.known.insert(slot.id);
         let files: Vec<_> = is_new
@@ -334,7 +256,6 @@ impl ConsumerTable {
             is_new,
             has_parcel: made.parcel.is_some(),
             consumers,
-            recipes,
         };
         if connection.socket.send(&message, &files) {
             let new = || Leased { made: made.clone(), at, by: BTreeSet::new(), is_inherited: false };
@@ -358,7 +279,7 @@ impl ConsumerTable {
     pub(super) fn give_up_memory(&mut self, reserve: usize) {
         let is_there = |leased: &Leased| {
             let made = self.window.batch(leased.at);
-            made.is_some_and(|made| made.values().any(|batch| Arc::ptr_eq(batch, &leased.made)))
+            made.is_some_and(|made| Arc::ptr_eq(made, &leased.made))
         };
         let outside = self.leased.iter().filter(|(_, leased)| !is_there(leased));
         let mut outside: Vec<_> = outside.map(|(buffer, leased)| (leased.at, *buffer)).collect();
@@ -405,7 +326,7 @@ impl ConsumerTable {
     pub(super) fn tell(&mut self, notices: impl Iterator<Item = Notice>) {
         for notice in notices {
             let message = ToConsumer::Notice { kind: notice.kind, message: notice.message.clone() };
-            for connection in self.consumer_table.values().filter(|connection| connection.recipe.is_some()) {
+            for connection in self.consumer_table.values().filter(|connection| connection.is_admitted) {
                 connection.socket.send(&message, &[]);
             }
             if self.notices.len() < NOTICES_KEPT {

@@ -1,17 +1,13 @@
 //! The producer of shared batches: a process that makes each batch once, and leases it to all consumers that ask for
 //! it.
 //!
-//! One thread talks to the consumers and decides what to do ([`window`], pure code). One thread makes batches
-//! ([`maker`]) with a normal pipeline, by as many recipes (lists of transforms) as the consumers have. A third thread
-//! checks new recipes ([`recipes`]).
+//! One thread talks to the consumers and decides what to do ([`window`], pure code). Another thread makes batches
+//! ([`maker`]) with a normal pipeline.
 //!
 //! - Consumers are not trusted. They can only read the memory of batches, their requests are bounded, and a consumer
 //!   that does not read its messages is dropped.
-//! - All recipes of a producer share one set of pipeline threads, which run with the settings of the primary recipe
-//!   (`pipeline/recipes.rs`). A new recipe restarts the epoch at the current step. If the primary recipe is no longer
-//!   wanted, another recipe takes its place, with new threads.
 //! - The producer records for each batch a time before which none of its samples was read. A batch that is too old for
-//!   a consumer is made again, like a batch that lacks the consumer's recipe. If a loader joins that is younger than
+//!   a consumer is made again. If a loader joins that is younger than
 //!   all before, the tiers revalidate their copies, as at a start.
 //! - If a batch leaves the window while a consumer still holds it, the producer gives up the memory and leaves it to
 //!   that consumer. The same applies to memory that a forked child of a consumer may read.
@@ -22,12 +18,11 @@
 
 mod consumer_table;
 mod maker;
-mod recipes;
 mod tasks;
 mod window;
 
 use crate::batch::{check_leasing, take_freed_buffers};
-use crate::config::LoaderOptions;
+use crate::config::{Device, GivenSettings, LoaderKind, LoaderOptions};
 use crate::pipeline::Pipeline;
 use crate::sharing::{
     Listener, PlaceLock, ProducerPlaces, ProducerStart, ProducerStdio, RequestedKeys, Sharing, WakeEvent,
@@ -38,7 +33,6 @@ use base::notices::Notices;
 use consumer_table::ConsumerTable;
 use data::dataset::{Contents, DatasetIndex};
 use maker::StepRequest;
-use recipes::Recipes;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -96,7 +90,7 @@ impl Producer {
     /// The errors of a loader; [`Error::Unavailable`] if memory cannot be leased.
     pub fn open(start: &ProducerStart) -> Result<Self> {
         check_leasing()?;
-        let options = recipes::options(&start.settings)?;
+        let options = options(&start.settings)?;
         let checked = options.validate()?;
         let index = DatasetIndex::open_all(
             &start.roots,
@@ -161,8 +155,7 @@ impl Producer {
         let size = self.options.shared_window as usize;
         let window =
             SharedWindow::new(size, self.options.shared_policy, self.steps, start.at, gathering, begun);
-        let recipes = Recipes::new(self.pipeline.clone(), &start.settings, bell.clone())?;
-        let mut consumer_table = ConsumerTable::new(window, recipes, self.places.key().to_string(), begun);
+        let mut consumer_table = ConsumerTable::new(window, self.places.key().to_string(), begun);
         let mut alone_since = Some(begun + FIRST.saturating_sub(linger.unwrap_or_default()));
         let mut crowded_until: Option<Instant> = None;
         loop {
@@ -170,15 +163,12 @@ impl Producer {
             while let Some(outcome) = maker.take() {
                 consumer_table.made(outcome);
             }
-            consumer_table.admit_those_looked_at();
             // Warnings go out before batches are leased, because a consumer may stop listening after its last batch.
             consumer_table.tell(std::iter::from_fn(|| self.notices().next()));
-            let pause = consumer_table.pause().filter(|until| now < *until);
-            let actions = if pause.is_some() { Vec::new() } else { consumer_table.act(now) };
-            for action in actions {
+            for action in consumer_table.act(now) {
                 match action {
-                    Action::Make(at, recipes) => {
-                        maker.give(StepRequest { at, recipes, youngest: consumer_table.youngest() });
+                    Action::Make(at) => {
+                        maker.give(StepRequest { at, youngest: consumer_table.youngest() });
                     }
                     Action::Lend(id, at) => consumer_table.lend(id, at),
                     Action::Refuse(id) => consumer_table.refuse(id),
@@ -194,7 +184,7 @@ impl Producer {
             {
                 break;
             }
-            let due = pause.or_else(|| consumer_table.due(now)).into_iter();
+            let due = consumer_table.due(now).into_iter();
             crowded_until = crowded_until.filter(|until| now < *until);
             let due =
                 due.chain(alone_since.and_then(|since| Some(since + linger?))).chain(crowded_until).min();
@@ -215,4 +205,17 @@ impl Producer {
         self.places.leave(claim);
         Ok(())
     }
+}
+
+/// Returns the options of a producer with these settings.
+///
+/// # Errors
+/// [`Error::Config`] that names the setting.
+fn options(settings: &GivenSettings) -> Result<LoaderOptions> {
+    let mut options = settings.options(LoaderKind::Images)?;
+    options.progress = false;
+    // The pipeline must be able to keep all batches of the window.
+    options.keep = options.shared_window.saturating_add(RESERVE);
+    options.device = Device::Cpu.to_string();
+    Ok(options)
 }

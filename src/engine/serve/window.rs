@@ -5,12 +5,11 @@
 //! sent elsewhere. Before the window drops a batch that some consumers have not taken yet, the fastest consumer waits
 //! for them a little. So consumers of the same speed stay together, and one that is slower or stopped is detached.
 //!
-//! Consumers may have their own recipes. The batches of the window were made by the recipes of the consumers that were
-//! there at that time. Their samples may have been read too early for a consumer that joins later.
+//! The samples of a batch in the window may have been read too early for a consumer that joins later.
 
 use crate::config::SharingPolicy;
 use crate::sharing::BatchPosition;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 /// Largest share of time that the fastest consumer waits for others, and the longest single wait.
@@ -26,8 +25,6 @@ pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 pub(crate) type ConsumerId = u64;
 
-pub(crate) type RecipeNumber = usize;
-
 /// What the producer must do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Action {
@@ -35,11 +32,11 @@ pub(crate) enum Action {
     Lend(ConsumerId, BatchPosition),
     /// Sends this consumer elsewhere.
     Refuse(ConsumerId),
-    /// Makes the batches of this step, one by each of these recipes, for [`SharedWindow::made`].
-    Make(BatchPosition, BTreeSet<RecipeNumber>),
+    /// Makes the batch of this step, for [`SharedWindow::made`].
+    Make(BatchPosition),
 }
 
-/// The window of a producer. `B` holds the batches of a step: one by each recipe that was wanted.
+/// The window of a producer, with batches of type `B`.
 pub(crate) struct SharedWindow<B> {
     size: usize,
     policy: SharingPolicy,
@@ -49,8 +46,8 @@ pub(crate) struct SharedWindow<B> {
     batches: VecDeque<KeptStep<B>>,
     /// The next batch to be made.
     end: BatchPosition,
-    /// The recipes by which it is being made, while it is.
-    making: Option<BTreeSet<RecipeNumber>>,
+    /// Whether that batch is being made now.
+    is_making: bool,
     /// While the first batch waits for the consumers that begin together: their number, and the deadline.
     gathering: Option<(u32, Instant)>,
     consumers: BTreeMap<ConsumerId, Consumer>,
@@ -59,26 +56,20 @@ pub(crate) struct SharedWindow<B> {
 
 struct KeptStep<B> {
     at: BatchPosition,
-    recipes: BTreeSet<RecipeNumber>,
     batch: B,
     /// None of its samples was read before this time.
     since: Instant,
 }
 
 impl<B> KeptStep<B> {
-    /// Whether it has a batch that a consumer can use.
+    /// Whether its samples were read late enough for a consumer.
     fn suits(&self, consumer: &Consumer) -> bool {
-        self.has_recipe_of(consumer) && self.since >= consumer.not_before
-    }
-
-    fn has_recipe_of(&self, consumer: &Consumer) -> bool {
-        self.recipes.contains(&consumer.recipe)
+        self.since >= consumer.not_before
     }
 }
 
 #[derive(Clone, Copy)]
 struct Consumer {
-    recipe: RecipeNumber,
     /// The batch that it asks for next.
     next: BatchPosition,
     /// Samples that were read before this time are too old for it.
@@ -129,7 +120,7 @@ impl<B> SharedWindow<B> {
             steps,
             batches: VecDeque::new(),
             end: at,
-            making: None,
+            is_making: false,
             gathering: Some((consumers, patience)),
             consumers: BTreeMap::new(),
             grace: Grace { since: now, spent: Duration::ZERO, blocked: None },
@@ -152,7 +143,7 @@ impl<B> SharedWindow<B> {
 
     /// Whether no consumer ties the window to its place.
     fn is_free(&self) -> bool {
-        self.making.is_none() && self.consumers.values().all(|consumer| consumer.is_left)
+        !self.is_making && self.consumers.values().all(|consumer| consumer.is_left)
     }
 
     /// Whether `at` comes before the first batch, which no consumer has taken yet.
@@ -168,7 +159,7 @@ impl<B> SharedWindow<B> {
             let ahead = self.ahead(at, consumer.next);
             consumer.asks.is_none() && ahead.is_some_and(|ahead| ahead <= self.size as u64)
         };
-        self.making.is_none() && there.peek().is_some() && there.all(stays)
+        !self.is_making && there.peek().is_some() && there.all(stays)
     }
 
     /// Whether a consumer that starts at `at` can join.
@@ -176,8 +167,8 @@ impl<B> SharedWindow<B> {
         self.is_free() || self.begins_with(at) || self.is_near(at) || self.can_rewind_to(at)
     }
 
-    /// Adds a consumer with this recipe that starts at `at`. Returns whether it could join.
-    pub(crate) fn join(&mut self, id: ConsumerId, recipe: RecipeNumber, at: BatchPosition) -> bool {
+    /// Adds a consumer that starts at `at`. Returns whether it could join.
+    pub(crate) fn join(&mut self, id: ConsumerId, at: BatchPosition) -> bool {
         if !self.is_near(at) && (self.is_free() || self.can_rewind_to(at)) {
             // No other consumer is affected, so the window moves to this one.
             self.go_to(at);
@@ -189,7 +180,7 @@ impl<B> SharedWindow<B> {
         if is_taken {
             let not_before = self.begun;
             let (asks, is_left, rests) = (None, false, false);
-            self.consumers.insert(id, Consumer { recipe, next: at, not_before, asks, is_left, rests });
+            self.consumers.insert(id, Consumer { next: at, not_before, asks, is_left, rests });
         }
         is_taken
     }
@@ -216,17 +207,17 @@ impl<B> SharedWindow<B> {
 
     /// Adds the requested batch. None of its samples was read before `since`.
     pub(crate) fn made(&mut self, batch: B, since: Instant) {
-        let recipes = self.making.take().unwrap_or_default();
+        self.is_making = false;
         while self.batches.len() >= self.size {
             self.batches.pop_front();
         }
-        self.batches.push_back(KeptStep { at: self.end, recipes, batch, since });
+        self.batches.push_back(KeptStep { at: self.end, batch, since });
         self.end = self.after(self.end);
     }
 
     /// Records that the batch could not be made. Removes and returns the consumers that wait for it or for a later one.
     pub(crate) fn failed(&mut self) -> Vec<ConsumerId> {
-        self.making = None;
+        self.is_making = false;
         let asking = self.consumers.iter().filter(|(_, consumer)| consumer.asks.is_some());
         let asking: Vec<_> = asking.map(|(id, _)| *id).collect();
         self.consumers.retain(|_, consumer| consumer.asks.is_none());
@@ -254,10 +245,9 @@ impl<B> SharedWindow<B> {
         if !self.wants_more() {
             // The consumer that was held up may have left.
             self.unblocked(now);
-        } else if self.making.is_none() && self.has_room(now) {
-            let recipes = self.recipes();
-            self.making = Some(recipes.clone());
-            actions.push(Action::Make(self.end, recipes));
+        } else if !self.is_making && self.has_room(now) {
+            self.is_making = true;
+            actions.push(Action::Make(self.end));
         }
         actions
     }
@@ -314,17 +304,6 @@ impl<B> SharedWindow<B> {
         actions.push(Action::Refuse(id));
     }
 
-    /// Returns the recipes by which batches must be made: those of all consumers that are not detached.
-    pub(crate) fn recipes(&self) -> BTreeSet<RecipeNumber> {
-        self.consumers.values().filter(|consumer| !consumer.is_left).map(|consumer| consumer.recipe).collect()
-    }
-
-    /// Returns the recipes of all consumers, and those by which batches are being made.
-    pub(crate) fn in_use(&self) -> BTreeSet<RecipeNumber> {
-        let making = self.making.iter().flatten().copied();
-        self.consumers.values().map(|consumer| consumer.recipe).chain(making).collect()
-    }
-
     /// Makes batches again if consumers ask for batches that they cannot use, because they joined later. If another
     /// consumer would then be too far ahead, those consumers are sent elsewhere instead.
     fn make_again(&mut self, actions: &mut Vec<Action>) {
@@ -337,17 +316,10 @@ impl<B> SharedWindow<B> {
         let there = || {
             self.consumers.values().filter(|consumer| consumer.is_waited_for()).map(|consumer| consumer.next)
         };
-        let Some(first) = there().min().filter(|_| !lacking.is_empty() && self.making.is_none()) else {
+        let Some(first) = there().min().filter(|_| !lacking.is_empty() && !self.is_making) else {
             return;
         };
-        // A consumer with another recipe gets one step less, because it could have joined earlier. A batch that is only
-        // too old may be so even for the slowest consumer, which could not.
-        let lacks_recipe = |id| {
-            let consumer = &self.consumers[id];
-            self.kept(consumer.next).is_some_and(|kept| !kept.has_recipe_of(consumer))
-        };
-        let room = self.size as u64 + u64::from(!lacking.iter().any(lacks_recipe));
-        if there().all(|next| self.ahead(first, next).is_some_and(|ahead| ahead < room)) {
+        if there().all(|next| self.ahead(first, next).is_some_and(|ahead| ahead <= self.size as u64)) {
             self.go_to(first);
         } else {
             lacking.into_iter().for_each(|id| self.refuse(id, actions));
@@ -356,7 +328,7 @@ impl<B> SharedWindow<B> {
 
     /// Returns the place that all consumers ask for, if it is outside of the window.
     fn jump_target(&self) -> Option<BatchPosition> {
-        if self.making.is_some() {
+        if self.is_making {
             return None;
         }
         let mut there = self.consumers.values().filter(|consumer| consumer.is_waited_for());
@@ -430,7 +402,7 @@ impl<B> SharedWindow<B> {
     /// consumers may ask for after a producer was lost: these may be a whole window apart.
     fn is_near(&self, at: BatchPosition) -> bool {
         // The batch that leaves the window for the one being made is no longer available.
-        let leaving = usize::from(self.making.is_some() && self.batches.len() >= self.size);
+        let leaving = usize::from(self.is_making && self.batches.len() >= self.size);
         let begin = self.batches.get(leaving).map_or(self.end, |kept| kept.at);
         let room = ((self.batches.len() - leaving).max(1) + self.size) as u64;
         self.ahead(begin, at).is_some_and(|distance| distance < room)

@@ -3,7 +3,7 @@
 
 use super::backoff::BackoffPlaces;
 use super::key::{SharedKey, Sharing};
-use super::link::{AskOutcome, HelloContents, HelloResult, LeasedBatch as Leased, Link, Patience};
+use super::link::{AskOutcome, HelloContents, HelloResult, LeasedBatch as Leased, Link};
 use super::places::{MAX_PRODUCERS, ProducerPlaces};
 use super::socket::{Connected, Socket, WakeEvent};
 use super::start::RequestedKeys;
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 pub use super::link::LeasedBatch;
 
-/// Longest wait until a producer that another process starts listens, and until a producer has checked a recipe.
+/// Longest wait until a producer that another process starts listens.
 const START: Duration = Duration::from_secs(30);
 
 /// Number of steps after which a consumer checks whether other producers have reached the same step.
@@ -42,7 +42,7 @@ pub struct SharingStats {
     producers: AtomicU64,
     lost: AtomicU64,
     left_behind: AtomicU64,
-    latest: Mutex<[u32; 3]>,
+    latest: Mutex<[u32; 2]>,
 }
 
 impl SharingStats {
@@ -50,11 +50,10 @@ impl SharingStats {
     pub fn numbers(&self) -> SharingNumbers {
         let number = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let latest = *self.latest.lock().unwrap_or_else(PoisonError::into_inner);
-        let [producer, consumers, recipes] = latest.map(u64::from);
+        let [producer, consumers] = latest.map(u64::from);
         SharingNumbers {
             producer,
             consumers,
-            recipes,
             batches: number(&self.taken),
             producers: number(&self.producers),
             lost: number(&self.lost),
@@ -67,7 +66,7 @@ impl SharingStats {
 #[derive(Debug, PartialEq)]
 enum JoinResult {
     Taken,
-    /// The producer is at other steps, or does not make batches by this recipe yet.
+    /// The producer is at other steps.
     NotTaken,
     /// The producer does not answer.
     Silent,
@@ -129,9 +128,7 @@ impl BatchClient {
                 continue;
             }
             let Connected::To(socket) = places.connect(number)? else { continue };
-            // A recipe that must be checked first will have been checked at the next attempt.
-            let patience = Patience { word: REJOIN_TIMEOUT, recipe: Duration::ZERO };
-            if self.greet(socket, number, key, at, patience)? == JoinResult::Taken {
+            if self.greet(socket, number, key, at, REJOIN_TIMEOUT)? == JoinResult::Taken {
                 break;
             }
         }
@@ -145,11 +142,10 @@ impl BatchClient {
         number: u32,
         key: SharedKey,
         at: BatchPosition,
-        patience: Patience,
+        patience: Duration,
     ) -> Result<JoinResult> {
-        let Sharing { recipe, since, .. } = &*self.sharing;
-        let greeting =
-            Link::greet(socket, HelloContents { key, recipe, at, since: *since }, patience, &self.notices)?;
+        let contents = HelloContents { key, at, since: self.sharing.since };
+        let greeting = Link::greet(socket, contents, patience, &self.notices)?;
         if matches!(greeting, HelloResult::Silent) {
             self.backoff.note(number, Instant::now());
         } else {
@@ -175,7 +171,6 @@ impl BatchClient {
     pub fn find(&mut self, place: (u32, u32), at: BatchPosition) -> Result<()> {
         let key = self.sharing.key(place.0, place.1);
         let places = ProducerPlaces::open(key)?;
-        let patience = Patience { word: HELLO_ANSWER_TIMEOUT, recipe: START };
         for number in 0..MAX_PRODUCERS {
             let since = Instant::now();
             if self.passed_over.contains(&number) || self.backoff.has(number, since) {
@@ -183,11 +178,13 @@ impl BatchClient {
             }
             while since.elapsed() < START {
                 match places.connect(number)? {
-                    Connected::To(socket) => match self.greet(socket, number, key, at, patience)? {
-                        JoinResult::Taken => return Ok(()),
-                        JoinResult::NotTaken | JoinResult::Silent => break,
-                        JoinResult::Gone => {}
-                    },
+                    Connected::To(socket) => {
+                        match self.greet(socket, number, key, at, HELLO_ANSWER_TIMEOUT)? {
+                            JoinResult::Taken => return Ok(()),
+                            JoinResult::NotTaken | JoinResult::Silent => break,
+                            JoinResult::Gone => {}
+                        }
+                    }
                     Connected::Crowded if since.elapsed() >= HELLO_ANSWER_TIMEOUT => {
                         self.backoff.note(number, Instant::now());
                         break;
@@ -246,7 +243,7 @@ impl BatchClient {
                     self.stats.taken.fetch_add(1, Ordering::Relaxed);
                     self.passed_over.clear();
                     self.consumers = leased.consumers;
-                    let latest = [link.producer, leased.consumers, leased.recipes];
+                    let latest = [link.producer, leased.consumers];
                     *self.stats.latest.lock().unwrap_or_else(PoisonError::into_inner) = latest;
                     return Ok(Some(leased));
                 }

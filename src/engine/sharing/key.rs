@@ -16,8 +16,6 @@ pub struct Sharing {
     common: [u8; 32],
     /// Digest of the stamps of shards. A stamp (size, times, inode) changes with a file.
     stamps: [u8; 32],
-    /// The transforms of this loader. Loaders that share may have different ones.
-    pub recipe: GivenSettings,
     /// The parameters to start a producer of these batches.
     pub order: ProducerLauncher,
     /// When the dataset was opened. Shared batches are of samples that were read later.
@@ -81,8 +79,7 @@ impl Sharing {
             consumers: options.shared_consumers,
         };
         let (common, stamps) = (digest.finalize().into(), stamps.finalize().into());
-        let recipe = settings.of_recipe();
-        Ok(Some(Self { common, stamps, recipe, order, since: Instant::now() }))
+        Ok(Some(Self { common, stamps, order, since: Instant::now() }))
     }
 
     /// Returns the key of a rank's batches, under which their producers are found. A producer reads the shards that it
@@ -110,7 +107,7 @@ fn whole(root: &Path) -> PathBuf {
     std::fs::canonicalize(root).unwrap_or_else(|_| root.to_owned())
 }
 
-/// Identifies compatible loaders: same dataset, order, fields, rank and version of the program.
+/// Identifies compatible loaders: same dataset, order, fields, transforms, rank and version of the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SharedKey([u8; 32]);
 

@@ -4,7 +4,6 @@ use super::key::SharedKey;
 use super::socket::{Incoming, IncomingMessage, Socket, WakeEvent, wait_for};
 use super::wire::{BatchPosition, PROTOCOL, ToConsumer, ToProducer};
 use crate::batch::{LeaseOwner, LeasedMap, LeasedMemory, Parcel};
-use crate::config::GivenSettings;
 use base::error::{Error, Result};
 use base::notices::Notices;
 use std::collections::HashMap;
@@ -32,7 +31,7 @@ pub(super) struct Link {
 /// Result of a hello.
 pub(super) enum HelloResult {
     Taken(Link),
-    /// The producer is at other steps, or does not make batches by this recipe.
+    /// The producer is at other steps.
     Elsewhere,
     /// The producer has exited.
     Gone,
@@ -45,9 +44,8 @@ pub struct LeasedBatch {
     pub memory: LeasedMemory,
     pub parcel: Parcel,
     pub samples: u32,
-    /// Number of consumers that share it, and number of recipes by which batches are made of its samples.
+    /// Number of consumers that share it.
     pub consumers: u32,
-    pub recipes: u32,
 }
 
 /// Result of asking for a batch.
@@ -63,22 +61,12 @@ pub(super) enum AskOutcome {
 }
 
 /// The contents of a hello.
-pub(super) struct HelloContents<'a> {
+pub(super) struct HelloContents {
     pub key: SharedKey,
-    pub recipe: &'a GivenSettings,
     /// The first batch that it will ask for.
     pub at: BatchPosition,
     /// When its loader was made.
     pub since: Instant,
-}
-
-/// Longest wait for the answer to a hello.
-#[derive(Clone, Copy)]
-pub(super) struct Patience {
-    /// Until any answer.
-    pub word: Duration,
-    /// Until the recipe is known; the producer may have to check it first.
-    pub recipe: Duration,
 }
 
 /// The socket through which buffers are returned.
@@ -106,7 +94,7 @@ impl Heartbeat {
 
     /// Waits for a message or for the `bell`, and sends a ping after a long silence. Returns whether the producer may
     /// still be alive.
-    fn wait(&mut self, socket: &Socket, bell: Option<&WakeEvent>) -> bool {
+    fn wait(&mut self, socket: &Socket, bell: &WakeEvent) -> bool {
         let until = match self.pinged {
             None => self.heard + PING_AFTER,
             Some(since) => since + ANSWER,
@@ -115,9 +103,7 @@ impl Heartbeat {
         if now >= until {
             return self.pinged.replace(now).is_none() && socket.send(&ToProducer::Ping, &[]);
         }
-        let files: Vec<_> = std::iter::once(socket.as_fd()).chain(bell.map(WakeEvent::as_fd)).collect();
-        let woken = wait_for(&files, Some(until));
-        if let (Some(bell), Some(true)) = (bell, woken.get(1)) {
+        if wait_for(&[socket.as_fd(), bell.as_fd()], Some(until))[1] {
             bell.heard();
         }
         true
@@ -125,39 +111,21 @@ impl Heartbeat {
 }
 
 impl Link {
-    /// Says hello to a producer, to take batches from it. If the producer must check the recipe first, waits for at
-    /// most `patience`; the recipe will be known at the next hello.
+    /// Says hello to a producer, to take batches from it. Waits for an answer for at most `patience`.
     pub(super) fn greet(
         socket: Socket,
-        HelloContents { key, recipe, at, since }: HelloContents<'_>,
-        patience: Patience,
+        HelloContents { key, at, since }: HelloContents,
+        patience: Duration,
         notices: &Notices,
     ) -> Result<HelloResult> {
-        let (key, recipe, process, age) = (key.to_string(), recipe.clone(), std::process::id(), age(since));
-        let hello = ToProducer::Hello { protocol: PROTOCOL, key, recipe, at, process, age };
-        if Socket::is_too_long(&hello) {
-            let message =
-                "the transforms and other image settings are too long to be sent to the process that makes shared \
-                 batches"
-                    .into();
-            return Err(Error::Unavailable(message));
-        }
+        let (key, process, age) = (key.to_string(), std::process::id(), age(since));
+        let hello = ToProducer::Hello { protocol: PROTOCOL, key, at, process, age };
         if !socket.send(&hello, &[]) {
             return Ok(HelloResult::Gone);
         }
-        let began = Instant::now();
-        let deadline = began + patience.word;
-        let mut looks: Option<Heartbeat> = None;
+        let deadline = Instant::now() + patience;
         loop {
             match socket.receive() {
-                Incoming::Message(IncomingMessage {
-                    message: ToConsumer::Looks | ToConsumer::Pong, ..
-                }) => {
-                    if began.elapsed() >= patience.recipe {
-                        return Ok(HelloResult::Elsewhere);
-                    }
-                    looks = Some(Heartbeat::new());
-                }
                 Incoming::Message(IncomingMessage { message: ToConsumer::Welcome { process }, .. }) => {
                     let (socket, maps) = (Arc::new(socket), HashMap::new());
                     return Ok(HelloResult::Taken(Self { socket, maps, producer: process, asked: 0 }));
@@ -176,11 +144,7 @@ impl Link {
                 Incoming::Message(_) => {}
                 Incoming::Closed => return Ok(HelloResult::Gone),
                 Incoming::Nothing => {
-                    let is_there = match &mut looks {
-                        Some(heartbeat) => heartbeat.wait(&socket, None),
-                        None => wait_for(&[socket.as_fd()], Some(deadline))[0] || Instant::now() < deadline,
-                    };
-                    if !is_there {
+                    if !wait_for(&[socket.as_fd()], Some(deadline))[0] && Instant::now() >= deadline {
                         return Ok(HelloResult::Silent);
                     }
                 }
@@ -226,7 +190,7 @@ impl Link {
                     }
                 }
                 Incoming::Closed => return Ok(AskOutcome::Lost),
-                Incoming::Nothing if heartbeat.wait(&self.socket, Some(bell)) => {}
+                Incoming::Nothing if heartbeat.wait(&self.socket, bell) => {}
                 Incoming::Nothing => return Ok(AskOutcome::Silent),
             }
         }
@@ -246,7 +210,7 @@ impl Link {
         notices: &Notices,
     ) -> Result<Taken> {
         match message {
-            ToConsumer::Lend { number, at, buffer, samples, is_new, has_parcel, consumers, recipes } => {
+            ToConsumer::Lend { number, at, buffer, samples, is_new, has_parcel, consumers } => {
                 let missing = || Error::Internal("a shared batch arrived without its file descriptor".into());
                 let mut files = files.into_iter();
                 if is_new {
@@ -259,7 +223,7 @@ impl Link {
                     true => Parcel::read(files.next().ok_or_else(missing)?, samples)?,
                     false => Parcel::default(),
                 };
-                Ok(Taken::Batch(number, at, LeasedBatch { memory, parcel, samples, consumers, recipes }))
+                Ok(Taken::Batch(number, at, LeasedBatch { memory, parcel, samples, consumers }))
             }
             ToConsumer::Elsewhere => Ok(Taken::Elsewhere),
             ToConsumer::Failed { error } => Err(error.into()),
@@ -271,7 +235,7 @@ impl Link {
                 notices.pass_on(kind, message);
                 Ok(Taken::Nothing)
             }
-            ToConsumer::Welcome { .. } | ToConsumer::Looks | ToConsumer::Pong => Ok(Taken::Nothing),
+            ToConsumer::Welcome { .. } | ToConsumer::Pong => Ok(Taken::Nothing),
         }
     }
 }
@@ -303,46 +267,30 @@ mod tests {
     use super::*;
     use base::node::RuntimeDirectory;
 
-    /// Returns the result of a hello to a producer that checks the recipe, after `answers` pings.
-    fn greeted(recipe: Duration, answers: u32, welcomes: bool) -> HelloResult {
+    /// Returns the result of a hello to a producer that sends `response`, or nothing for a tenth of a second.
+    fn greeted(response: Option<ToConsumer>) -> HelloResult {
         let place = tempfile::tempdir().unwrap();
         let directory = RuntimeDirectory::within(place.path()).unwrap();
         let listener = Listener::bind(&directory, "x.sock").unwrap();
         let Connected::To(consumer) = Socket::connect(&directory, "x.sock").unwrap() else { panic!() };
         let producer = listener.accept().unwrap().unwrap();
-        let heard = || loop {
-            wait_for(&[producer.as_fd()], None);
-            match producer.receive() {
-                Incoming::Message(IncomingMessage { message, .. }) => return Some(message),
-                Incoming::Nothing => {}
-                Incoming::Closed => return None,
-            }
-        };
-        let patience = Patience { word: Duration::from_secs(100), recipe };
-        let (recipe, at) = (GivenSettings::default(), BatchPosition { epoch: 0, step: 0 });
-        std::thread::scope(|scope| {
-            let who = HelloContents { key: SharedKey::of(b"x"), recipe: &recipe, at, since: Instant::now() };
-            let waits =
-                scope.spawn(move || Link::greet(consumer, who, patience, &Notices::default()).unwrap());
-            assert!(matches!(heard(), Some(ToProducer::Hello { .. })));
-            assert!(producer.send(&ToConsumer::Looks, &[]));
-            for _ in 0..answers {
-                assert!(matches!(heard(), Some(ToProducer::Ping)));
-                assert!(producer.send(&ToConsumer::Pong, &[]));
-            }
-            if welcomes {
-                producer.send(&ToConsumer::Welcome { process: 7 }, &[]);
-            }
-            waits.join().unwrap()
-        })
+        let patience = Duration::from_millis(if response.is_some() { 100_000 } else { 100 });
+        assert!(response.is_none_or(|response| producer.send(&response, &[])));
+        let at = BatchPosition { epoch: 0, step: 0 };
+        let contents = HelloContents { key: SharedKey::of(b"x"), at, since: Instant::now() };
+        let result = Link::greet(consumer, contents, patience, &Notices::default()).unwrap();
+        assert!(matches!(
+            producer.receive(),
+            Incoming::Message(IncomingMessage { message: ToProducer::Hello { .. }, .. })
+        ));
+        result
     }
 
     #[test]
-    fn who_looks_is_waited_for_as_long_as_it_answers() {
-        let long = Duration::from_secs(100);
-        assert!(matches!(greeted(long, 3, true), HelloResult::Taken(link) if link.producer == 7));
-        assert!(matches!(greeted(long, 1, false), HelloResult::Silent));
-        assert!(matches!(greeted(PING_AFTER / 2, 1, false), HelloResult::Elsewhere));
-        assert!(matches!(greeted(Duration::ZERO, 0, false), HelloResult::Elsewhere));
+    fn a_hello_has_the_result_that_the_producer_sends() {
+        let welcome = Some(ToConsumer::Welcome { process: 7 });
+        assert!(matches!(greeted(welcome), HelloResult::Taken(link) if link.producer == 7));
+        assert!(matches!(greeted(Some(ToConsumer::Elsewhere)), HelloResult::Elsewhere));
+        assert!(matches!(greeted(None), HelloResult::Silent));
     }
 }

@@ -14,7 +14,7 @@
 //!   loader keeps no child process (`start.rs`). The producer exits when it has no consumers.
 //! - The key identifies compatible loaders (`key.rs`). It is a digest of the dataset's places, the identity of the
 //!   order, the stamps of the shards, the rank, the number of ranks and the version. It also covers every setting that
-//!   decides what is in a batch, except the recipe (list of transforms). Consumers send their recipe in their hello.
+//!   decides what is in a batch.
 //! - A producer is found at a place `KEY.NUMBER`: a lock on a byte of a file, and a socket (`places.rs`). The loader
 //!   that starts a producer takes the lock and passes the open file on. So the lock is held without a gap, and the
 //!   kernel releases it when the producer exits.

@@ -112,11 +112,6 @@ impl Socket {
         }
     }
 
-    /// Whether a message is too long to be sent.
-    pub fn is_too_long(message: &impl Serialize) -> bool {
-        serde_json::to_vec(message).is_ok_and(|bytes| bytes.len() > LONGEST)
-    }
-
     /// Sends a message with `files`. Returns whether it was sent. Messages are not queued here, so a peer that does not
     /// read its messages is given up.
     pub fn send(&self, message: &impl Serialize, files: &[BorrowedFd<'_>]) -> bool {

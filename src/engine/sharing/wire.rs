@@ -1,12 +1,11 @@
 //! The messages between a producer and its consumers.
 
-use crate::config::GivenSettings;
 use base::error::SerializedError;
 use base::notices::NoticeKind;
 use serde::{Deserialize, Serialize};
 
 /// Version of the protocol. Programs of other versions do not share batches.
-pub const PROTOCOL: u32 = 5;
+pub const PROTOCOL: u32 = 6;
 
 /// The place of a batch: its epoch, and its step in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -24,8 +23,6 @@ pub enum ToProducer {
         protocol: u32,
         /// The key that all these loaders have in common: see [`super::Sharing::key`].
         key: String,
-        /// The transforms of this consumer.
-        recipe: GivenSettings,
         /// The first batch that it will ask for.
         at: BatchPosition,
         /// Process id of the consumer.
@@ -43,7 +40,7 @@ pub enum ToProducer {
     Rest,
     /// Leaves. The consumer may keep its buffers, and returns them later.
     Leave,
-    /// Asks whether the producer is alive. Allowed once the consumer has joined, or after [`ToConsumer::Looks`].
+    /// Asks whether the producer is alive. Allowed after the consumer has joined.
     Ping,
 }
 
@@ -55,8 +52,6 @@ pub enum ToConsumer {
         /// Process id of the producer.
         process: u32,
     },
-    /// The producer checks whether it can make batches by the consumer's recipe, and will answer later.
-    Looks,
     /// Leases a buffer with the requested batch. The first descriptor is that of the buffer, if the consumer does not
     /// have it yet; then comes that of a parcel, if there is one.
     Lend {
@@ -68,8 +63,6 @@ pub enum ToConsumer {
         has_parcel: bool,
         /// Number of consumers that share, including this one.
         consumers: u32,
-        /// Number of recipes by which batches are made of these samples.
-        recipes: u32,
     },
     /// The batch does not come from this producer: the others are at other steps.
     Elsewhere,

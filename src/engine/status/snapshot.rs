@@ -122,10 +122,9 @@ pub struct QueueNumbers {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SharingNumbers {
-    /// Process id of the producer, the number of its consumers, and the number of its recipes.
+    /// Process id of the producer, and the number of its consumers.
     pub producer: u64,
     pub consumers: u64,
-    pub recipes: u64,
     /// Batches that were leased, and the number of producers that they came from, one after another.
     pub batches: u64,
     pub producers: u64,
@@ -137,7 +136,7 @@ pub struct SharingNumbers {
 
 impl SharingNumbers {
     /// Returns these numbers, each with its name in statistics.
-    pub fn by_name(&self) -> [(&'static str, u64); 7] {
+    pub fn by_name(&self) -> [(&'static str, u64); 6] {
         [
             ("batches", self.batches),
             ("producers", self.producers),
@@ -145,7 +144,6 @@ impl SharingNumbers {
             ("left_behind", self.left_behind),
             ("producer_pid", self.producer),
             ("consumers", self.consumers),
-            ("recipes", self.recipes),
         ]
     }
 }

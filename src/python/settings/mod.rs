@@ -10,7 +10,7 @@ pub(super) use objects::add as add_objects;
 pub(super) use read::{LoaderArguments, read, read_named};
 
 use super::error::ConfigError;
-use engine::config::{UserValue, Setting};
+use engine::config::{Setting, UserValue};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 

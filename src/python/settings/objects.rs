@@ -3,7 +3,7 @@
 use super::given::{from_object, object};
 use super::{UserSetting, check_count, keywords, wrong};
 use crate::python::error::raise;
-use engine::config::{UserValue, LoaderOptions, RESOURCES_MAY_BE, Setting, SettingsObject};
+use engine::config::{LoaderOptions, RESOURCES_MAY_BE, Setting, SettingsObject, UserValue};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};

@@ -5,7 +5,7 @@ use super::objects::{objects, resources};
 use super::{UserSetting, check_count, keywords, wrong};
 use crate::python::error::{ConfigError, raise};
 use engine::config::{
-    UserValue, GivenSettings, LoaderKind, LoaderOptions, Setting, SettingsObject, check_given_once,
+    GivenSettings, LoaderKind, LoaderOptions, Setting, SettingsObject, UserValue, check_given_once,
     unknown_setting,
 };
 use pyo3::exceptions::PyException;
@@ -117,7 +117,8 @@ fn value_of(setting: &Setting, value: &Bound<'_, PyAny>) -> PyResult<UserValue> 
         if error.is_instance_of::<ConfigError>(py) || !error.is_instance_of::<PyException>(py) {
             return error;
         }
-        let refused = wrong(setting.name, format!("is {}, must be {}", from_object(value, false), form.may_be));
+        let refused =
+            wrong(setting.name, format!("is {}, must be {}", from_object(value, false), form.may_be));
         refused.set_cause(py, Some(error));
         refused
     })?;
@@ -201,7 +202,8 @@ fn paths(path: Option<Bound<'_, PyAny>>) -> PyResult<Vec<PathBuf>> {
     const MUST: &str = "must be the path of a dataset, or a list of several";
     let Some(path) = path else { return Err(wrong("path", format!("is not given, {MUST}"))) };
     let value = from_object(&path, true);
-    let usable = |value: &UserValue| value.path().filter(|path| UserValue::is_usable_path(path)).map(PathBuf::from);
+    let usable =
+        |value: &UserValue| value.path().filter(|path| UserValue::is_usable_path(path)).map(PathBuf::from);
     let paths = match value.items() {
         None => usable(&value).map(|path| vec![path]),
         Some(items) => {

@@ -129,7 +129,7 @@ fn what_the_engine_refuses_goes_to_the_next_backend() {
     for (job, (decoded, refused)) in jobs.iter().zip(decoded.iter().zip([true, false, false, true])) {
         assert_eq!(decoded.1.is_err(), refused);
         if !refused {
-            assert_same(job, decoded, "beside refused ones");
+            assert_same(job, decoded, "in a batch with refused ones");
         }
     }
     assert!(decoded[0].1.as_ref().unwrap_err().contains("hardware"), "{:?}", decoded[0].1);

@@ -136,7 +136,7 @@ fn assert_same(job: &Job, (layout, planes): &Decoded, what: &str) {
             let row =
                 &samples[plane.offset as usize + (y * plane.stride) as usize..][..plane.stride as usize];
             let (row, beside) = row.split_at(plane.width as usize);
-            assert!(beside.iter().all(|&byte| byte == 0xA5), "{what}: written beside plane {index}, row {y}");
+            assert!(beside.iter().all(|&byte| byte == 0xA5), "{what}: written past plane {index}, row {y}");
             let start = (plane.y0 + y - cpu.y0) as usize * cpu.stride + (plane.x0 - cpu.x0) as usize;
             let same = row.iter().zip(&cpu.data[start..]).all(|(a, b)| a.abs_diff(*b) <= 1);
             assert!(same, "{what}: plane {index}, row {}", plane.y0 + y);

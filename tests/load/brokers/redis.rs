@@ -162,7 +162,7 @@ fn entries_that_were_trimmed_unread_are_counted() {
     let notices = Notices::default();
     let mut source = opened(options(&server), &SourcePosition::default(), &notices);
     let first = receive(&mut source, 5);
-    assert_eq!((keys(&first), gaps(&first)), (keys(&first), 0), "what nobody wanted is not missing");
+    assert_eq!((keys(&first), gaps(&first)), (keys(&first), 0), "what was not requested is not missing");
     assert_eq!(keys(&first), ids(6..=10));
     // Without a group, the server deletes entries that were not read. The number of missing entries is reported with
     // the next entry.

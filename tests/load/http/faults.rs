@@ -58,7 +58,7 @@ fn a_server_that_asks_for_time_gets_it() {
     let begun = std::time::Instant::now();
     assert!(under(&served, &["status:first=3:503,retry=1"]) == expected);
     let took = begun.elapsed();
-    assert!(took >= std::time::Duration::from_secs(1), "{took:?}: nobody waited");
+    assert!(took >= std::time::Duration::from_secs(1), "{took:?}: it did not wait");
     assert!(under(&served, &["status:first=3:429,date=2"]) == expected);
 }
 

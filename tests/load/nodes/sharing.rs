@@ -129,7 +129,7 @@ fn a_node_that_comes_back_empty_or_does_not_come_back_changes_no_batch() {
             world.pipeline(&options)
         })
         .collect();
-    assert_eq!(from(&four, 2, 20), expected[2][20..], "they go on in the middle of an epoch");
+    assert_eq!(from(&four, 2, 20), expected[2][20..], "they resume in the middle of an epoch");
     assert_eq!(all(&four, 3), expected[3]);
 }
 

@@ -98,7 +98,7 @@ for shard, form in enumerate([tarfile.GNU_FORMAT, tarfile.PAX_FORMAT, tarfile.US
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     let packed = scene.json("pack", "data", "packed", &["--shard-size", "9000"]);
     assert_eq!((&packed["samples"], &packed["members_left_out"]), (&15.into(), &6.into()));
-    assert!(packed["shards"].as_u64().unwrap() > 3, "a tar shard lies in several packed ones");
+    assert!(packed["shards"].as_u64().unwrap() > 3, "a tar shard is divided among several packed ones");
     let unpacked = scene.json("unpack", "packed", "back", &[]);
     assert_eq!((&unpacked["archives"], &unpacked["members_left_out"]), (&3.into(), &6.into()));
     for shard in 0..3 {

@@ -227,7 +227,7 @@ fn check(directory: &Path, nameless: bool, known: &mut Known, what: &str) {
     let may: HashMap<u64, u64> = may.map(|number| (id(number), number)).collect();
     let mut found = BTreeSet::new();
     for stored in store.places() {
-        let number = *may.get(&stored.id).unwrap_or_else(|| panic!("{what}: a sample that nobody appended"));
+        let number = *may.get(&stored.id).unwrap_or_else(|| panic!("{what}: a sample never appended"));
         assert!(found.insert(number), "{what}: {number} is there twice");
         assert_is(&store, &stored.place, number, what);
     }

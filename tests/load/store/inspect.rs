@@ -66,7 +66,7 @@ fn unused_data_is_removed_without_a_trace() {
     clear(&world.cache(), None).unwrap();
     assert!(!place.exists());
     assert!(contents(&world.cache()).unwrap().datasets.is_empty());
-    assert_eq!(world.check(&world.open(PLENTY), "made anew"), 0);
+    assert_eq!(world.check(&world.open(PLENTY), "made again"), 0);
 }
 
 #[test]

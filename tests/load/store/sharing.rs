@@ -184,7 +184,7 @@ fn datasets_in_use_stay_and_others_make_room() {
     let second = beside(&one, &two, quota);
     two.offer_all(&second, 0..100);
     second.flush();
-    let left = two.check(&second, "beside the first");
+    let left = two.check(&second, "next to the first");
     assert!(left > 20 && left < 100, "{left}");
     assert!(second.stats().evicted_segments == 0 && second.stats().dropped_full > 0);
     first.refresh();
@@ -224,7 +224,7 @@ fn a_dataset_that_was_changed_meets_no_old_bytes() {
     assert_eq!(changed.check(&store, "changed"), 0);
     changed.offer_all(&store, 0..60);
     store.flush();
-    assert_eq!(changed.check(&store, "filled anew"), 60);
+    assert_eq!(changed.check(&store, "filled again"), 60);
     let location = store.locate(7).unwrap();
     assert_ne!(location.crc, Some(checksum(world.bytes(7))));
 }

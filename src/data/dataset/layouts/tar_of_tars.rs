@@ -180,7 +180,7 @@ fn rows(images: &[InnerImage], classes: &BTreeMap<String, u32>) -> ShardRows {
     keys.dedup();
     let row = |image: &InnerImage| MemberRow {
         key: keys.partition_point(|key| *key < IMAGE_EXTENSIONS[image.extension]) as u32,
-        place: MemberPlace { apart: 0, length: image.length, packed: false },
+        place: MemberPlace { offset_from_image: 0, length: image.length, packed: false },
     };
     let sample = |image: &InnerImage| SampleRow {
         offset: image.offset,

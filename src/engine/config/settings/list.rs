@@ -34,23 +34,9 @@ impl GivenSettings {
         Ok(options)
     }
 
-    /// Returns the values of all settings that decide the contents of batches, except the settings of the recipe. Two
-    /// loaders that request the same samples have the same list, even if their settings are written differently.
+    /// Returns the values of all settings that decide the contents of batches. Two loaders that request the same batches
+    /// have the same list, even if their settings are written differently.
     pub fn deciding(&self, loader: LoaderKind) -> Result<Vec<(&'static str, UserValue)>> {
-        self.values(loader, |setting| setting.decides_batches() && !setting.is_of_recipe())
-    }
-
-    /// Returns the settings of the recipe as a string, which is the same for two ways to write the same recipe.
-    pub fn recipe_text(&self, loader: LoaderKind) -> Result<String> {
-        let values = self.values(loader, Setting::is_of_recipe)?;
-        serde_json::to_string(&values).map_err(|error| Error::Internal(error.to_string()))
-    }
-
-    fn values(
-        &self,
-        loader: LoaderKind,
-        which: impl Fn(&Setting) -> bool,
-    ) -> Result<Vec<(&'static str, UserValue)>> {
         let mut options = self.options(loader)?;
         options.train = Some(options.trains());
         let value = |setting: &'static Setting| {
@@ -62,25 +48,10 @@ impl GivenSettings {
         };
         Ok(SETTINGS
             .iter()
-            .filter(|setting| which(setting))
+            .filter(|setting| setting.decides_batches())
             .map(|setting| (setting.name, value(setting)))
             .collect())
     }
-
-    /// Returns only the settings of the recipe.
-    pub fn of_recipe(&self) -> Self {
-        Self(self.0.iter().filter(|(name, _)| is_of_recipe(name)).cloned().collect())
-    }
-
-    /// Returns the same settings with another `recipe`.
-    pub fn with_recipe(&self, recipe: &Self) -> Self {
-        let others = self.0.iter().filter(|(name, _)| !is_of_recipe(name));
-        Self(others.chain(&recipe.of_recipe().0).cloned().collect())
-    }
-}
-
-fn is_of_recipe(name: &str) -> bool {
-    Setting::named(name).is_some_and(Setting::is_of_recipe)
 }
 
 #[cfg(test)]
@@ -118,6 +89,7 @@ mod tests {
     fn the_same_batches_are_the_same_in_other_words() {
         let deciding = |list: &[(&str, UserValue)]| of(list).deciding(LoaderKind::Images).unwrap();
         let usual = deciding(&[]);
+        let crop = |size| transforms(&format!(r#"[{{"RandomResizedCrop": {{"size": {size}}}}}]"#));
         for same in [
             ("batch_size", UserValue::Whole(64)),
             ("image_size", UserValue::Wholes(vec![224, 224])),
@@ -139,12 +111,6 @@ mod tests {
             ("on_error", UserValue::Text("skip".into())),
             ("max_pixels", UserValue::Whole(9)),
             ("fields", UserValue::List(vec![UserValue::Text("image".into())])),
-        ] {
-            assert_ne!(deciding(std::slice::from_ref(&other)), usual, "{other:?}");
-        }
-        let crop = |size| transforms(&format!(r#"[{{"RandomResizedCrop": {{"size": {size}}}}}]"#));
-        let recipe = |list: &[(&str, UserValue)]| of(list).recipe_text(LoaderKind::Images).unwrap();
-        for other in [
             ("transforms", crop(32)),
             ("image_size", UserValue::Whole(32)),
             ("image_size_from", UserValue::Map(vec![(UserValue::Whole(2), UserValue::Whole(32))])),
@@ -152,32 +118,9 @@ mod tests {
             ("memory_format", UserValue::Text("nhwc".into())),
             ("decode", UserValue::Text("exact".into())),
         ] {
-            assert_eq!(deciding(std::slice::from_ref(&other)), usual, "{other:?}");
-            assert_ne!(recipe(std::slice::from_ref(&other)), recipe(&[]), "{other:?}");
+            assert_ne!(deciding(std::slice::from_ref(&other)), usual, "{other:?}");
         }
-        assert_eq!(
-            recipe(&[("image_size", UserValue::Wholes(vec![224, 224])), ("seed", UserValue::Whole(3))]),
-            recipe(&[])
-        );
-        assert_ne!(recipe(&[("transforms", crop(32))]), recipe(&[("transforms", crop(33))]));
+        assert_ne!(deciding(&[("transforms", crop(32))]), deciding(&[("transforms", crop(33))]));
         assert!(of(&[("no_such", UserValue::Nothing)]).options(LoaderKind::Images).is_err());
-    }
-
-    #[test]
-    fn another_recipe_changes_nothing_else() {
-        let base = of(&[
-            ("seed", UserValue::Whole(3)),
-            ("image_size", UserValue::Whole(32)),
-            ("flip", UserValue::Number(0.25)),
-        ]);
-        let other = of(&[
-            ("seed", UserValue::Whole(4)),
-            ("image_size", UserValue::Whole(64)),
-            ("batch_size", UserValue::Whole(2)),
-        ]);
-        let both = base.with_recipe(&other);
-        assert_eq!(both, of(&[("seed", UserValue::Whole(3)), ("image_size", UserValue::Whole(64))]));
-        assert_eq!(base.with_recipe(&base.of_recipe()), base);
-        assert_eq!(other.of_recipe(), of(&[("image_size", UserValue::Whole(64))]));
     }
 }

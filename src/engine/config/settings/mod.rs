@@ -97,14 +97,12 @@ impl Topic {
     }
 }
 
-/// The part of a batch that depends on a setting.
+/// Whether batches depend on a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Affects {
-    /// The samples, their order, or the values that are read from them.
+    /// The samples of a batch, their order, the values that are read from them, or the pixels that are made from their
+    /// images.
     Batch,
-    /// The pixels that are made from the samples' images. Such a setting does not affect the order. It affects reads
-    /// only by choosing which part of an image is read.
-    Recipe,
     /// No byte of a batch. Such a setting affects only the device of the batches, the code that makes them, the speed,
     /// or the number of batches in memory.
     Nothing,
@@ -117,7 +115,7 @@ pub struct Setting {
     pub name: &'static str,
     /// Topic that the setting belongs to.
     pub topic: Topic,
-    /// The part of a batch that depends on the setting.
+    /// Whether batches depend on the setting.
     decides: Affects,
     /// The object that the setting is a member of, if any.
     pub member: Option<ObjectMember>,
@@ -278,11 +276,6 @@ impl Setting {
     /// Whether batches differ if only the value of this setting differs.
     pub fn decides_batches(&self) -> bool {
         self.decides != Affects::Nothing
-    }
-
-    /// Whether the setting is part of the recipe.
-    pub fn is_of_recipe(&self) -> bool {
-        self.decides == Affects::Recipe
     }
 
     /// Whether two values that are [shown](Setting::shown) alike are always equal.

@@ -3,11 +3,9 @@
 //!
 //! To add a setting, add a row. Users read the comment above the row in Rust, in Python's `help()`, in the stub, in
 //! `docs/settings.md` and in the help of the command line. So the comment gives units and says what `None` means. After
-//! the topic comes [which part of a batch](Affects) depends on the setting. The methods after that are defined in
-//! [`Setting`].
+//! the topic comes [whether batches](Affects) depend on the setting. The methods after that are defined in [`Setting`].
 //!
-//! Which settings batches depend on (`Setting::decides_batches`, `Setting::is_of_recipe`) also decides which loaders
-//! can share batches.
+//! Loaders can share batches if they agree on all settings that batches depend on (`Setting::decides_batches`).
 
 use super::SettingsObject::Resources as OfResources;
 use super::forms::{
@@ -217,7 +215,7 @@ settings! {
     /// the list is for the first, and the others follow its geometry; a dict has the transforms of each image field
     /// instead. `transforms` replaces `image_size`, `scale`, `ratio`, `flip`, `resize`, `dtype`, `mean` and `std`,
     /// which are short forms of the usual lists. None: the list that these settings mean.
-    transforms: Option<ImageTransforms> = None, Maybe(TransformList), Images, Recipe.images_only();
+    transforms: Option<ImageTransforms> = None, Maybe(TransformList), Images, Batch.images_only();
 
     /// Mixes finished images: `[transforms.MixUp(...)]`, `[transforms.CutMix(...)]`, or
     /// `[transforms.RandomChoice([...])]` of these, drawn for each batch. In each group of four neighbouring images of
@@ -229,47 +227,47 @@ settings! {
     mix: Option<Mixing> = None, Maybe(MixList), Images, Batch.images_only();
 
     /// The size of the output in pixels: the side of a square, or (height, width).
-    image_size: (u32, u32) = (224, 224), SideLengths { to: MAX_SIDE }, Images, Recipe.images_only();
+    image_size: (u32, u32) = (224, 224), SideLengths { to: MAX_SIDE }, Images, Batch.images_only();
 
     /// Output sizes of later epochs, each with the first epoch that has it, in the form of `image_size`:
     /// `image_size=160, image_size_from={16: 192, 35: 224}` starts a training with small images (progressive resizing).
     /// The size depends on the epoch alone, also when a training resumes. None: one size for all epochs.
     image_size_from: Option<BTreeMap<u64, (u32, u32)>> = None, Maybe(SizesByEpoch(SideLengths { to: MAX_SIDE })),
-        Images, Recipe.images_only().datasets_only();
+        Images, Batch.images_only().datasets_only();
 
     /// Training: lower and upper bound of the random crop's area, as a fraction of the image's area.
-    scale: (f64, f64) = CROP_SCALE, Bounds { to: 1.0 }, Images, Recipe.images_only().or_none();
+    scale: (f64, f64) = CROP_SCALE, Bounds { to: 1.0 }, Images, Batch.images_only().or_none();
 
     /// Training: lower and upper bound of the random crop's width divided by its height.
-    ratio: (f64, f64) = CROP_RATIO, Bounds { to: 1e6 }, Images, Recipe.images_only().or_none();
+    ratio: (f64, f64) = CROP_RATIO, Bounds { to: 1e6 }, Images, Batch.images_only().or_none();
 
     /// Training: probability of a horizontal flip.
-    flip: f64 = 0.5, Probability, Images, Recipe.images_only();
+    flip: f64 = 0.5, Probability, Images, Batch.images_only();
 
     /// Evaluation: length of the shorter side after Resize, in pixels. None: 8/7 of the image size (256 for 224).
-    resize: Option<u32> = None, Maybe(WholeNumber::from(1).to(MAX_SIDE as u64)), Images, Recipe.images_only();
+    resize: Option<u32> = None, Maybe(WholeNumber::from(1).to(MAX_SIDE as u64)), Images, Batch.images_only();
 
     /// Mean of each channel, for values scaled to 0..1; ImageNet's by default. Numbers above 1 cause a warning, because
     /// other loaders have means for values in 0..255.
-    mean: [f32; 3] = [0.485, 0.456, 0.406], Channels::Finite, Images, Recipe.images_only().or_none();
+    mean: [f32; 3] = [0.485, 0.456, 0.406], Channels::Finite, Images, Batch.images_only().or_none();
 
     /// Standard deviation of each channel, for values scaled to 0..1; ImageNet's by default.
-    std: [f32; 3] = [0.229, 0.224, 0.225], Channels::Positive, Images, Recipe.images_only().or_none();
+    std: [f32; 3] = [0.229, 0.224, 0.225], Channels::Positive, Images, Batch.images_only().or_none();
 
     /// Element type of the images: `float32`, `float16`, `bfloat16`, or `uint8` (grey levels 0..255, not normalised).
-    dtype: DType = DType::F32, OneOf::names(), Images, Recipe.images_only();
+    dtype: DType = DType::F32, OneOf::names(), Images, Batch.images_only();
 
     /// Order of the images' dimensions: `nchw` or `nhwc`.
-    memory_format: MemoryFormat = MemoryFormat::Nchw, OneOf::names(), Images, Recipe.images_only();
+    memory_format: MemoryFormat = MemoryFormat::Nchw, OneOf::names(), Images, Batch.images_only();
 
     /// How images are decoded and resized. `fast` resizes the decoded planes and converts colours at output size.
     /// `exact` gives the values that PIL and torchvision compute.
-    decode: Fidelity = Fidelity::Fast, OneOf::names(), Images, Recipe.images_only();
+    decode: Fidelity = Fidelity::Fast, OneOf::names(), Images, Batch.images_only();
 
     /// What happens if EXIF or XMP says that an image is stored rotated or mirrored. In any case it is decoded as it is
     /// stored, as torchvision does by default. With `warn`, the first such image is reported;
     /// `ImageDataset.from_huggingface` sets this, because `datasets` rotates such images.
-    orientation: Orientation = Orientation::Ignore, OneOf::names(), Images, Recipe.images_only();
+    orientation: Orientation = Orientation::Ignore, OneOf::names(), Images, Batch.images_only();
 
     /// Whether images are decoded. False: batches hold the bytes of the files (`files` instead of `images`) for a
     /// decoder of your own, and packed images are converted back to their original files. Order, `labels`, `sample_ids`
@@ -359,11 +357,10 @@ settings! {
         Resources, Nothing.images_only().in_object(OfResources);
 
     /// Whether batches are shared with other processes of this user on this node, such as the trials of a search or the
-    /// members of an ensemble. Loaders that ask for the same samples (dataset, order, rank) attach to one process,
-    /// which makes each batch once and leases it to them without a copy. Loaders with other recipes get their own
-    /// batches from the same read and decode. True, or a name: only loaders with the same name share. The first loader
-    /// starts the process, which ends after the last one; or it is `foreload serve`. The loader that starts it sets its
-    /// resources (`threads`, `memory` ...).
+    /// members of an ensemble. Loaders that ask for the same batches (dataset, order, rank, transforms) attach to one
+    /// process, which makes each batch once and leases it to them without a copy. True, or a name: only loaders with
+    /// the same name share. The first loader starts the process, which ends after the last one; or it is
+    /// `foreload serve`. The loader that starts it sets its resources (`threads`, `memory` ...).
     shared: Option<String> = None, BoolOrName, Resources, Nothing.images_only().datasets_only();
 
     /// With `shared`: the number of past batches that are kept for loaders that are slower than the fastest.

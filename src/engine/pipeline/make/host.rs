@@ -1,4 +1,4 @@
-//! Makes batches in host memory, with one recipe.
+//! Makes batches in host memory.
 
 use super::sample::{HostPlace, SampleMaker};
 use super::{BatchOpener, OpenPlace, PlaceFiller, PlaceJob};
@@ -7,16 +7,6 @@ use crate::pipeline::{cpu::CpuDecoder, mixing::MixGroups, run::EpochRun, stopwat
 use base::error::Result;
 use std::sync::Arc;
 
-/// Opens the batch of `step` like [`BatchOpener::begin`].
-pub(super) fn begin(run: &EpochRun, step: u64, len: u32) -> Result<Option<Vec<HostPlace>>> {
-    let sink: Arc<dyn Sink> = run.inbox.clone();
-    let Some((closer, tickets)) = run.batches.begin(step, len, &sink)? else { return Ok(None) };
-    // The batch is complete when all its places are filled.
-    closer.close();
-    let mix_groups = run.mix_keys.is_some().then(|| Arc::new(MixGroups::new(len)));
-    Ok(Some(tickets.into_iter().map(|ticket| HostPlace { ticket, mix_groups: mix_groups.clone() }).collect()))
-}
-
 /// Opens batches in host memory.
 pub(crate) struct HostOpener;
 
@@ -24,7 +14,14 @@ impl BatchOpener for HostOpener {
     type Place = HostPlace;
 
     fn begin(&mut self, run: &Arc<EpochRun>, step: u64, len: u32) -> Result<Option<Vec<HostPlace>>> {
-        begin(run, step, len)
+        let sink: Arc<dyn Sink> = run.inbox.clone();
+        let Some((closer, tickets)) = run.batches.begin(step, len, &sink)? else { return Ok(None) };
+        // The batch is complete when all its places are filled.
+        closer.close();
+        let mix_groups = run.mix_keys.is_some().then(|| Arc::new(MixGroups::new(len)));
+        Ok(Some(
+            tickets.into_iter().map(|ticket| HostPlace { ticket, mix_groups: mix_groups.clone() }).collect(),
+        ))
     }
 }
 

@@ -4,7 +4,6 @@
 
 pub(crate) mod host;
 pub(crate) mod sample;
-pub(crate) mod several;
 
 use super::run::EpochRun;
 use super::stopwatch::Stopwatch;
@@ -50,9 +49,6 @@ pub(crate) trait BatchOpener: Send + 'static {
 
     /// Gives up the slots that incomplete batches hold, because no slot became free for a while.
     fn release_slots(&mut self) {}
-
-    /// Drops the incomplete batches, because the run has ended.
-    fn end_run(&mut self) {}
 }
 
 /// Fills places from the bytes of their samples. Each worker has one.

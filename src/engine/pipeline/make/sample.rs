@@ -1,4 +1,4 @@
-//! Makes a sample's values in a batch from the sample's bytes, with one recipe. With `decoded=False` only a file's
+//! Makes a sample's values in a batch from the sample's bytes. With `decoded=False` only a file's
 //! first bytes are checked, and the slot that holds the file becomes part of the batch.
 
 use crate::batch::{Array, Encoded, Ticket, Value};
@@ -14,8 +14,8 @@ use base::simd::Level;
 use base::trace::Stage;
 use data::dataset::Contents;
 use data::schedule::{BatchEntry, Draw};
-use pixels::augment::{DrawnViews, Renderer};
-use pixels::decode::{Format, Planes, RestoredFile};
+use pixels::augment::Renderer;
+use pixels::decode::{Format, RestoredFile};
 use std::borrow::Cow;
 use std::sync::Arc;
 use store::tier::form_of_record;
@@ -27,44 +27,15 @@ pub(crate) struct HostPlace {
     pub mix_groups: Option<Arc<MixGroups>>,
 }
 
-/// Decodes the images of samples.
-pub(crate) trait DecodeImage {
-    /// Decodes at least the parts of an image that its views need. `record` holds the bytes that were read for its
-    /// sample.
-    ///
-    /// # Errors
-    /// The errors of decoding, and of drawing views.
-    fn decode_image(
-        &mut self,
-        run: &EpochRun,
-        of: SampleImage<'_>,
-        record: &Encoded,
-        stopwatch: &mut Stopwatch,
-    ) -> Result<(DrawnViews, &Planes)>;
-}
-
-impl DecodeImage for CpuDecoder {
-    fn decode_image(
-        &mut self,
-        run: &EpochRun,
-        of: SampleImage<'_>,
-        _: &Encoded,
-        stopwatch: &mut Stopwatch,
-    ) -> Result<(DrawnViews, &Planes)> {
-        let drawn = self.decode(run, of, stopwatch)?;
-        Ok((drawn, &self.planes))
-    }
-}
-
 /// A place of a batch, with everything that is needed to fill it.
 struct PlaceTools<'a> {
     run: &'a EpochRun,
     ticket: &'a mut Ticket,
-    decoder: &'a mut dyn DecodeImage,
+    decoder: &'a mut CpuDecoder,
     stopwatch: &'a mut Stopwatch,
 }
 
-/// Makes samples with one recipe.
+/// Makes samples.
 pub(crate) struct SampleMaker {
     context: Arc<SampleContext>,
     /// The renderers, one for each image recipe.
@@ -88,11 +59,6 @@ impl SampleMaker {
         }
     }
 
-    /// Returns whether this maker uses the settings of `context`.
-    pub(crate) fn is_of(&self, context: &Arc<SampleContext>) -> bool {
-        Arc::ptr_eq(&self.context, context)
-    }
-
     /// Fills a place from its sample's bytes, and finishes it.
     pub(crate) fn work(
         &mut self,
@@ -100,7 +66,7 @@ impl SampleMaker {
         BatchEntry { position, draw, valid }: BatchEntry,
         HostPlace { mut ticket, mix_groups }: HostPlace,
         bytes: Result<Encoded>,
-        decoder: &mut dyn DecodeImage,
+        decoder: &mut CpuDecoder,
         stopwatch: &mut Stopwatch,
     ) {
         let mut to = PlaceTools { run, ticket: &mut ticket, decoder, stopwatch };
@@ -217,16 +183,18 @@ impl SampleMaker {
         if parts.is_none() {
             notify::rotated_image(context, image, draw.sample, &bytes);
         }
-        let (drawn, planes) = decoder.decode_image(run, of, record, stopwatch)?;
+        let drawn = decoder.decode(run, of, stopwatch)?;
         let (renderer, size) = (&mut self.renderers[primary], drawn.image_size());
         check_size(context, image, size, &self.geometries)?;
         for (number, view) in drawn.views().iter().enumerate() {
             match at.kind {
-                ViewKind::Tensors => renderer.render(number, planes, view, ticket.image(at.first + number)),
+                ViewKind::Tensors => {
+                    renderer.render(number, &decoder.planes, view, ticket.image(at.first + number))
+                }
                 ViewKind::Values => {
                     let output = config.images.recipe(image).views()[number].output(view);
                     let mut pixels = vec![0; output.bytes()];
-                    renderer.render(number, planes, view, &mut pixels);
+                    renderer.render(number, &decoder.planes, view, &mut pixels);
                     ticket.put(at.first + number, Some(Value::Array(Array::of_image(&output, pixels))));
                 }
             }

@@ -10,8 +10,6 @@ const SIZE: usize = 4;
 /// A producer and its consumers in virtual time, in milliseconds.
 struct Scene {
     window: SharedWindow<BatchPosition>,
-    /// The recipes by which each batch was made.
-    recipes: Vec<Vec<RecipeNumber>>,
     start: Instant,
     now: u64,
     leased: Vec<(ConsumerId, BatchPosition)>,
@@ -33,20 +31,12 @@ impl Scene {
         let start = Instant::now();
         let gathering = (consumers, start + Duration::from_millis(1000));
         let window = SharedWindow::new(SIZE, policy, steps, at(0, 0), gathering, start);
-        Self {
-            window,
-            start,
-            now: 0,
-            leased: Vec::new(),
-            refused: Vec::new(),
-            made: Vec::new(),
-            recipes: Vec::new(),
-        }
+        Self { window, start, now: 0, leased: Vec::new(), refused: Vec::new(), made: Vec::new() }
     }
 
     fn with(consumers: &[ConsumerId]) -> Self {
         let mut scene = Self::new(SharingPolicy::Leave, 1);
-        consumers.iter().for_each(|id| assert!(scene.window.join(*id, 0, at(0, 0))));
+        consumers.iter().for_each(|id| assert!(scene.window.join(*id, at(0, 0))));
         scene
     }
 
@@ -78,9 +68,8 @@ impl Scene {
                         self.leased.push((id, at));
                     }
                     Action::Refuse(id) => self.refused.push(id),
-                    Action::Make(at, recipes) => {
+                    Action::Make(at) => {
                         self.made.push(at);
-                        self.recipes.push(recipes.into_iter().collect());
                         self.window.made(at, self.instant());
                     }
                 }
@@ -134,8 +123,8 @@ fn who_is_behind_takes_from_the_window_and_then_goes_elsewhere() {
     assert_eq!(scene.leased.last(), Some(&(1, at(0, SIZE as u64 + 1))), "but not for long");
     scene.ask(2, at(0, 1));
     assert_eq!(scene.refused, [2], "what 2 needs is gone");
-    assert!(!scene.window.join(2, 0, at(0, 1)));
-    assert!(scene.window.join(2, 0, at(0, 3)), "it has caught up");
+    assert!(!scene.window.join(2, at(0, 1)));
+    assert!(scene.window.join(2, at(0, 3)), "it has caught up");
     // The next consumer that falls behind has less time, because the share of waiting time is used up.
     scene.ask(2, at(0, 3));
     for step in 6..=8 {
@@ -163,7 +152,7 @@ fn who_is_left_and_catches_up_is_one_of_them_again() {
 fn in_lockstep_everybody_waits_for_the_slowest() {
     for goes in [SharedWindow::leave, SharedWindow::rest] {
         let mut scene = Scene::new(SharingPolicy::Wait, 2);
-        assert!(scene.window.join(1, 0, at(0, 0)) && scene.window.join(2, 0, at(0, 0)));
+        assert!(scene.window.join(1, at(0, 0)) && scene.window.join(2, at(0, 0)));
         for step in 0..=SIZE as u64 {
             scene.ask(1, at(0, step));
             scene.wait(10_000);
@@ -180,16 +169,16 @@ fn in_lockstep_everybody_waits_for_the_slowest() {
 #[test]
 fn those_that_begin_together_begin_with_the_first_that_any_needs() {
     let mut scene = Scene::new(SharingPolicy::Leave, 3);
-    assert!(scene.window.join(1, 0, at(3, 5)), "where the producer was started is no matter");
+    assert!(scene.window.join(1, at(3, 5)), "where the producer was started is no matter");
     scene.ask(1, at(3, 5));
-    assert!(scene.window.join(2, 0, at(3, 3)));
+    assert!(scene.window.join(2, at(3, 3)));
     scene.ask(2, at(3, 3));
     assert!(scene.leased.is_empty());
-    assert!(scene.window.join(3, 0, at(3, 4)));
+    assert!(scene.window.join(3, at(3, 4)));
     scene.ask(3, at(3, 4));
     assert_eq!(scene.leased, [(2, at(3, 3)), (3, at(3, 4)), (1, at(3, 5))]);
     let mut alone = Scene::new(SharingPolicy::Leave, 3);
-    assert!(alone.window.join(1, 0, at(0, 0)));
+    assert!(alone.window.join(1, at(0, 0)));
     alone.ask(1, at(0, 0));
     assert!(alone.leased.is_empty() && alone.window.due(alone.instant()).is_some());
     alone.wait(1000);
@@ -220,14 +209,14 @@ fn the_window_goes_where_all_go() {
         assert_eq!(scene.leased.last(), Some(&(2, target)));
     }
     scene.window.leave(2);
-    assert!(scene.window.join(5, 0, at(2, 2)), "nor does a producer without consumers stay where it is");
+    assert!(scene.window.join(5, at(2, 2)), "nor does a producer without consumers stay where it is");
 }
 
 #[test]
 fn what_cannot_be_made_is_told_and_tried_again() {
     let mut scene = Scene::with(&[1, 2]);
     scene.window.ask(1, at(0, 0), scene.start, scene.instant());
-    assert_eq!(scene.window.act(scene.instant()), [Action::Make(at(0, 0), [0].into())]);
+    assert_eq!(scene.window.act(scene.instant()), [Action::Make(at(0, 0))]);
     assert!(scene.window.act(scene.instant()).is_empty(), "it is being made");
     assert_eq!(scene.window.failed(), [1]);
     scene.ask(2, at(0, 0));
@@ -237,7 +226,7 @@ fn what_cannot_be_made_is_told_and_tried_again() {
 #[test]
 fn in_lockstep_a_long_wait_is_seen() {
     let mut scene = Scene::new(SharingPolicy::Wait, 2);
-    assert!(scene.window.join(1, 0, at(0, 0)) && scene.window.join(2, 0, at(0, 0)));
+    assert!(scene.window.join(1, at(0, 0)) && scene.window.join(2, at(0, 0)));
     for step in 0..=SIZE as u64 {
         scene.ask(1, at(0, step));
     }
@@ -255,64 +244,13 @@ fn in_lockstep_a_long_wait_is_seen() {
 }
 
 #[test]
-fn each_recipe_is_made_for_as_long_as_somebody_has_it() {
-    let mut scene = Scene::new(SharingPolicy::Leave, 1);
-    assert!(scene.window.join(1, 0, at(0, 0)));
-    scene.ask(1, at(0, 0));
-    scene.ask(1, at(0, 1));
-    assert_eq!(scene.made, [at(0, 0), at(0, 1), at(0, 2)]);
-    // The batches of the window were not made by the second consumer's recipe, so they are made again, for both.
-    assert!(scene.window.join(2, 1, at(0, 0)));
-    scene.ask(2, at(0, 0));
-    assert_eq!(scene.leased.last(), Some(&(2, at(0, 0))));
-    assert_eq!(scene.made[3..], [at(0, 0), at(0, 1), at(0, 2)], "up to what the first wants next");
-    assert_eq!(scene.recipes, [vec![0], vec![0], vec![0], vec![0, 1], vec![0, 1], vec![0, 1]]);
-    scene.ask(1, at(0, 2));
-    scene.ask(2, at(0, 1));
-    scene.ask(2, at(0, 2));
-    assert_eq!(scene.leased[3..], [(1, at(0, 2)), (2, at(0, 1)), (2, at(0, 2))]);
-    // Only this consumer has the second recipe. When it leaves, the recipe is dropped.
-    scene.window.leave(2);
-    scene.ask(1, at(0, 3));
-    scene.ask(1, at(0, 4));
-    assert_eq!(scene.recipes.last(), Some(&vec![0]));
-    assert!(scene.refused.is_empty());
-}
-
-#[test]
-fn who_comes_late_with_another_recipe_holds_nobody_up() {
-    let mut scene = Scene::with(&[1]);
-    for step in 0..STEPS {
-        scene.ask(1, at(0, step));
-    }
-    let made = scene.made.len();
-    let begin = STEPS - SIZE as u64;
-    assert!(scene.window.join(2, 1, at(0, begin)));
-    scene.ask(2, at(0, begin));
-    // The first consumer would have to wait for as many batches as the window holds.
-    assert_eq!((scene.refused.as_slice(), scene.made.len()), ([2].as_slice(), made));
-    assert!(scene.window.join(2, 1, at(0, begin + 1)));
-    scene.ask(2, at(0, begin + 1));
-    assert_eq!(scene.leased.last(), Some(&(2, at(0, begin + 1))));
-    // If this consumer falls behind, the others do not wait for it, and no batches are made again for it.
-    for step in STEPS..3 * STEPS {
-        scene.ask(1, at(step / STEPS, step % STEPS));
-        scene.wait(300);
-    }
-    assert_eq!(scene.recipes.last(), Some(&vec![0]));
-    let made = scene.made.len();
-    scene.ask(2, at(2, 9));
-    assert_eq!((scene.refused.last(), scene.made.len()), (Some(&2), made));
-}
-
-#[test]
 fn what_was_read_too_early_for_one_is_made_again() {
     let mut scene = Scene::with(&[1]);
     scene.ask(1, at(0, 0));
     scene.ask(1, at(0, 1));
     assert_eq!(scene.made, [at(0, 0), at(0, 1), at(0, 2)]);
     scene.wait(100);
-    assert!(scene.window.join(2, 0, at(0, 1)));
+    assert!(scene.window.join(2, at(0, 1)));
     scene.ask_for_new(2, at(0, 1), 50);
     assert_eq!(scene.leased.last(), Some(&(2, at(0, 1))));
     assert_eq!(scene.made[3..], [at(0, 1), at(0, 2)], "as far as the first wants");
@@ -331,7 +269,7 @@ fn what_was_read_too_early_for_one_is_made_again() {
 fn the_window_holds_several_short_epochs() {
     for steps in [1, 3] {
         let mut scene = Scene::of(steps, SharingPolicy::Wait, 2);
-        assert!(scene.window.join(1, 0, at(0, 0)) && scene.window.join(2, 0, at(0, 0)));
+        assert!(scene.window.join(1, at(0, 0)) && scene.window.join(2, at(0, 0)));
         for step in 0..=SIZE as u64 {
             scene.ask(1, at(step / steps, step % steps));
             scene.wait(1000);
@@ -355,8 +293,8 @@ fn nobody_is_taken_for_a_batch_that_leaves_the_window() {
     // The batch after those of the window is made ahead; the next one takes a while.
     scene.window.ask(1, at(0, 4), scene.start, scene.instant());
     let made = scene.window.act(scene.instant());
-    assert!(matches!(made[..], [Action::Lend(1, _), Action::Make(next, _)] if next == at(0, 5)), "{made:?}");
-    assert!(!scene.window.join(2, 0, at(0, 1)) && scene.window.join(3, 0, at(0, 2)));
+    assert!(matches!(made[..], [Action::Lend(1, _), Action::Make(next)] if next == at(0, 5)), "{made:?}");
+    assert!(!scene.window.join(2, at(0, 1)) && scene.window.join(3, at(0, 2)));
     scene.window.ask(3, at(0, 2), scene.start, scene.instant());
     scene.window.made(at(0, 5), scene.instant());
     scene.act();
@@ -367,7 +305,7 @@ fn nobody_is_taken_for_a_batch_that_leaves_the_window() {
 fn who_waits_for_the_slowest_waits_while_what_is_too_old_for_it_is_made_again() {
     for policy in [SharingPolicy::Leave, SharingPolicy::Wait] {
         let mut scene = Scene::new(policy, 2);
-        assert!(scene.window.join(1, 0, at(0, 0)) && scene.window.join(2, 0, at(0, 0)));
+        assert!(scene.window.join(1, at(0, 0)) && scene.window.join(2, at(0, 0)));
         for step in 0..=SIZE as u64 {
             scene.ask(1, at(0, step));
         }
@@ -385,7 +323,7 @@ fn who_waits_for_the_slowest_waits_while_what_is_too_old_for_it_is_made_again() 
 fn nothing_is_due_any_more_when_who_was_held_up_is_gone() {
     for policy in [SharingPolicy::Leave, SharingPolicy::Wait] {
         let mut scene = Scene::new(policy, 2);
-        assert!(scene.window.join(1, 0, at(0, 0)) && scene.window.join(2, 0, at(0, 0)));
+        assert!(scene.window.join(1, at(0, 0)) && scene.window.join(2, at(0, 0)));
         scene.ask(2, at(0, 0));
         for step in 0..=SIZE as u64 {
             scene.ask(1, at(0, step));
@@ -402,9 +340,9 @@ fn nothing_is_due_any_more_when_who_was_held_up_is_gone() {
 #[test]
 fn while_consumers_gather_nothing_else_is_due() {
     let mut scene = Scene::new(SharingPolicy::Leave, 3);
-    assert!(scene.window.join(1, 0, at(0, 9)));
+    assert!(scene.window.join(1, at(0, 9)));
     scene.ask(1, at(0, 9));
-    assert!(scene.window.join(2, 0, at(0, 1)), "before the first batch, which nobody has had");
+    assert!(scene.window.join(2, at(0, 1)), "before the first batch, which nobody has had");
     scene.ask(2, at(0, 1));
     scene.wait(500);
     assert_eq!(scene.window.due(scene.instant()), Some(scene.start + Duration::from_millis(1000)));
@@ -414,9 +352,9 @@ fn while_consumers_gather_nothing_else_is_due() {
 fn who_was_a_whole_window_ahead_when_a_producer_was_lost_stays() {
     let ahead = at(0, 2 + SIZE as u64);
     let mut scene = Scene::new(SharingPolicy::Leave, 2);
-    assert!(scene.window.join(1, 0, ahead));
+    assert!(scene.window.join(1, ahead));
     scene.ask(1, ahead);
-    assert!(scene.window.join(2, 0, at(0, 2)));
+    assert!(scene.window.join(2, at(0, 2)));
     scene.wait(500);
     for step in 2..=ahead.step {
         scene.ask(2, at(0, step));
@@ -428,15 +366,15 @@ fn who_was_a_whole_window_ahead_when_a_producer_was_lost_stays() {
 #[test]
 fn the_window_goes_back_for_one_that_comes_while_others_stay_where_they_are() {
     let mut scene = Scene::of(4, SharingPolicy::Leave, 1);
-    assert!(scene.window.join(1, 0, at(0, 0)));
+    assert!(scene.window.join(1, at(0, 0)));
     (0..4).for_each(|step| scene.ask(1, at(0, step)));
     // Only the first batch of the window is new enough for the second consumer.
     scene.wait(100);
-    assert!(scene.window.join(2, 0, at(0, 0)));
+    assert!(scene.window.join(2, at(0, 0)));
     scene.ask_for_new(2, at(0, 0), 0);
     (1..4).for_each(|step| scene.ask_for_new(2, at(0, step), 50));
     assert_eq!(scene.window.batch(at(0, 0)), None);
-    assert!(scene.window.takes(at(0, 0)) && scene.window.join(3, 0, at(0, 0)));
+    assert!(scene.window.takes(at(0, 0)) && scene.window.join(3, at(0, 0)));
     (0..4).for_each(|step| scene.ask(3, at(0, step)));
     assert_eq!(scene.leased.len(), 12);
     scene.ask(1, at(1, 0));

@@ -112,7 +112,7 @@ fn answers_are_late_or_slow() {
         assert!(started.elapsed() >= Duration::from_millis(milliseconds), "{rule}: {:?}", started.elapsed());
         assert_eq!((reply.status, reply.cut), (206, None), "{rule}: {:?}", started.elapsed());
         assert!(reply.body == part(), "{rule}");
-        assert_eq!(client.ask("HEAD", "/empty", &[]).status, 200, "{rule}: the connection goes on");
+        assert_eq!(client.ask("HEAD", "/empty", &[]).status, 200, "{rule}: the connection stays open");
     }
 }
 

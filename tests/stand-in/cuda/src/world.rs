@@ -189,7 +189,7 @@ impl World {
                 Some((how, by)) => {
                     format!("{what}; in no order with it {} has {how} {length} at {from:#x}", by.text)
                 }
-                None => format!("{what}, of which nobody has written {length} at {from:#x}"),
+                None => format!("{what}, of which {length} at {from:#x} were never written"),
             });
         }
         true
