@@ -5,7 +5,6 @@
 //! information. The command line prints the warnings. A message names the reason and the remedy.
 
 use serde::{Deserialize, Serialize};
-use std::cell::Cell;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,24 +33,6 @@ impl Drop for PrintUrgentNotices {
     fn drop(&mut self) {
         COMMANDS.fetch_sub(1, Ordering::Relaxed);
     }
-}
-
-thread_local! {
-    /// Whether notices of this thread are dropped.
-    static ARE_DROPPED: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Runs `work`, and drops the notices that this thread adds during `work`. Use this if the user gets the same notices
-/// in another way.
-pub fn without_notices<T>(work: impl FnOnce() -> T) -> T {
-    struct Restored(bool);
-    impl Drop for Restored {
-        fn drop(&mut self) {
-            ARE_DROPPED.set(self.0);
-        }
-    }
-    let _restored = Restored(ARE_DROPPED.replace(true));
-    work()
 }
 
 /// Whether a notice requires action.
@@ -121,32 +102,27 @@ impl Notices {
 
     fn add_once(&self, kind: NoticeKind, subject: NoticeSubject, message: impl FnOnce() -> String) {
         let mut state = self.state();
-        if !ARE_DROPPED.get() && state.subjects.insert(subject) {
+        if state.subjects.insert(subject) {
             self.add(&mut state, kind, message());
         }
     }
 
     /// Adds `message` without a check for repetition, for instance for each dataset or epoch.
     pub fn notify(&self, kind: NoticeKind, message: String) {
-        if !ARE_DROPPED.get() {
-            self.add(&mut self.state(), kind, message);
-        }
+        self.add(&mut self.state(), kind, message);
     }
 
     /// Adds a message of another process, unless the same message was added before. A process that reconnects gets all
     /// messages again.
     pub fn pass_on(&self, kind: NoticeKind, message: String) {
         let mut state = self.state();
-        if !ARE_DROPPED.get() && state.passed_on.insert(message.clone()) {
+        if state.passed_on.insert(message.clone()) {
             self.add(&mut state, kind, message);
         }
     }
 
     /// Warns with `message` about a current event. While a command runs, the message is printed immediately.
     pub fn warn_at_once(&self, message: String) {
-        if ARE_DROPPED.get() {
-            return;
-        }
         if COMMANDS.load(Ordering::Relaxed) > 0 {
             eprintln!("warning: {}", shortened(message));
         } else {
@@ -206,22 +182,6 @@ mod tests {
         assert!(taken[1].len() <= LONGEST + '…'.len_utf8() && taken[1].ends_with("é…"));
         notices.warn_once("cache", || unreachable!("said before"));
         assert!(notices.take().is_empty());
-    }
-
-    #[test]
-    fn what_is_not_to_be_heard_is_neither_kept_nor_taken_as_said() {
-        let notices = Notices::default();
-        let answer = without_notices(|| {
-            notices.warn_once("cache", || unreachable!("nobody hears it"));
-            notices.notify(NoticeKind::Warning, "nobody hears it".into());
-            std::thread::scope(|scope| {
-                scope.spawn(|| notices.notify(NoticeKind::Warning, "of another thread".into()));
-            });
-            3
-        });
-        assert_eq!((answer, notices.take()), (3, vec!["of another thread".to_owned()]));
-        notices.warn_once("cache", || "now".into());
-        assert_eq!(notices.take(), ["now"]);
     }
 
     #[test]

@@ -82,18 +82,6 @@ impl SampleColumn {
         }
     }
 
-    /// Whether both columns have the same values, compared bit by bit. Here NaN equals NaN..
-    pub fn is_same_as(&self, other: &Self) -> bool {
-        let values = match (&self.values, &other.values) {
-            (ColumnValues::Floats(each, values), ColumnValues::Floats(each_other, others)) => {
-                let bits = |value: &f32| value.to_bits();
-                each == each_other && values.iter().map(bits).eq(others.iter().map(bits))
-            }
-            (values, others) => values == others,
-        };
-        values && self.name == other.name && self.missing == other.missing
-    }
-
     /// Whether a sample has a value.
     pub fn has(&self, sample: u64) -> bool {
         self.missing.as_ref().is_none_or(|missing| !missing[sample as usize])

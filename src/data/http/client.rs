@@ -24,7 +24,6 @@ use tokio_rustls::rustls::pki_types::ServerName;
 
 /// Maximum number of redirects that are followed.
 const REDIRECTS: usize = 5;
-
 /// Longest body, in bytes, that is read only so that its connection can be kept.
 const MAX_DRAINED_BODY: usize = 64 << 10;
 

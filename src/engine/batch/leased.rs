@@ -254,7 +254,7 @@ mod tests {
     /// Returns a sealed file of almost three pages as the producer maps it, and as the consumer maps it.
     fn leased() -> (MmapMut, Arc<LeasedMap>) {
         let file = create_memfd(3 * 4096 - 5).unwrap();
-        // SAFETY: nobody changes the size of the file.
+        // SAFETY: the size of the file does not change.
         let writer = unsafe { MmapOptions::new().map_mut(&file) }.unwrap();
         seal(&file, SEALS).unwrap();
         (writer, Arc::new(LeasedMap::new(file.into()).unwrap()))

@@ -214,7 +214,7 @@ pub(super) struct CudaMemory {
 struct BufferUsers {
     /// Events that the next writer waits for: of the former users of the buffer, or of the buffer's allocation.
     former_events: Vec<Arc<Event>>,
-    /// Events that nobody waits for any more, kept so that no batch has to create new ones.
+    /// Events that no stream waits for any more, kept so that no batch has to create new ones.
     spare: Vec<Arc<Event>>,
     /// The event that completes when the batch is complete.
     ready: Option<Arc<Event>>,
@@ -242,7 +242,7 @@ impl BufferUsers {
         self.former_events.extend(self.reader_events.drain(..).map(|(_, event)| event));
     }
 
-    /// Returns an event that nobody waits for: a spare event if there is one, else a new event.
+    /// Returns an event that no stream waits for: a spare event if there is one, else a new event.
     fn event(&mut self, device: &GpuDevice) -> Result<Arc<Event>> {
         // If an event has another owner, it may be the end of an earlier batch, and somebody may wait for it.
         let unused = self.spare.iter().position(|event| Arc::strong_count(event) == 1);
@@ -358,7 +358,7 @@ impl CudaMemory {
         // legacy default stream waits for the default streams of all threads.
         let stream = if stream == StreamRef::PER_THREAD { StreamRef::LEGACY } else { stream };
         let mut users = self.users();
-        // Nobody waits for a reader's event before the batch has ended, so the event can be recorded again.
+        // No stream waits for a reader's event before the batch has ended, so the event can be recorded again.
         let known =
             users.reader_events.iter().find(|(known, _)| *known == stream).map(|(_, event)| event.clone());
         let is_new = known.is_none();

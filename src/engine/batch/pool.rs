@@ -256,7 +256,7 @@ impl BatchBuffer {
         let plan = self.pool.plan.clone();
         assert_eq!(bytes.len(), plan.bytes - plan.columns);
         let columns = self.memory_mut().host_columns(&plan);
-        // SAFETY: the columns have this number of bytes, and nobody else has the buffer yet.
+        // SAFETY: the columns have this number of bytes, and no other code has the buffer yet.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), columns.0, bytes.len()) };
     }
 

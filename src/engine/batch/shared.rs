@@ -12,8 +12,8 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// The seals of leased memory. Its size cannot change any more, so no access hits a missing page. Nobody can write to
-/// it through a new mapping or a descriptor, or remove these seals.
+/// The seals of leased memory. Its size cannot change any more, so no access hits a missing page. No process can write
+/// to it through a new mapping or a descriptor, or remove these seals.
 pub(super) const SEALS: SealFlags =
     SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::FUTURE_WRITE).union(SealFlags::SEAL);
 
@@ -45,7 +45,7 @@ pub(super) struct SharedMemory {
 impl SharedMemory {
     pub(super) fn new(bytes: usize) -> Result<Self> {
         let file = create_memfd(bytes)?;
-        // SAFETY: the file is this process's own, and nobody changes its size.
+        // SAFETY: the file is this process's own, and its size does not change.
         let mut map =
             unsafe { MmapOptions::new().len(bytes.max(1)).map_mut(&file) }.map_err(no_memory(bytes))?;
         let _ = map.advise(Advice::HugePage);

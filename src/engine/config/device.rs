@@ -424,7 +424,7 @@ mod tests {
         );
         assert!(
             !choose_with("auto", GpuDecoder::Auto, false, none).unwrap().is_gpu_unused,
-            "nobody misses what is not there"
+            "without a GPU there is none to miss"
         );
         assert!(!choose_with("cpu", GpuDecoder::Auto, false, old).unwrap().is_gpu_unused, "as asked");
         assert!(choose_with("cuda", GpuDecoder::Auto, false, old).is_err());

@@ -191,7 +191,7 @@ mod tests {
         cursor.begin(progress(3, 4, 0));
         assert_eq!(next(&cursor), (3, 40));
         cursor.choose(3);
-        assert_eq!(next(&cursor), (3, 0), "it has begun, so this is to begin it anew");
+        assert_eq!(next(&cursor), (3, 0), "the batch has begun, so it begins again");
         // An epoch without steps has no batch to ask for.
         cursor.begin(progress(3, 10, 0));
         assert_eq!(next(&cursor), (4, 0));

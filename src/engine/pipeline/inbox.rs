@@ -74,7 +74,7 @@ impl Inbox {
         }
     }
 
-    /// Closes the inbox and drops its batches, because nobody waits for them.
+    /// Closes the inbox and drops its batches, because no consumer waits for them.
     pub(crate) fn close(&self) {
         let mut state = self.lock();
         state.closed = true;

@@ -14,8 +14,8 @@
 //!
 //! Two pools of fixed size bound everything that waits: slots for bytes, and buffers for batches. The threads start
 //! with the first epoch and are kept for later ones. When an epoch is stopped, its tickets are dropped, its reads in
-//! flight finish into slots that nobody uses, and its finished batches return their buffers at once. A worker handles a
-//! failed sample itself, so nothing flows back to the reading thread.
+//! flight finish into unused slots, and its finished batches return their buffers at once. A worker handles a failed
+//! sample itself, so nothing flows back to the reading thread.
 //!
 //! A forked child has none of these threads and cannot rely on any lock. It can read the batches that its parent held,
 //! because the arena of encoded files is inherited. It returns nothing to the pools.

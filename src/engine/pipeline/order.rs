@@ -157,7 +157,7 @@ impl Pipeline {
         self.order.assigned(self.order.in_slices(epoch, rank, world_size)?)
     }
 
-    /// Returns the order of an epoch, of which each rank takes a part.
+    /// Returns the order of an epoch. Each rank takes a part of it.
     ///
     /// # Errors
     /// [`Error::Config`] if blocks are divided among ranks whose number does not divide a global batch.

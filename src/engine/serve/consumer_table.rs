@@ -175,7 +175,8 @@ impl ConsumerTable {
         }
     }
 
-    /// Admits a consumer from `at` on if the window is near `at`. Returns whether it was admitted and is still connected.
+    /// Admits a consumer from `at` on if the window is near `at`. Returns whether it was admitted and is still
+    /// connected.
     fn admit(&mut self, id: ConsumerId, at: BatchPosition) -> bool {
         self.window.join(id, at) && self.send_welcome(id)
     }

@@ -26,8 +26,8 @@ pub(super) struct StepRequest {
     pub youngest: Instant,
 }
 
-/// Starts the thread, which rings the `bell` when a batch is made. Each batch comes with a time before which none of its
-/// samples was read.
+/// Starts the thread, which rings the `bell` when a batch is made. Each batch comes with a time before which none of
+/// its samples was read.
 ///
 /// # Errors
 /// [`Error::Unavailable`] if the thread cannot be started.

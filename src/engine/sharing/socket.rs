@@ -278,7 +278,7 @@ mod tests {
         let _listener = Listener::bind(&directory, "x.sock").unwrap();
         assert!(matches!(connected(), Connected::To(_)));
         let crowded = || matches!(connected(), Connected::Crowded);
-        assert!((0..100_000).any(|_| crowded()), "nobody is accepted");
+        assert!((0..100_000).any(|_| crowded()), "no connection is accepted");
     }
 
     #[test]

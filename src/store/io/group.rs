@@ -44,7 +44,7 @@ impl GroupedReader {
     }
 }
 
-/// Ends the current wait of the group's thread, whichever reader the thread waits for.
+/// Ends the current wait of the group's thread, for any of its readers.
 #[derive(Default)]
 pub struct GroupWaker {
     wakers: RwLock<Vec<Waker>>,
@@ -135,7 +135,7 @@ impl ReaderGroup {
         Ok(())
     }
 
-    /// Makes a wait return soon, whichever reader it waits for.
+    /// Makes a wait for any reader return soon.
     pub fn waker(&self) -> Waker {
         let wakers: Vec<Waker> = self.readers.iter().map(|reader| reader.reader().waker()).collect();
         Waker(Arc::new(move || wakers.iter().for_each(|waker| (waker.0)())))

@@ -34,8 +34,8 @@ impl GivenSettings {
         Ok(options)
     }
 
-    /// Returns the values of all settings that decide the contents of batches. Two loaders that request the same batches
-    /// have the same list, even if their settings are written differently.
+    /// Returns the values of all settings that decide the contents of batches. Two loaders that request the same
+    /// batches have the same list, even if their settings are written differently.
     pub fn deciding(&self, loader: LoaderKind) -> Result<Vec<(&'static str, UserValue)>> {
         let mut options = self.options(loader)?;
         options.train = Some(options.trains());

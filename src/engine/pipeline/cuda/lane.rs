@@ -29,8 +29,7 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// Works as lane number `number` until its queues are closed. It takes sub-batches from its own queue and from the
-/// common queue.
+/// Works as lane number `number` until its queues are closed: its own queue and the common one.
 pub(crate) fn run(of: &ThreadContext, stage: &GpuStage, number: usize, queues: [&Receiver<SubBatch>; 2]) {
     stage.attach_thread();
     let mut lane = None;
@@ -47,8 +46,7 @@ pub(crate) fn run(of: &ThreadContext, stage: &GpuStage, number: usize, queues: [
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             let lane = match &mut lane {
                 Some(lane) => lane,
-                // Make the lane on this thread, because this thread then borrows decoders. An error ends only the
-                // current run.
+                // This thread makes the lane, because it borrows decoders. An error ends only this run.
                 empty => empty.insert(GpuLane::new(of, stage, number)?),
             };
             lane.process(&run, items, filled.as_deref(), &mut closer, last)

@@ -162,7 +162,7 @@ fn in_lockstep_everybody_waits_for_the_slowest() {
         assert_eq!(scene.leased.len(), SIZE + 2, "1 had asked for the one behind the window");
         goes(&mut scene.window, 2);
         scene.ask(1, at(0, 5));
-        assert_eq!(scene.leased.len(), SIZE + 3, "nobody else is waited for any more");
+        assert_eq!(scene.leased.len(), SIZE + 3, "no other consumer is waited for");
     }
 }
 
@@ -182,7 +182,7 @@ fn those_that_begin_together_begin_with_the_first_that_any_needs() {
     alone.ask(1, at(0, 0));
     assert!(alone.leased.is_empty() && alone.window.due(alone.instant()).is_some());
     alone.wait(1000);
-    assert_eq!(alone.leased, [(1, at(0, 0))], "nobody else came");
+    assert_eq!(alone.leased, [(1, at(0, 0))], "no other consumer came");
 }
 
 #[test]
@@ -342,7 +342,7 @@ fn while_consumers_gather_nothing_else_is_due() {
     let mut scene = Scene::new(SharingPolicy::Leave, 3);
     assert!(scene.window.join(1, at(0, 9)));
     scene.ask(1, at(0, 9));
-    assert!(scene.window.join(2, at(0, 1)), "before the first batch, which nobody has had");
+    assert!(scene.window.join(2, at(0, 1)), "before the first batch, which no consumer has taken");
     scene.ask(2, at(0, 1));
     scene.wait(500);
     assert_eq!(scene.window.due(scene.instant()), Some(scene.start + Duration::from_millis(1000)));

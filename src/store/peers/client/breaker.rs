@@ -144,7 +144,7 @@ mod tests {
             now += Duration::from_secs(pause);
             assert!(breaker.admit(now) && !breaker.admit(now), "after {pause} s");
             assert_eq!(breaker.state(), BreakerState::Trial);
-            assert_eq!(breaker.failed(now), pause == 1, "the user is told after the first trial");
+            assert_eq!(breaker.failed(now), pause == 1, "the user is warned after the first trial");
         }
         now += Duration::from_secs(5);
         assert!(breaker.admit(now));

@@ -74,7 +74,7 @@ impl ConnectionPool {
 
     /// Waits until a connection is free.
     pub(super) async fn wait_for_connection(&self) -> ConnectionPermit<'_> {
-        let permit = self.permits.acquire().await.expect("nobody closes the semaphore");
+        let permit = self.permits.acquire().await.expect("the semaphore is never closed");
         ConnectionPermit { pool: self, permit }
     }
 

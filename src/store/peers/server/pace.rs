@@ -78,7 +78,7 @@ mod tests {
         let waits: Vec<_> = (0..4).map(|_| pace.wait(now, 1_000_000).unwrap().as_millis()).collect();
         assert_eq!(waits, [0, 10, 20, 30]);
         assert_eq!(pace.wait(now, 9_000_000).unwrap().as_millis(), 40);
-        assert_eq!(pace.wait(now, 1), None, "nobody waits for long");
+        assert_eq!(pace.wait(now, 1), None, "no wait is long");
         // Idle time earns no credit: a second later, the first copy goes at once and the next copy waits.
         let later = now + Duration::from_secs(1);
         assert_eq!(pace.wait(later, 1_000_000), Some(Duration::ZERO));

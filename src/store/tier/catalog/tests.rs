@@ -51,7 +51,7 @@ fn a_sample_moves_to_another_group() {
     }
     let (place, _) = catalog.locate(7).expect("it is in the second");
     assert_eq!(catalog.segment(place.segment).map(|segment| segment.group), Some(9));
-    assert!(catalog.forget(0) && catalog.locate(7) == Some((place, false)), "the first is missed by nobody");
+    assert!(catalog.forget(0) && catalog.locate(7) == Some((place, false)), "no reader misses the first");
     assert_eq!(catalog.held(), (1, 10));
 }
 

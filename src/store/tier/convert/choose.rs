@@ -88,14 +88,14 @@ impl FormatFacts {
             return FormatDecision { form: asked, may_evict: true, why: "as form= says" };
         }
         let fits = |ratio: f64| self.used as f64 * ratio <= self.room as f64;
-        let beside = |form, why| FormatDecision { form: Some(form), may_evict: false, why };
+        let next_to_stored = |form, why| FormatDecision { form: Some(form), may_evict: false, why };
         if fits(PACKED) {
-            beside(
+            next_to_stored(
                 ConvertedFormat::Packed,
                 "packed copies fit, and batches from them take half to two thirds of the CPU time",
             )
         } else if fits(INDEXED) {
-            beside(ConvertedFormat::Indexed, "packed copies do not fit")
+            next_to_stored(ConvertedFormat::Indexed, "packed copies do not fit")
         } else {
             FormatDecision::as_is(
                 "packed copies are larger: fewer would fit, and more samples would be read from the dataset",

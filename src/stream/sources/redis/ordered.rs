@@ -14,6 +14,7 @@ use crate::source::SourcePosition;
 use base::error::{Error, Result};
 use base::notices::Notices;
 use redis::cmd;
+use std::cmp::Ordering;
 use std::time::{Duration, Instant};
 
 /// How often to ask the server whether it has trimmed unread entries. The response contains two entries.
@@ -205,7 +206,14 @@ impl OrderedReader {
         let other =
             self.has_read && info.removed() == Some(0) && info.first.is_some_and(|first| first > after);
         if info.last < after || fewer || other {
-            self.number = if info.last < after { None } else { info.removed() };
+            let is_unread = info.first.is_none_or(|first| first > after);
+            self.number = match info.last.cmp(&after) {
+                Ordering::Less => None,
+                Ordering::Equal => info.added,
+                Ordering::Greater if is_unread => info.removed(),
+                // Some of the new entries were read before this comparison, and their number is unknown.
+                Ordering::Greater => None,
+            };
             self.warn_recreated(after, info.last);
             return;
         }
@@ -290,5 +298,46 @@ impl OrderedReader {
         let mut command = cmd("XTRIM");
         command.arg(&self.stream).arg("MINID").arg("=").arg(after.next().to_string());
         link.ask(&command, Duration::ZERO).map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns a reader that has read up to the entry `1-after`, which was entry number `number`.
+    fn reader(after: u64, number: u64) -> OrderedReader {
+        let options = RedisOptions::new("redis://localhost", "images");
+        let mut reader = OrderedReader::new(&options, "redis".into(), Notices::default());
+        reader.after = EntryId::parse(&format!("1-{after}"));
+        (reader.number, reader.has_read) = (Some(number), true);
+        reader
+    }
+
+    fn info(first: u64, last: u64, added: u64) -> StreamInfo {
+        let id = |number| EntryId::parse(&format!("1-{number}")).unwrap();
+        StreamInfo { length: last - first + 1, first: Some(id(first)), last: id(last), added: Some(added) }
+    }
+
+    #[test]
+    fn entries_that_were_read_of_a_recreated_stream_are_not_missing() {
+        // 40 entries of the former stream were read, then 170 of the 200 entries of the new one.
+        let mut reader = reader(370, 210);
+        reader.compare(&info(201, 400, 200));
+        assert!(reader.warned_recreated);
+        reader.after = EntryId::parse("1-400");
+        reader.number = reader.number.map(|number| number + 30);
+        reader.compare(&info(201, 400, 200));
+        assert_eq!((reader.number, reader.missing), (Some(200), 0));
+        // Ten more are added, and the server trims all but the last two before they are read.
+        reader.compare(&info(409, 410, 210));
+        assert_eq!((reader.number, reader.missing), (Some(208), 8));
+    }
+
+    #[test]
+    fn a_stream_that_was_recreated_and_read_to_its_end_counts_from_there() {
+        let mut reader = reader(400, 240);
+        reader.compare(&info(201, 400, 200));
+        assert_eq!((reader.number, reader.missing, reader.warned_recreated), (Some(200), 0, true));
     }
 }
