@@ -180,11 +180,10 @@ class ImageLoader(Loader):
         device_memory: The limit of the memory on the GPU, without that of nvJPEG: bytes, or a text such as `"8GB"`.
             None: a quarter of the GPU's memory.
         shared: Whether batches are shared with other processes of this user on this node, such as the trials of a
-            search or the members of an ensemble. Loaders that ask for the same samples (dataset, order, rank) attach to
-            one process, which makes each batch once and leases it to them without a copy. Loaders with other recipes
-            get their own batches from the same read and decode. True, or a name: only loaders with the same name share.
-            The first loader starts the process, which ends after the last one; or it is `foreload serve`. The loader
-            that starts it sets its resources (`threads`, `memory` ...).
+            search or the members of an ensemble. Loaders that ask for the same batches (dataset, order, rank,
+            transforms) attach to one process, which makes each batch once and leases it to them without a copy. True,
+            or a name: only loaders with the same name share. The first loader starts the process, which ends after the
+            last one; or it is `foreload serve`. The loader that starts it sets its resources (`threads`, `memory` ...).
         shared_window: With `shared`: the number of past batches that are kept for loaders that are slower than the
             fastest.
         shared_policy: With `shared`: what happens to a loader that falls behind the window. With `leave`, the others
