@@ -14,7 +14,7 @@ pub(crate) const LEGACY_NAME: &std::ffi::CStr = c"dltensor";
 pub(crate) const VERSIONED_NAME: &std::ffi::CStr = c"dltensor_versioned";
 /// ABI version that this module writes: (major, minor).
 pub(crate) const VERSION: (u32, u32) = (1, 0);
-/// Flag of a versioned tensor whose data were copied for the consumer.
+/// Flag of a versioned tensor that is a copy, made for the consumer.
 pub(crate) const FLAG_COPIED: u64 = 2;
 
 /// The ABI's `DLDevice`.
@@ -48,9 +48,10 @@ pub(crate) struct DlTensor {
     pub device: DlDevice,
     pub ndim: i32,
     pub dtype: DataType,
-    /// The `ndim` lengths.
+    /// The length of each of the `ndim` dimensions.
     pub shape: *mut i64,
-    /// The `ndim` strides in elements. Always given, because consumers differ in how they treat a null pointer.
+    /// The stride of each dimension, in elements. Never null, because consumers differ in how they treat a null
+    /// pointer.
     pub strides: *mut i64,
     /// Offset of the first element in bytes, always 0.
     pub byte_offset: u64,
@@ -60,7 +61,7 @@ pub(crate) struct DlTensor {
 #[repr(C)]
 pub(crate) struct ManagedTensor {
     pub tensor: DlTensor,
-    /// Owner of the data.
+    /// Owner of the data that `tensor` points to.
     pub context: *mut c_void,
     /// Frees everything, including this structure.
     pub deleter: Option<unsafe extern "C" fn(*mut ManagedTensor)>,
@@ -70,7 +71,7 @@ pub(crate) struct ManagedTensor {
 #[repr(C)]
 pub(crate) struct ManagedTensorVersioned {
     pub version: (u32, u32),
-    /// Owner of the data.
+    /// Owner of the data that `tensor` points to.
     pub context: *mut c_void,
     /// Frees everything, including this structure.
     pub deleter: Option<unsafe extern "C" fn(*mut ManagedTensorVersioned)>,

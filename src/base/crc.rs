@@ -3,7 +3,7 @@
 
 use crc_fast::{CrcAlgorithm, Digest};
 
-/// CRC-32C (Castagnoli), under its name in the catalogue of CRCs.
+/// CRC-32C (Castagnoli). The catalogue of CRCs lists it as CRC-32/ISCSI.
 const CASTAGNOLI: CrcAlgorithm = CrcAlgorithm::Crc32Iscsi;
 
 /// The CRC-32C of a contiguous range of bytes.
@@ -11,7 +11,7 @@ pub fn checksum(bytes: &[u8]) -> u32 {
     crc_fast::checksum(CASTAGNOLI, bytes) as u32
 }
 
-/// The CRC-32 of gzip and PNG, which Parquet uses for its pages.
+/// The CRC-32 that gzip, PNG and Parquet's pages use.
 pub fn crc32(bytes: &[u8]) -> u32 {
     crc_fast::checksum(CrcAlgorithm::Crc32IsoHdlc, bytes) as u32
 }

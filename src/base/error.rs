@@ -162,7 +162,8 @@ impl Error {
         Self::Internal(format!("{doing}: {text}"))
     }
 
-    /// Makes the error for a part that this build lacks, because the cargo feature `feature` was off.
+    /// Makes the error for `what`, a part of Foreload that this build lacks because the cargo feature `feature` was
+    /// off.
     pub fn left_out(what: &str, feature: &str) -> Self {
         Self::Unavailable(format!(
             "this build of Foreload has no {what}: build it with the cargo feature `{feature}`, or install a wheel"

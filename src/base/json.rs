@@ -14,7 +14,7 @@ use std::borrow::Cow;
 /// The reason why bytes are not a JSON document, and the place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NotJson {
-    /// Byte offset of the error in the document as UTF-8.
+    /// Byte offset of the error in the document's UTF-8 text.
     at: usize,
     expected: &'static str,
 }
@@ -57,7 +57,7 @@ pub fn utf8(bytes: &[u8]) -> Result<Cow<'_, [u8]>, NotJson> {
         if big { raw.iter().fold(0, add) } else { raw.iter().rev().fold(0, add) }
     };
     let units = text.chunks(unit).map(in_order);
-    // An unpaired surrogate can only be in a string, where any replacement character is valid.
+    // Replace unpaired surrogates: valid JSON has them only in strings, where any character is allowed.
     let decoded: String = if unit == 2 {
         let units = units.map(|unit| unit as u16);
         char::decode_utf16(units).map(|found| found.unwrap_or(char::REPLACEMENT_CHARACTER)).collect()

@@ -17,12 +17,12 @@ const LONGEST: usize = 1000;
 /// shows them before the command ends.
 static COMMANDS: AtomicUsize = AtomicUsize::new(0);
 
-/// While this value exists, urgent notices are printed on stderr, as the command line needs. Dropping the value ends
-/// the printing, because the process may be a Python interpreter that later uses loaders.
+/// While this value exists, urgent notices are printed on stderr. The command line holds one while a command runs, and
+/// then drops it, because the process may be a Python interpreter that later uses loaders.
 pub struct PrintUrgentNotices(());
 
 impl PrintUrgentNotices {
-    /// Starts the printing.
+    /// Starts printing urgent notices.
     pub fn begin() -> Self {
         COMMANDS.fetch_add(1, Ordering::Relaxed);
         Self(())
@@ -73,7 +73,7 @@ struct NoticeState {
     waiting: VecDeque<Notice>,
 }
 
-/// The subject of a notice that is given once: a name, and optionally an instance of it.
+/// The subject of a notice that is given once: a name, and optionally what it concerns, such as a setting or tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NoticeSubject(&'static str, &'static str);
 
@@ -107,7 +107,8 @@ impl Notices {
         }
     }
 
-    /// Adds `message` without a check for repetition, for instance for each dataset or epoch.
+    /// Adds `message`, even if the same message was added before. For notices that are repeated for each dataset or
+    /// epoch.
     pub fn notify(&self, kind: NoticeKind, message: String) {
         self.add(&mut self.state(), kind, message);
     }
@@ -121,7 +122,8 @@ impl Notices {
         }
     }
 
-    /// Warns with `message` about a current event. While a command runs, the message is printed immediately.
+    /// Warns with `message` about something that happens now. While a command runs, the message is printed immediately;
+    /// otherwise it is queued.
     pub fn warn_at_once(&self, message: String) {
         if COMMANDS.load(Ordering::Relaxed) > 0 {
             eprintln!("warning: {}", shortened(message));

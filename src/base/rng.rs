@@ -23,9 +23,9 @@ pub enum Use {
     Substitute = 2,
     /// The size of a sample in a simulated dataset.
     Size = 3,
-    /// The place of each draw of a weighted epoch within its slice.
+    /// The random number in each slice of a weighted epoch, which selects the stratum of a draw.
     Slice = 4,
-    /// The samples of a stratum that a weighted epoch draws a further time.
+    /// The samples of a stratum that the last, incomplete round of a weighted epoch draws.
     Round = 5,
     /// The mixing of images in a global batch.
     Mix = 6,
@@ -41,7 +41,7 @@ pub enum Use {
     Keep = 11,
     /// The samples of the rehearsal buffer that a step uses.
     Rehearse = 12,
-    /// The samples of a stream that are dropped if more arrive than are used.
+    /// The choice of stream samples to drop if more arrive than are used.
     Drop = 13,
 }
 
@@ -107,7 +107,7 @@ impl RandomKey {
     /// The stream for the `occurrence`-th draw of sample `index`. [`RandomKey::stream`] is the stream of occurrence 0.
     pub fn stream_of(&self, index: u64, occurrence: u32) -> RandomStream {
         let mut key = *self;
-        // Nothing else changes this word of the counter.
+        // No other code changes this word of the counter, so two occurrences share no numbers.
         key.domain[1] ^= occurrence;
         key.stream(index)
     }
@@ -185,9 +185,9 @@ impl RandomStream {
     }
 }
 
-/// Random words for the values of an image, from the key that was drawn for the image. A run is four consecutive
-/// values. Returns the words of `N` runs, from the run with index `first` on: word `w` of the `i`-th run is in
-/// `[w][i]`. The GPU computes the same words.
+/// Returns random words for the values of an image, the same as on the GPU. `key` was drawn for the image. Four
+/// consecutive values form a run. The result covers `N` runs, beginning with run `first`: word `w` of the `i`-th run is
+/// in `[w][i]`.
 #[inline(always)]
 pub fn noise_words<const N: usize>(key: [u32; 2], first: u64) -> [[u32; N]; 4] {
     let number = |run: usize| first + run as u64;

@@ -62,7 +62,7 @@ impl SlotPool {
         Some(self.slot(first, pages))
     }
 
-    /// The largest `length` of any slot.
+    /// The maximum `length` of a slot.
     pub fn largest(&self) -> usize {
         self.arena.bytes - OVERHEAD
     }
@@ -95,15 +95,15 @@ pub struct SlotUsage {
     pub bytes: usize,
     /// The allocated bytes, including alignment.
     pub in_use: usize,
-    /// The most bytes ever allocated at once.
+    /// The maximum number of bytes that were ever allocated at the same time.
     pub peak: usize,
     /// The number of ranges that the free space consists of.
     pub pieces: usize,
 }
 
-/// The bytes that a slot has beyond its `length`. Up to `PAGE - 1` of them precede the data, because O_DIRECT starts at
-/// a page boundary. One byte follows the data, with which a reader detects that a file has grown. Rounding up to pages
-/// gives the space that O_DIRECT needs at the end.
+/// The number of bytes of a slot in addition to its `length`. Up to `PAGE - 1` of them precede the data, because
+/// O_DIRECT starts at a page boundary. One byte follows the data; a reader uses it to detect that a file has grown.
+/// Rounding up to pages gives the space that O_DIRECT needs at the end.
 pub const OVERHEAD: usize = PAGE;
 
 /// The pages of a slot for `length` bytes; `None` if the number is too large for any arena.
@@ -164,16 +164,16 @@ impl Drop for Slot {
 /// What a forked child inherits of an arena.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum AtFork {
-    /// Nothing. So the arena adds neither time nor memory to a fork, and the parent's next writes fault on no shared
-    /// page.
+    /// Nothing. A fork then takes no time or memory for the arena, and the parent's later writes cause no copy-on-write
+    /// faults.
     Leave,
     /// A copy.
     ///
-    /// At the fork, the kernel may be reading into the arena for the parent. Pages of registered buffers are pinned:
-    /// since Linux 5.9 a fork copies pinned pages for the child and leaves the parent its own (io_uring as it is used
-    /// here needs 5.17). Any other read in flight continues into a page that both processes now share and that the
-    /// parent keeps. This is safe: before a read has ended, only the kernel writes to its slot. A later read into the
-    /// slot first gives the parent its own page.
+    /// A fork can happen while the kernel reads into the arena for the parent. Pages of registered buffers are pinned:
+    /// since Linux 5.9 the child gets copies of pinned pages, and the parent keeps its own (io_uring as it is used here
+    /// needs 5.17). A read into an unregistered buffer continues in the parent's old page, which both processes then
+    /// share. This is safe, because only the kernel writes to a slot while its read is in flight. The next read into
+    /// that slot first gives the parent a page of its own.
     Inherit,
 }
 
@@ -223,8 +223,8 @@ impl Arena {
 
     fn prefault(&self, at_fork: AtFork) -> std::io::Result<()> {
         let base = self.base.as_ptr().cast::<c_void>();
-        // SAFETY: the range is inside our mapping, which nothing has used yet. Both calls are hints that may fail:
-        // without huge pages reads are slower, and without LinuxDontFork forks are slower.
+        // SAFETY: the range is inside our mapping, which nothing has used yet. Huge pages and LinuxDontFork are hints
+        // that may fail: reads or forks are then slower.
         let _ = unsafe { madvise(base, self.bytes, Advice::LinuxHugepage) };
         if at_fork == AtFork::Leave {
             // SAFETY: as above.

@@ -50,7 +50,7 @@ pub struct JobQuestion<'a> {
     pub patience: Duration,
 }
 
-/// The place of this process in its job, and how it meets the other processes.
+/// The rank of this process in its job, and how the job's ranks meet.
 pub struct FoundJob {
     /// The rank.
     pub rank: u32,

@@ -158,7 +158,7 @@ fn describe(args: &PackArgs, summary: &PackSummary) -> String {
     lines.join("\n")
 }
 
-/// The line about shards of an earlier run that were rewritten.
+/// The line that counts shards of an earlier run that were packed again.
 fn again(shards: u64) -> Option<String> {
     let line =
         || format!("  rewritten    {shards} shards of an earlier run, because their files have changed");

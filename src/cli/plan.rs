@@ -128,7 +128,7 @@ struct PlanReport {
 /// The prediction with a cache of another size.
 #[derive(Debug, Serialize)]
 struct OtherPrediction {
-    /// The size relative to the requested size: "none", "half", "+1 TB", "double".
+    /// The size as a word, relative to the requested size: "none", "half", "+1 TB" or "double".
     size: &'static str,
     #[serde(flatten)]
     plan: Prediction,
@@ -245,7 +245,7 @@ fn measure_options(args: &PlanArgs) -> LoaderOptions {
 fn job(args: &PlanArgs, index: &DatasetIndex, compressed: Option<&BlockCosts>) -> PredictedJob {
     let (each, by_block) = (index.total_reads(), index.reads_by_block());
     let ranks = u64::from(args.nodes) * u64::from(args.ranks_per_node);
-    // Each rank keeps the blocks that it has decompressed, if all of them fit into memory.
+    // Each rank keeps the blocks that it has decompressed, but only if they all fit into memory.
     let fit = compressed.is_some_and(BlockCosts::fit_in_memory);
     let requests = if fit { each.min(by_block.saturating_mul(ranks)) } else { each };
     // On one node, the cache keeps all samples of a block when one rank reads the block. With several nodes, each node
@@ -273,7 +273,7 @@ fn job(args: &PlanArgs, index: &DatasetIndex, compressed: Option<&BlockCosts>) -
     }
 }
 
-/// The bytes that a rank has in use at a time, in an order that keeps neighbours together.
+/// The bytes of the blocks that two ranks both read because their ranges meet there, if neighbours stay together.
 const SHARED_AT_ENDS: u64 = 100 << 20;
 
 /// The number of requests or reads for all samples by all `ranks`, in an order that keeps neighbours together. `None`

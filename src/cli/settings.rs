@@ -11,9 +11,9 @@ use std::ops::Deref;
 
 /// The settings that a command takes as flags.
 pub(super) trait TakesSettings {
-    /// The names of these settings; `None` for all that have a flag.
+    /// The names of the settings; `None` for all settings that have a flag.
     const NAMES: Option<&'static [&'static str]> = None;
-    /// Defaults of this command, as words on the command line.
+    /// Defaults of this command that differ from the loader's: (name of the setting, value as on the command line).
     const DEFAULTS: &'static [(&'static str, &'static str)] = &[];
 }
 
@@ -83,8 +83,8 @@ fn argument<C: TakesSettings>(setting: &'static Setting, flag: String) -> Arg {
     }
 }
 
-/// A setting's help text with the values of the command line. If the flag has no default, the meaning of `None` is
-/// shown as the default.
+/// Adapts a setting's help text to the command line: `true` in place of `True`. If the flag has no default, the meaning
+/// of `None` becomes the default.
 fn cli_help(doc: &str, has_default: bool) -> String {
     let lower = |doc: &str| {
         ["None:", "True:", "False:", "True,"]

@@ -42,10 +42,10 @@ pub enum LastBatch {
     Drop,
     /// Fill the batch with samples from the epoch's beginning. The mask marks them as padding.
     Pad,
-    /// Make the batch shorter. The remainder is split as evenly as possible, lower ranks first, so that every rank
-    /// makes the same number of steps. A rank's last batch may be one sample shorter than another's. A rank for which
-    /// no sample remains gets one from the epoch's beginning as padding, because a mean over no samples is NaN. With
-    /// mixing, whole mixing groups of four are split.
+    /// Make the batch shorter. The remaining samples are split as evenly as possible, with more for lower ranks, and
+    /// every rank makes the same number of steps. A rank's last batch may be one sample shorter than another's. If no
+    /// sample remains for a rank, it gets one from the epoch's beginning as padding, because a mean over no samples is
+    /// NaN. With mixing, whole mixing groups of four are split.
     Partial,
 }
 
@@ -76,7 +76,7 @@ pub enum Assignment {
     Order,
     /// A rank of the sample's owner node takes the sample, if the node's ranks have space left in their batches.
     Locality,
-    /// Like `Locality`, and ranks also get about equally many bytes, as far as this moves no more samples.
+    /// Like `Locality`, and ranks also get about equally many bytes. This moves no additional samples between nodes.
     EvenLocality,
 }
 
@@ -229,15 +229,15 @@ impl Schedule {
     fn place(&self, step: u64, within: u64) -> BatchEntry {
         let len = self.order.len();
         let start = step * self.global_batch();
-        // Use differences, so that no value of `len` overflows.
+        // Compare differences, not sums, because sums could overflow.
         let left = len - start;
         let valid = within < left;
         let position = if valid { start + within } else { (within - left) % len };
         BatchEntry { position, draw: self.order.draw(self.spread().position(position)), valid }
     }
 
-    /// Returns the places of this rank within the global batch of `step` by locality, in ascending order; `None` if the
-    /// rank takes its slice.
+    /// Returns the places that this rank takes in the global batch of `step`, in ascending order, if samples are
+    /// assigned by locality. `None` means that the rank takes its slice.
     fn local_places(&self, step: u64) -> Option<Vec<u32>> {
         let owners = self.owners.as_ref()?;
         let (start, global) = (step * self.global_batch(), self.global_batch());
@@ -272,7 +272,7 @@ impl Schedule {
         let (batch, repeats) = (u64::from(self.batch_size), u64::from(self.order.repeats()));
         match self.owners {
             None => batch.min(self.global_batch().div_ceil(repeats)),
-            // All repeats of a sample may go to the only rank of its node.
+            // If a node has only one rank, this rank may take all repeats of a sample.
             Some(_) => batch.div_ceil(repeats),
         }
     }

@@ -30,7 +30,7 @@ pub struct OrderIdentity {
     /// Digest of the blocks of neighbouring samples that are shuffled, in hexadecimal; `None` if single samples are
     /// shuffled.
     pub blocks: Option<String>,
-    /// What happens to the samples that do not fill the last batch.
+    /// What happens to the samples that do not fill the last global batch.
     pub last_batch: LastBatch,
     /// Digest of the selection that an epoch draws from, in hexadecimal; `None` if every sample is drawn once.
     pub selection: Option<String>,
@@ -41,7 +41,7 @@ pub struct OrderIdentity {
 }
 
 impl OrderIdentity {
-    /// Returns each setting's name for error messages, with its value as text.
+    /// Returns the name of each setting for error messages, and its value as text.
     pub fn values(&self) -> [(&'static str, String); 9] {
         [
             ("the dataset's fingerprint", self.fingerprint.clone()),
@@ -77,7 +77,7 @@ pub struct State {
     pub seed: u64,
     /// The index of the epoch.
     pub epoch: u64,
-    /// Number of samples of the epoch's order that the consumers of all ranks have received.
+    /// Number of positions of the epoch's order whose samples the consumers of all ranks have received.
     pub position: u64,
     /// Number of samples that all ranks together take in a step.
     pub global_batch: u64,
@@ -92,7 +92,7 @@ pub struct State {
     /// Number of ranks that the blocks are divided among.
     #[serde(default)]
     pub shuffle_ranks: Option<u32>,
-    /// What happens to the samples that do not fill the last batch, by name.
+    /// What happens to the samples that do not fill the last global batch: the name of a [`LastBatch`].
     pub last_batch: String,
     /// Digest of the selection that an epoch draws from, in hexadecimal; `None` if every sample is drawn once.
     pub selection: Option<String>,
@@ -215,7 +215,7 @@ impl State {
     /// Returns this state if it was saved after `at_step` steps, or if `at_step` is `None`.
     ///
     /// # Errors
-    /// [`Error::Config`] for `at_step` otherwise.
+    /// [`Error::Config`] for `at_step` if the state was saved after another number of steps.
     pub fn at_step(self, at_step: Option<u64>) -> Result<Self> {
         let steps = self.position.div_ceil(self.global_batch);
         if at_step.is_none_or(|step| step == steps) {
@@ -268,7 +268,7 @@ impl State {
     }
 }
 
-/// Lists the divisors of `number`, at most 8 of them, around `near`.
+/// Lists the divisors of `number` that are nearest to `near`: up to 4 below `near`, and up to 4 from `near` on.
 fn divisors(number: u64, near: u64) -> String {
     let pairs = (1..=number.isqrt()).filter(|divisor| number.is_multiple_of(*divisor));
     let mut all: Vec<u64> = pairs.flat_map(|divisor| [divisor, number / divisor]).collect();

@@ -21,7 +21,7 @@ pub(super) struct Batches {
     pub epoch: Mutex<Epoch>,
     /// Keeps the pipeline's threads alive if only the iterator is left: `for batch in ImageLoader(...)`.
     pub pipeline: SharedPipeline,
-    /// A warning that the user's filter turned into an error, and that came with the last batch. The next call raises
+    /// A warning that came with the last batch, and that the user's filter turned into an error. The next call raises
     /// it.
     pub warned: Mutex<Option<PyErr>>,
 }
@@ -29,8 +29,8 @@ pub(super) struct Batches {
 impl Drop for Batches {
     fn drop(&mut self) {
         if let Some(warning) = lock(&self.warned).take() {
-            // There was no further call, so the warning is reported as unraisable. An exception that is being raised at
-            // the moment is saved before the report and restored after it.
+            // No further call was made to raise this warning, so it is reported as unraisable. An exception that is
+            // being raised at this moment is saved before the report and restored after it.
             Python::attach(|py| {
                 let raised = PyErr::take(py);
                 warning.write_unraisable(py, None);
@@ -194,7 +194,7 @@ impl PyBatch {
         self.pipeline.config()
     }
 
-    /// Returns the error for a name without a field.
+    /// Returns the error for a name that no field has.
     fn no_field(&self, name: &str) -> PyErr {
         if self.batch.is_encoded() {
             return PyKeyError::new_err("a batch of files has no fields: use batch.files");
@@ -202,8 +202,8 @@ impl PyBatch {
         PyKeyError::new_err(format!("{name:?}: the batch has {}", self.keys().join(", ")))
     }
 
-    /// Returns the two values of `images, labels = batch`. Other batches refuse iteration: a loop would yield names of
-    /// fields instead of tensors.
+    /// Returns the two values of `images, labels = batch`. Fails for a batch with other fields. (Iterating over it like
+    /// over a dict would yield names of fields instead of tensors.)
     fn pair<'py>(&self, py: Python<'py>) -> PyResult<[Bound<'py, PyAny>; 2]> {
         let keys = self.keys();
         let write = match &self.config().mix {
@@ -240,7 +240,7 @@ impl PyBatch {
         })
     }
 
-    /// Converts a field to Python: to tensors, lists, and tuples of views.
+    /// Converts a field to Python objects: tensors, lists, or a tuple with one object for each view.
     fn converted<'py>(&self, py: Python<'py>, field: FieldValue) -> PyResult<Bound<'py, PyAny>> {
         match field {
             FieldValue::Tensor(tensor) => Ok(PyTensor::from(tensor).into_pyobject(py)?.into_any()),

@@ -53,7 +53,7 @@ mod _core {
         super::settings::add_objects(module)?;
         super::settings::describe(module)?;
         base::version::set(env!("FORELOAD_VERSION"));
-        // At exit, the libraries still work, and threads may still ask for the GIL.
+        // Python calls these functions at exit, while CUDA's libraries still work and threads can still get the GIL.
         let atexit = module.py().import("atexit")?;
         atexit.call_method1("register", (module.getattr("release_gpus")?,))?;
         atexit.call_method1("register", (wrap_pyfunction!(super::calls::end, module)?,))?;

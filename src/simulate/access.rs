@@ -102,10 +102,10 @@ pub struct NodeUse {
     pub step: u64,
     /// The sample.
     pub sample: u64,
-    /// Whether the node keeps the sample for all nodes after this use. Exactly one repeat of a sample has this. Which
-    /// repeat it is rotates from sample to sample, so that all nodes keep equally many samples.
+    /// Whether the node keeps the sample for all nodes after this use. This is true for exactly one repeat of a sample.
+    /// The number of that repeat rotates from sample to sample, so that all nodes keep equally many samples.
     pub keeps: bool,
-    /// Whether the node has already used the sample in this step, so that it has the bytes.
+    /// Whether the node has used the sample earlier in this step, so that it still has the bytes.
     pub again: bool,
 }
 
@@ -147,8 +147,8 @@ impl AccessSchedule {
         self.orders.len() as u64
     }
 
-    /// Returns the uses of all nodes in a step of an epoch, in the epoch's order, so that repeats are consecutive. Each
-    /// use has its place in the global batch, which determines the node, and its sample.
+    /// Returns the uses of all nodes in a step of an epoch as (place in the global batch, sample). The place determines
+    /// the node. They are in the epoch's order, so that repeats of a sample are consecutive.
     pub fn of_step(&self, epoch: u64, step: u64) -> impl Iterator<Item = (usize, u32)> + '_ {
         let (order, first) = (&self.orders[epoch as usize], step * self.global_batch);
         (first..first + self.global_batch).map(move |position| {
@@ -166,7 +166,8 @@ impl AccessSchedule {
             (first..first + self.node_batch).map(move |place| {
                 let position = self.spread.position(place);
                 let (draw, repeat) = (position / self.repeats, position % self.repeats);
-                // Earlier repeats have lower places.
+                // An earlier repeat has a lower place, so it is this node's if its place is not before the node's
+                // first.
                 let again = repeat > 0 && position > batch && self.spread.place(position - 1) >= first;
                 NodeUse { step, sample: order.sample(position), keeps: repeat == draw % self.repeats, again }
             })
@@ -185,7 +186,7 @@ impl AccessSchedule {
 /// Next use of a sample that is never used again.
 pub const NEVER: u32 = u32::MAX;
 
-/// Marks an access to a sample that an earlier access of the same step has used. The node already has the bytes.
+/// Value in `next` for an access whose sample was used earlier in the same step. The node already has the bytes.
 const AGAIN: u32 = u32::MAX - 1;
 
 /// One node's accesses, numbered from 0 through all epochs. The samples of the node also have numbers (*ids*), so that
@@ -281,7 +282,7 @@ impl PublishedCopies {
         Self((0..samples).map(|_| AtomicU32::new(u32::MAX)).collect())
     }
 
-    /// Records a copy of `sample`. Only the earliest copy is kept.
+    /// Records a copy of `sample`, unless there is an earlier one.
     pub fn publish(&self, sample: u32, copy: CachedCopy) {
         let word = (copy.step.min(LAST_STEP) as u32) << 3 | u32::from(copy.cache);
         self.0[sample as usize].fetch_min(word, Ordering::Relaxed);
@@ -295,5 +296,5 @@ impl PublishedCopies {
     }
 }
 
-/// Last step that fits into the word. Later steps count as never.
+/// Last step that fits into the word. A copy that is cached later is never read.
 const LAST_STEP: u64 = (1 << 29) - 1;

@@ -89,7 +89,7 @@ impl NodeCache for NeverEvict {
 pub struct Lru {
     space: CacheSpace,
     places: Vec<u8>,
-    /// Last access, by id. An entry in the queue is current only if it is the last access to its sample.
+    /// For each id: the last access to the sample.
     used: Vec<u32>,
     /// Oldest access whose sample might still be in a cache.
     oldest: usize,
@@ -110,8 +110,8 @@ impl NodeCache for Lru {
         let found = held(self.places[id]);
         self.used[id] = access as u32;
         if found.is_none() && self.space.fits(bytes) {
-            // The accesses themselves are the queue. Advance from the oldest access to one that is still the last use
-            // of its sample.
+            // The list of accesses is the queue. Advance `oldest` until it is the last access to a cached sample, and
+            // evict that sample.
             while !self.space.has_space(bytes) && self.oldest < access {
                 let old = trace.ids[self.oldest] as usize;
                 if self.used[old] as usize == self.oldest && self.places[old] != NOT_CACHED {
@@ -129,8 +129,8 @@ impl NodeCache for Lru {
 }
 
 /// A cache that evicts the sample with the most distant next use. If the next use of the new sample is even more
-/// distant, the new sample is not cached. See Belady, "A study of replacement algorithms for a virtual-storage
-/// computer", 1966, here with bypass.
+/// distant, the new sample is not cached (bypass). See Belady, "A study of replacement algorithms for a virtual-storage
+/// computer", 1966, which has no bypass.
 #[derive(Debug)]
 pub struct Belady {
     space: CacheSpace,
@@ -152,7 +152,7 @@ impl Belady {
         self.space.take(std::mem::replace(&mut self.places[id], NOT_CACHED), f64::from(bytes));
     }
 
-    /// Frees space for `bytes` whose next use is `next`, if samples with later uses occupy enough space.
+    /// Frees space for a sample of `bytes` whose next use is `next`. Fails unless enough samples have later uses.
     fn make_space(&mut self, trace: &AccessTrace, bytes: f64, next: u32) -> bool {
         while !self.space.has_space(bytes) {
             let Some(&(when, id)) = self.farthest.peek() else { return false };
@@ -197,15 +197,16 @@ pub struct PlannedCache {
     rule: RetentionRule,
     capacities: Vec<f64>,
     used: Vec<f64>,
-    /// For each id: the group, the batch index and the cache of the sample.
+    /// For each id: the group, the batch number and the cache of the sample.
     places: Vec<(GroupId, u32, u8)>,
     batches: BTreeMap<GroupId, GroupBytes>,
-    /// Number of batches made so far.
+    /// Number of batches (`GroupBytes`) made so far.
     made: u32,
     written: f64,
 }
 
-/// Samples of a group that are in a cache. If a group returns after it was evicted, it is a new batch.
+/// The samples of one group that are in the caches. If the group is evicted and later gets samples again, it gets a new
+/// number.
 #[derive(Debug)]
 struct GroupBytes {
     number: u32,
@@ -235,7 +236,7 @@ impl PlannedCache {
         self.written
     }
 
-    /// Returns the cache that has the sample of this id.
+    /// Returns the cache that has the sample with this id; `None` if none has it.
     pub fn find(&self, id: usize) -> Option<u8> {
         let (group, number, cache) = self.places[id];
         held(cache).filter(|_| self.batches.get(&group).is_some_and(|batch| batch.number == number))
@@ -268,7 +269,8 @@ impl NodeCache for PlannedCache {
     fn access(&mut self, trace: &AccessTrace, access: usize) -> Option<u8> {
         let id = trace.ids[access] as usize;
         let found = self.find(id);
-        // Samples that are kept for ever are stored only once. Other samples move to the group of their next use.
+        // Samples that are kept for ever are stored only once. Under any other rule, a sample moves to the group of its
+        // next use.
         if found.is_none() || self.rule != RetentionRule::Keep {
             let next = Some(trace.next[access]).filter(|next| *next != NEVER).map(u64::from);
             let bytes = f64::from(trace.bytes[id]);

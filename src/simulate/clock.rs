@@ -29,7 +29,7 @@ pub enum ReadMode {
     AllAhead,
 }
 
-/// Returns the end of each cell, in seconds from the start.
+/// Returns the time at which each cell (one or more steps) ends, in seconds from the start.
 pub fn ends(scenario: &Scenario, traffic: &TrafficTable, reading: ReadMode) -> Vec<f64> {
     let model = ClockModel::new(scenario, traffic, reading);
     let mut ends: Vec<f64> = Vec::with_capacity(traffic.cells.count());
@@ -38,7 +38,7 @@ pub fn ends(scenario: &Scenario, traffic: &TrafficTable, reading: ReadMode) -> V
     let mut given = 0.0f64;
     for cell in 0..traffic.cells.count() {
         let before = ends.last().copied().unwrap_or(0.0);
-        // The space of a cell in the buffer is free after the cell that used the space before has been consumed.
+        // The buffer holds `depth` cells, so staging this cell can begin once cell `cell - depth` has been consumed.
         let free = cell.checked_sub(model.depth).map_or(0.0, |old| ends[old]);
         let clients = (0..traffic.nodes()).filter(|&node| traffic.reads_slow(node, cell)).count();
         let share = scenario.slow.share(clients as u32);
@@ -72,7 +72,7 @@ struct ClockModel<'a> {
     preprocess: f64,
     /// Rate of a node's network in each direction.
     network: Option<f64>,
-    /// Seconds that one thread needs for a byte from each cache, on this node and on others.
+    /// For each cache, local or of other nodes: the seconds that one thread needs for a byte.
     cached: Vec<(ByteSource, f64)>,
 }
 
@@ -101,14 +101,14 @@ impl<'a> ClockModel<'a> {
         }
     }
 
-    /// Returns the seconds that the threads of `node` need for its samples in `cell`. `share` is one thread's rate from
-    /// the slow tier.
+    /// Returns the seconds that the threads of `node` need for its samples in `cell`. `share` is the rate at which one
+    /// thread reads the slow tier.
     fn seconds(&self, node: usize, cell: usize, bytes: f64, share: f64) -> f64 {
         let slow = self.traffic.bytes(node, cell, ByteSource::Slow);
         let cached = || -> f64 {
             let seconds =
                 |(source, seconds): &(ByteSource, f64)| self.traffic.bytes(node, cell, *source) * seconds;
-            // Samples that are used again are preprocessed again.
+            // Samples that are used again are not read, but preprocessed again.
             self.cached.iter().map(seconds).sum::<f64>() + self.traffic.again(node, cell) * self.preprocess
         };
         match self.reading {

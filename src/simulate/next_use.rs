@@ -10,8 +10,8 @@ use super::traffic::{ByteSource, NodeTraffic, TrafficTable};
 use std::collections::HashMap;
 use store::tier::plan::RetentionRule;
 
-/// Returns the byte counts of private caches with `rule`. A sample that is missing on a node comes from any other node
-/// that has the sample at that step.
+/// Returns the byte counts of private caches with `rule`. If a node does not have a sample, it reads the sample from
+/// any other node that has it at that step.
 pub(crate) fn traffic(input: PolicyInput, rule: impl Fn(u32) -> RetentionRule + Sync) -> TrafficTable {
     let PolicyInput { scenario, sizes, accesses, cells, .. } = input;
     let mut all: Vec<PeeredNode> = nodes::each(scenario.nodes, |node| {

@@ -16,8 +16,8 @@ pub struct PolicyOutcome {
     pub seconds: f64,
     /// Seconds beyond the lower bound: the time in which consumers wait for storage.
     pub stall_seconds: f64,
-    /// Share of the used samples that a cache served, on the same node or on another. Repeats in a step on a node count
-    /// once.
+    /// Share of the used samples that a cache served, on the same node or on another. If a node uses a sample several
+    /// times in a step, this counts once.
     pub hits: f64,
     /// Share of the used samples that the node's own caches served.
     pub local_hits: f64,
@@ -25,8 +25,8 @@ pub struct PolicyOutcome {
     pub slow_bytes: u64,
     /// Bytes that each cache served, in the scenario's order.
     pub tiers: Vec<TierBytes>,
-    /// Bytes that nodes received from other nodes. The maximum is over the bytes that a node received or, if known,
-    /// sent.
+    /// Bytes that nodes received from other nodes. For `max`, a node counts with the bytes that it sent, if these are
+    /// known and more than it received.
     pub network: NodeBytes,
     /// Bytes that nodes read from the slow tier.
     pub slow: NodeBytes,
@@ -42,7 +42,7 @@ pub struct PolicyOutcome {
 pub struct EpochOutcome {
     /// Duration of the epoch in seconds.
     pub seconds: f64,
-    /// Seconds beyond the lower bound.
+    /// Seconds beyond the lower bound: the time in which consumers wait for storage.
     pub stall_seconds: f64,
     /// Share of the used samples that a cache served.
     pub hits: f64,
@@ -94,7 +94,7 @@ pub(crate) struct CostInput<'a> {
     pub traffic: &'a TrafficTable,
     /// How the nodes read.
     pub reading: ReadMode,
-    /// End of each cell if no consumer ever waits.
+    /// Time at which each cell ends, in seconds, if no consumer ever waits.
     pub least: &'a [f64],
 }
 

@@ -18,7 +18,8 @@ const UNUSED: u8 = u8::MAX;
 /// Marks a sample without an owner, or without space on its owner.
 const REFUSED: u8 = u8::MAX - 1;
 
-/// Passes over all steps of all epochs, once for all `assignments`, and returns the byte counts for each.
+/// Passes once over all steps of all epochs, for all `assignments` together. Returns the byte counts for each
+/// assignment.
 ///
 /// # Errors
 /// The errors of [`Placement::new`].
@@ -49,7 +50,7 @@ pub(crate) fn node_traffic(input: PolicyInput, assignments: &[Assignment]) -> Re
         let walked = nodes::each(of_epoch.len() as u32, |number| {
             walk.cell(epoch, of_epoch.start + number as usize, assignments)
         });
-        // As with other shared caches, samples that are kept become available at the end of the epoch.
+        // Kept samples can be read from the next epoch on, as in the other shared caches.
         for (cell, walked) in of_epoch.zip(walked) {
             for (traffic, reads) in node_traffic.iter_mut().zip(&walked.reads) {
                 traffic.iter_mut().zip(reads).for_each(|(node, reads)| node.add(cell, reads));
@@ -86,11 +87,11 @@ struct StepWalk<'a> {
     input: PolicyInput<'a>,
     owners: OwnerTable,
     locality: Locality,
-    /// Number of places of a global batch that each node takes.
+    /// Number of places in a global batch that each node takes.
     node_batches: Vec<u32>,
 }
 
-/// Events of a cell.
+/// What happens in a cell.
 struct CellEvents {
     /// Byte counts of each node, for each assignment.
     reads: Vec<Vec<CellReads>>,
@@ -151,7 +152,7 @@ impl StepWalk<'_> {
 
 /// Adds the byte counts of a step. `takers` has the node of each place.
 fn step_reads(places: &[UsedPlace], takers: &[u32], reads: &mut [CellReads]) {
-    // Nodes that have used this sample at the places directly before this one.
+    // Nodes that have used this sample already. Repeats are consecutive, so it was at the places just before this one.
     let mut nodes: Vec<usize> = Vec::new();
     let mut before = None;
     for used in places {

@@ -31,7 +31,7 @@ pub enum Policy {
     FirstUser,
     /// Each sample has an owner node that keeps it, computed by rendezvous hashing, and nodes read from each other.
     Owner,
-    /// Like `Owner`, but nodes take the samples of a global batch that they keep, as far as batches stay equal.
+    /// Like `Owner`, but each node takes the samples of a global batch that it keeps, up to its batch size.
     OwnerLocality,
     /// The placement with the least predicted time, among the placements that a Foreload deployment can use.
     Foreload,

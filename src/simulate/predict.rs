@@ -24,8 +24,8 @@ pub struct PredictedJob {
     /// Number of requests to read all samples from the source: one for each sample, and one for each field of a sample
     /// that is stored at another place in the shard.
     pub requests: u64,
-    /// Number of requests if everything that they return is kept. Then a compressed block is read once for all of its
-    /// samples.
+    /// Number of requests to read all samples if no returned byte is dropped: a compressed block is then read only
+    /// once, for all of its samples.
     pub requests_kept: u64,
     /// Number of shards; `None` if each sample is a separate file.
     pub shards: Option<u64>,
@@ -52,12 +52,13 @@ pub struct PredictedJob {
     /// Rate of a node's network in each direction, in bytes per second; `None` if nodes do not read from each other's
     /// caches.
     pub network: Option<f64>,
-    /// Whether nodes take the samples that they keep, as far as batches stay equal.
+    /// Whether each node takes the samples of a global batch that it keeps, up to its batch size.
     pub by_locality: bool,
 }
 
 impl PredictedJob {
-    /// Returns the share of the dataset that a node finds in caches: in its own cache, or with peers in all caches.
+    /// Returns the share of the dataset that a node finds in caches: in its own cache, or in the caches of all nodes if
+    /// nodes read from each other.
     fn held_together(&self) -> f64 {
         let caches = if self.has_peers() { f64::from(self.nodes) } else { 1.0 };
         (caches * self.cache_bytes as f64 / (self.bytes as f64).max(1.0)).min(1.0)
@@ -67,13 +68,13 @@ impl PredictedJob {
         self.network.is_some() && self.nodes > 1
     }
 
-    /// Returns the share of the samples that are used on another node than their owner.
+    /// Returns the share of the samples that are used by another node than their owner.
     fn moved(&self) -> f64 {
         let elsewhere = 1.0 - 1.0 / f64::from(self.nodes);
         if !self.by_locality {
             return elsewhere;
         }
-        // Among a step's samples, the number that a node keeps is binomial. Half its mean absolute deviation has to
+        // The number of a step's samples that a node keeps is binomial. Half of its mean absolute deviation has to
         // move. The result is relative to the number of samples that the node takes.
         let takes = f64::from(self.batch_size) * f64::from(self.ranks_per_node);
         (elsewhere / (std::f64::consts::TAU * takes)).sqrt()
@@ -140,11 +141,11 @@ pub struct EpochCost {
     pub wait_seconds: f64,
     /// The stage that the consumer waits for.
     pub limit: Limit,
-    /// Share of the samples that come from a cache. Repeats in a step on a rank count once.
+    /// Share of the samples that come from a cache. If a rank uses a sample several times in a step, this counts once.
     pub hits: f64,
     /// Bytes that all nodes read from the slow tier.
     pub slow_bytes: u64,
-    /// Number of requests for these bytes, for samples and for parts of shards.
+    /// Number of requests for `slow_bytes`, either for single samples or for large parts of shards.
     pub slow_requests: u64,
     /// Busy time of each stage, in seconds.
     pub stages: StageSeconds,
@@ -165,7 +166,7 @@ pub struct Prediction {
     pub fill_reason: String,
     /// Cost of the first epoch.
     pub first: EpochCost,
-    /// Cost of a later epoch: the last one.
+    /// Cost of the last epoch, as an example of the epochs after the first.
     pub later: EpochCost,
     /// Duration of all epochs in seconds.
     pub seconds: f64,
@@ -280,7 +281,7 @@ fn kept(job: &PredictedJob, held: f64, ahead: bool) -> Vec<CacheShares> {
 struct JobModel<'a> {
     job: &'a PredictedJob,
     machine: &'a Machine,
-    /// Rates of the source if all ranks have all their reads in flight.
+    /// Rates of the source while all ranks have as many reads in flight as they may.
     source: TierRates,
     nvme: TierRates,
     steps: f64,
@@ -383,7 +384,7 @@ impl<'a> JobModel<'a> {
             let misses = part * (1.0 - *staged);
             let rest = self.stages(&CacheShares { hits: *staged, written: 0.0 });
             let took = (misses * from_source).max(part * rest.nvme.max(rest.decode).max(rest.consumer));
-            // Each node stages its own copy.
+            // Each node stages its own copy, so a node gets only its part of the bandwidth.
             let read = self.asked(misses, 0.0).bytes;
             let left = (self.source.read_bandwidth * took - read).max(0.0) / bytes.max(1.0);
             *staged = held.min(*staged + (took / pieces).min(left / f64::from(self.job.nodes)));
@@ -419,7 +420,7 @@ impl<'a> JobModel<'a> {
         let StageSeconds { source, nvme, network, decode, consumer } = stages;
         let waits = slow.bytes / self.source.read_bandwidth < 0.99 * source;
         let source_limit = if waits { Limit::SourceLatency } else { Limit::SourceBandwidth };
-        // If stages are equal, name the later stage, because waiting for the earlier stage then has no effect.
+        // If two stages take equally long, name the later one: waiting for the earlier one has no effect.
         let limits = [
             (source, source_limit),
             (nvme, Limit::Nvme),

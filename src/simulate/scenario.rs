@@ -81,7 +81,7 @@ pub struct Scenario {
     /// Caches of a node, the preferred cache first.
     #[serde(default)]
     pub cache: Vec<CacheSpec>,
-    /// Groups of nodes with other cache sizes. The first group begins with the first node.
+    /// Groups of nodes with their own cache sizes. The first group begins with the first node.
     #[serde(default)]
     pub group: Vec<NodeGroup>,
 }
@@ -121,7 +121,7 @@ pub struct DatasetSpec {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SlowTierSpec {
-    /// Highest rate that one reader gets.
+    /// Maximum rate that one reader gets.
     pub client: Bytes,
     /// t(γ), the total rate of γ clients: linear between the given points, constant beyond the last, proportional to γ
     /// below the first.
@@ -322,7 +322,7 @@ impl Scenario {
         (0..self.nodes).map(|node| self.node_cache(node)).sum()
     }
 
-    /// Returns the average number of epochs in which a node uses a sample once.
+    /// Returns the average number of epochs between two uses of a sample on the same node.
     pub fn epochs_between_uses(&self) -> u32 {
         self.nodes.max(self.repeats)
     }

@@ -35,7 +35,7 @@ pub struct PolicyInput<'a> {
 #[derive(Debug)]
 pub struct FrequencyPlacement<'a> {
     input: PolicyInput<'a>,
-    /// Copies that peers can read; `None` without a network.
+    /// Copies that other nodes can read; `None` if there is no network.
     held: Option<PublishedCopies>,
     /// Duration of a cell in seconds.
     cell_seconds: f64,
@@ -137,16 +137,16 @@ impl FrequentCopies {
             if cell >= cells.count() {
                 return;
             }
-            // The copy arrives during this cell, so it can be used from the next cell on.
+            // The copy arrives during this cell, so the next cell is the first that can use it.
             self.copies[id as usize] = Some(CachedCopy { step: cells.first_step(cell + 1), cache });
             self.prefetched.push((cell, bytes));
         }
     }
 }
 
-/// Returns the byte counts if all nodes together keep one copy of each sample. The node that uses a sample first keeps
-/// it, by the plan of its caches, and serves it to the other nodes. While the caches have space, no sample is read
-/// twice from the slow tier.
+/// Returns the byte counts if all nodes together keep one copy of each sample. The first node that uses a sample keeps
+/// it, if the plan of its caches admits it, and serves it to the other nodes. While the caches have space, no sample is
+/// read twice from the slow tier.
 pub fn first_user(input: PolicyInput) -> TrafficTable {
     let PolicyInput { scenario, sizes, accesses, cells, .. } = input;
     let owners = Owners::none(sizes.samples());

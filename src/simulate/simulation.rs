@@ -42,7 +42,7 @@ struct PolicyTraffic<'a> {
     private: Vec<(PrivateCache, TrafficTable)>,
     by_owner: Vec<(Assignment, TrafficTable)>,
     frequency: Option<FrequencyPlacement<'a>>,
-    /// End of each cell if no consumer ever waits.
+    /// Time at which each cell ends, in seconds, if no consumer ever waits.
     least: Vec<f64>,
 }
 
@@ -223,8 +223,8 @@ impl Simulation {
         traffic
     }
 
-    /// Returns the retention rule of a node's private caches. Groups have the length that [`RetentionRule::best`] gives
-    /// them, but counted in accesses of the node.
+    /// Returns the retention rule of a node's private caches. The length of groups is that of [`RetentionRule::best`],
+    /// counted in accesses of the node.
     fn rule(&self, node: u32) -> RetentionRule {
         let each = self.accesses.steps() * u64::from(self.scenario.node_batch());
         if self.scenario.epochs_between_uses() == 1 || self.scenario.node_cache(node) >= self.sizes.total() {
@@ -239,8 +239,8 @@ impl Simulation {
         policies.contains(&Policy::Foreload) && self.scenario.network.is_some() && self.scenario.nodes > 1
     }
 
-    /// Whether the caches of all nodes together hold the dataset, and peers are at least as fast as the slow tier. Then
-    /// no sample is read twice from the slow tier, and no other placement has to be computed.
+    /// Whether the caches of all nodes together hold the dataset, and peers are at least as fast as the slow tier. If
+    /// so, no sample is read twice from the slow tier, and no other placement has to be computed.
     fn peers_suffice(&self) -> bool {
         let Scenario { nodes, slow, network, .. } = &self.scenario;
         let all = self.held_together() >= 1.0;
@@ -284,7 +284,8 @@ impl Simulation {
         candidates.into_iter().min_by(order).expect("there is always one")
     }
 
-    /// Returns the cost of `traffic` for this read mode. `least` is the end of each cell if no consumer ever waits.
+    /// Returns the cost of `traffic` for this read mode. `least` is the time at which each cell ends if no consumer
+    /// waits.
     fn priced(
         &self,
         policy: Policy,

@@ -130,14 +130,14 @@ impl TrafficCells {
 pub struct NodeTraffic {
     cells: TrafficCells,
     bytes: Vec<f32>,
-    /// Bytes of each cell that are used again; empty if no bytes are used again.
+    /// Bytes that are used again without being read, by cell; empty if there are none.
     again: Vec<f32>,
     epochs: Vec<EpochCounts>,
     /// Bytes that other nodes send to this node to keep, by cell; empty if there are no such bytes.
     pushed: Vec<f32>,
     /// Bytes that this node sends to other nodes, by cell; empty if unknown.
     sent: Vec<f32>,
-    /// Cell up to which the node also reads the slow tier to prefetch.
+    /// Up to this cell, the node also reads the slow tier to prefetch.
     filling_until: usize,
 }
 
@@ -247,8 +247,8 @@ impl TrafficTable {
         fetched.iter().map(|&bytes| f64::from(bytes)).sum::<f64>() + self.again(node, cell)
     }
 
-    /// Returns the bytes that `node` receives from other nodes in `cell`: the bytes that it uses, and those that it
-    /// keeps for all nodes.
+    /// Returns the bytes that `node` receives from other nodes in `cell`: the bytes that it uses, and the bytes that it
+    /// only keeps for all nodes.
     pub fn received(&self, node: usize, cell: usize) -> f64 {
         let caches = (0..(self.cells.columns / 2) as u8).map(ByteSource::Peer);
         let read: f64 = caches.map(|source| self.bytes(node, cell, source)).sum();

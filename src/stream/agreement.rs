@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// How long ranks pause before they vote again, if one of them waits for samples.
 const ASK_AGAIN: Duration = Duration::from_millis(10);
 
-/// Exchanges bytes among all ranks. Every rank calls it the same number of times, with the same number of bytes.
+/// Exchanges bytes among all ranks. Every rank calls `gather` the same number of times, with the same number of bytes.
 pub trait RankVotes: Send + Sync {
     /// Sends this rank's bytes to all ranks, and returns the bytes of each rank, in order of rank.
     ///
@@ -33,7 +33,7 @@ pub(super) struct GroupStart {
 
 /// The bytes that a rank sends instead of its start point if it cannot start.
 const START_FAILED: [u8; 12] = [u8::MAX; 12];
-/// How long a rank that cannot start waits for the exchange that reports this to the other ranks.
+/// How long a rank that cannot start waits until it has reported its failure to the other ranks.
 const REPORT_WAIT: Duration = Duration::from_secs(2);
 
 /// Reports to the other ranks that this rank cannot start, so that they do not wait for this rank.
@@ -74,14 +74,14 @@ const HAS_ENDED: u8 = 2;
 
 /// The agreement of this rank with the other ranks of a stream.
 ///
-/// Votes are exchanged on a separate thread. The planning thread also finishes reads, and another rank may wait for the
-/// reads of an agreed step before it votes.
+/// Votes are exchanged on a separate thread, so that the planning thread can finish the reads of agreed steps during a
+/// vote. Otherwise another rank that waits for such a step would never vote.
 pub(super) struct StepAgreement {
     mine: Sender<u8>,
     round: Arc<Mutex<Round>>,
-    /// The first step on which the ranks have not agreed. Earlier steps that are planned again need no vote.
+    /// The first step on which the ranks have not agreed yet. Earlier steps that are planned again need no vote.
     next: u64,
-    /// The number of steps, after the ranks have agreed that no more steps come.
+    /// The total number of steps; `None` until the ranks have agreed that no more steps come.
     end: Option<u64>,
 }
 
@@ -206,7 +206,7 @@ mod tests {
 
     const BEGINNING: GroupStart = GroupStart { step: 5, states: 7 };
 
-    /// What is agreed on steps 5, 6 and so on, if this rank takes these decisions, and how often votes were exchanged.
+    /// Returns what the ranks agree for each (step, decision) of this rank, and how often votes were exchanged.
     fn agreed(others: &[u8], decisions: &[(u64, MixDecision)]) -> (Vec<Result<MixDecision>>, usize) {
         let (answered, answers) = bounded(1);
         let wake = move || answered.send(()).unwrap();

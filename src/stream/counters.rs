@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Counters of samples. At every instant each received sample is counted in exactly one of `delivered` to `lost`.
+/// Counters of samples. At every instant each received sample is counted in exactly one counter from `delivered` to
+/// `lost`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamCounters {
     /// Samples that the sources gave.

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 pub(super) struct IngestOptions {
     pub policy: StreamPolicy,
     pub seed: u64,
-    /// The limit of the bytes of samples that wait in memory.
+    /// The limit of the memory of waiting samples, in bytes.
     pub most_bytes: u64,
     /// The number of samples that may wait in memory regardless of their size.
     pub always_admitted: usize,
@@ -88,7 +88,7 @@ pub(super) enum SampleOutcome {
     Failed,
 }
 
-/// The state of the queue on which the plan decides.
+/// The state of the queue that a decision of the plan depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct IngestView {
     /// The number of samples that can be taken.
@@ -210,7 +210,7 @@ impl IngestQueue {
             state.counters.repeated += 1;
             return None;
         }
-        // A sample that was settled before the source resumed arrives again and is not counted again.
+        // `None`: the sample was settled before the source resumed, so it is not counted again.
         let number = state.sources[source].add(&key)?;
         state.counters.received += 1;
         let record = match record {
@@ -256,7 +256,7 @@ impl IngestQueue {
         }
     }
 
-    /// Ends the run for a sample that cannot be used, or warns once.
+    /// Handles a sample that cannot be used: ends the run if `raises` is set, otherwise warns once.
     fn refuse(&self, state: &mut IngestState, error: Error) {
         if self.options.raises {
             state.failure.get_or_insert(error);
@@ -368,7 +368,7 @@ impl IngestQueue {
         }
     }
 
-    /// Counts samples that were handed over again.
+    /// Adds `count` to the number of rehearsed samples that were delivered.
     pub(super) fn count_rehearsed(&self, count: u64) {
         self.lock().counters.rehearsed += count;
     }
@@ -405,7 +405,7 @@ impl IngestQueue {
             state.settle_unused(sample);
         }
         if let Some(spill) = &self.options.spill {
-            // The bytes of a sample that was read back stay in the directory until its segment is removed.
+            // The bytes of a sample that was read back are still in the directory until its segment is removed.
             state.withdraw_spilled(spill, ids)?;
         }
         drop(state);

@@ -3,8 +3,8 @@
 //! A journal is a text file with one JSON document per line: a header, then the steps in the order of their delivery.
 //! Withdrawn samples are listed before the first step to which the withdrawal applies. The seed and these lines
 //! determine the rehearsed samples, so the journal stores only their count and the checksum of their ids. A replay
-//! compares this count, this checksum and the checksums of the new samples, and fails at the first difference. A
-//! truncated last line, such as a crash leaves, is ignored.
+//! compares this count, this checksum and the checksums of the new samples, and fails at the first difference. A last
+//! line that a crash cut short is ignored.
 
 use super::state::StreamIdentity;
 use base::crc::checksum;
@@ -217,7 +217,7 @@ mod tests {
         writer.write(&step(5)).unwrap();
         let lines = rest(JournalReader::open(&path, &identity(1)).unwrap());
         assert_eq!((&lines[0], &lines[2]), (&step(0), &step(5)));
-        // A truncated line, such as a crash leaves.
+        // A line that a crash cut short.
         std::fs::OpenOptions::new().append(true).open(&path).unwrap().write_all(b"{\"step\":6,\"ne").unwrap();
         assert_eq!(rest(JournalReader::open(&path, &identity(1)).unwrap()).len(), 3);
     }

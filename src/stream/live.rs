@@ -37,13 +37,13 @@ struct LiveSample {
 pub(crate) struct LiveTable {
     name: PathBuf,
     fingerprint: Fingerprint,
-    /// The size in bytes of the largest sample and of a usual one.
+    /// The size limit of a sample, and a typical size of a sample, in bytes.
     sizes: (u32, u32),
     samples: RwLock<HashMap<u64, LiveSample>>,
 }
 
 impl LiveTable {
-    /// The table of the streams with these names.
+    /// An empty table for the streams with these names.
     pub(super) fn new(streams: &[&str], sizes: (u32, u32)) -> Self {
         let mut hash = Sha256::new_with_prefix(b"foreload streams 1");
         for stream in streams {
@@ -128,7 +128,7 @@ impl StreamSamples for LiveTable {
             LiveBytes::Memory(record) => record.bytes().len() as u32,
             LiveBytes::Stored { extent, .. } => extent.length,
         });
-        // The reader fails for a sample that is no longer in use.
+        // For a sample that is no longer in use the length is 0, and the reader fails.
         Extent { file: LIVE, offset: sample, length: length.unwrap_or(0) }
     }
 

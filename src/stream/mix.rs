@@ -24,7 +24,7 @@ pub struct MixOptions {
     pub batch_size: u32,
     /// The smallest and the largest rehearsed share of a batch. They are equal unless the share adapts.
     pub share: (f64, f64),
-    /// The smallest and the largest number of uses of each sample that arrives, if these are limited.
+    /// The lower and the upper limit of the mean number of uses per new sample, if there are limits.
     pub samples_per_insert: Option<(f64, f64)>,
     pub when_dry: WhenDry,
     /// How long a batch waits until the stream counts as dry.
@@ -61,7 +61,7 @@ pub(super) struct Mixer {
     used: u64,
     /// How many of the `used` samples were new.
     taken: u64,
-    /// The time since which a batch waits for samples.
+    /// When the next batch began to wait for samples, if it waits.
     waits_since: Option<Instant>,
     /// Whether a batch has waited so long that the stream counts as dry.
     is_dry: bool,
@@ -315,7 +315,7 @@ mod tests {
             dry_after: Duration::ZERO,
             ..options()
         };
-        // No new sample arrives: samples are rehearsed up to three uses each, plus one batch.
+        // No new sample arrives: samples are rehearsed until each was used three times, plus one batch.
         let mut mixer = Mixer::new(bounds.clone(), (10, 10));
         let mut uses = 10;
         while let MixDecision::Batch { new, rehearsed } = mixer.decide(view(0, 1000, now)) {

@@ -57,7 +57,7 @@ pub(super) struct PlannedStep {
 /// The next batch of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NextBatch {
-    /// The places of the batch.
+    /// The samples of the batch, each with its place.
     Places(Vec<BatchEntry>),
     /// There are too few samples: ask again when samples arrive, or at this instant.
     NotYet(Option<Instant>),

@@ -57,7 +57,8 @@ impl StreamReader {
         }
     }
 
-    /// Checks bytes that were read from a file, and reads the sample again if the checksum does not match.
+    /// Checks bytes that were read from a file. Reads the sample again if the read failed or the checksum does not
+    /// match.
     fn checked(&mut self, completion: Completion) -> Completion {
         let Some((sample, crc)) = self.reading.remove(&completion.token) else { return completion };
         let token = completion.token;

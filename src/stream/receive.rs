@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 
 /// How long a thread waits for samples or for free space before it checks for commands.
 const PATIENCE: Duration = Duration::from_millis(50);
-/// The most samples that are received at a time. The queue may exceed its limit by this number of samples.
+/// The maximum number of samples that are received at a time. The queue may exceed its limit by this number of samples.
 const MAX_RECEIVED: usize = 32;
-/// How often a source shows its server that it is alive while the queue has no free space: four times in the shortest
-/// `claim_after` of a Redis stream.
+/// The interval at which a source shows its server that it is alive while the queue has no free space: a quarter of the
+/// shortest `claim_after` of a Redis stream.
 const SIGN_OF_LIFE: Duration = Duration::from_millis(125);
 /// How long to wait for threads to end. A thread that hangs in a call to a server is detached.
 const SHUTDOWN_WAIT: Duration = Duration::from_secs(1);

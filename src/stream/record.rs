@@ -1,7 +1,7 @@
 //! A sample of a stream in one contiguous buffer: a table of its members, then their bytes.
 //!
 //! ```text
-//! table              members u32 · of each: bytes of its name u16 · bytes u32 · its name
+//! table              number of members u32 · for each member: length of its name u16 · its length u32 · its name
 //! members            their bytes, in the order of the table
 //! ```
 //!
@@ -19,13 +19,13 @@ pub const KEY: &str = "__key__";
 /// The name of the member with the name of the stream that a sample came from.
 pub const STREAM: &str = "__stream__";
 
-/// The most bytes of a sample's key.
+/// The maximum length of a sample's key in bytes.
 const LONGEST_KEY: usize = 1024;
-/// The most members of a sample, not counting the key and the stream's name.
+/// The maximum number of members of a sample, not counting the key and the stream's name.
 const MAX_MEMBERS: usize = 256;
-/// The most bytes of a member's name.
+/// The maximum length of a member's name in bytes.
 const LONGEST_NAME: usize = 255;
-/// The bytes of a table entry before the member's name.
+/// The length of a table entry without the member's name, in bytes.
 const ENTRY: usize = 6;
 
 /// A sample as it arrived.

@@ -33,7 +33,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use store::io::{Direct, IoChoice, Reader};
 
-/// The most keys of a position that are stored in the state itself, if a snapshot can store more.
+/// The maximum number of settled keys of a source that the state itself stores. Longer lists are only in the snapshot,
+/// if there is one.
 const MAX_KEYS: usize = 1000;
 
 /// The user's function that scores samples.
@@ -73,10 +74,10 @@ pub struct SampleStream {
     options: StreamOptions,
     identity: StreamIdentity,
     live: Arc<LiveTable>,
-    /// The sources before they run, and the state that was loaded before they run.
+    /// Before the first iteration: the sources, and the loaded state.
     idle: Mutex<IdleStream>,
     running: OnceLock<RunningStream>,
-    /// The number of steps after it is known, otherwise `u64::MAX`.
+    /// The number of steps of the stream; `u64::MAX` until it is known.
     steps: AtomicU64,
     /// The number of the current iteration. Earlier iterations were stopped and plan no steps.
     iteration: AtomicU64,
@@ -278,7 +279,7 @@ impl SampleStream {
         Ok(next)
     }
 
-    /// The number of steps of the stream after it is known, otherwise `u64::MAX`.
+    /// The number of steps of the stream; `u64::MAX` until it is known.
     pub fn steps(&self) -> u64 {
         self.steps.load(Ordering::SeqCst)
     }
@@ -315,7 +316,7 @@ impl SampleStream {
         Ok(())
     }
 
-    /// A sample of the same batch that replaces a failed sample. `stream` gives the random numbers for the choice.
+    /// A random sample of the batch of `step`, as a substitute for a failed sample. `stream` gives the random numbers.
     pub fn substitute(&self, step: u64, stream: &mut RandomStream) -> Option<u64> {
         let running = self.running.get()?;
         let plan = running.plan();
@@ -471,8 +472,8 @@ impl SampleStream {
         if self.takes_over(&idle) { loaded.sum() } else { 0 }
     }
 
-    /// Whether this rank takes over the counts of the loaded states: of its own state, or on rank 0 of all former
-    /// ranks' states.
+    /// Whether this rank continues the counts of the loaded states. If the number of ranks has changed, only rank 0
+    /// does: it continues the sums over all former ranks.
     fn takes_over(&self, idle: &IdleStream) -> bool {
         self.options.share.rank == 0 || !matches!(idle.loaded, Some(LoadedState::Divided(_)))
     }

@@ -1,7 +1,7 @@
 //! The share of one rank in a stream: which samples belong to the rank, the names of its files, and the keys that it
 //! assigns.
 //!
-//! Only this module defines them. Directories and keys of former runs are recognised by the same names.
+//! Only this module defines these names and keys. So directories and keys of former runs are recognised.
 
 use super::record::sample_id;
 use std::path::{Path, PathBuf};
@@ -54,7 +54,7 @@ impl RankShare {
         key.rsplit('-').next()?.parse().ok()
     }
 
-    /// The path of this rank's file or directory. If there are several ranks, the name ends in the rank.
+    /// The path of this rank's file or directory. If there are several ranks, the name ends with the rank.
     pub fn path(self, path: &Path) -> PathBuf {
         if self.world_size == 1 {
             return path.to_owned();

@@ -99,7 +99,7 @@ pub trait StreamSource: Send {
     /// The position at which this rank resumes, from the positions of the former ranks, in order of rank.
     ///
     /// # Errors
-    /// [`base::error::Error::Config`] if only the same ranks can resume.
+    /// [`base::error::Error::Config`] if the source can resume only with the same number of ranks.
     fn redistribute(&self, former: Vec<SourcePosition>) -> Result<SourcePosition> {
         Ok(SourcePosition::union(former))
     }
@@ -110,7 +110,7 @@ pub trait StreamSource: Send {
     /// reconnects with pauses. Only a permanent problem is an error.
     ///
     /// # Errors
-    /// The error because of which the source will never give more samples.
+    /// The permanent problem: the source will never give more samples.
     fn receive(&mut self, most: usize, patience: Duration, into: &mut Vec<Arrival>) -> Result<Received>;
 
     /// Releases settled samples after a checkpoint of this position was safely written: acknowledges messages or

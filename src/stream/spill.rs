@@ -20,7 +20,7 @@ const SPILLED: u32 = u32::MAX;
 /// A spill directory and its size.
 #[derive(Debug, Clone)]
 pub struct SpillOptions {
-    /// The directory. If there are several ranks, the rank is appended to its name.
+    /// The directory. If there are several ranks, the rank is appended to the directory's name.
     pub directory: PathBuf,
     /// The quota of the directory in bytes.
     pub bytes: u64,

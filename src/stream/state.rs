@@ -45,7 +45,7 @@ pub struct StreamState {
     pub snapshot: Option<SnapshotRef>,
     /// The length of the journal in bytes, up to the last delivered step.
     pub journal: Option<u64>,
-    /// The runs that this run continues. Rehearsal directories of these runs belong to it.
+    /// The runs that this run continues. Rehearsal directories of these runs belong to this run.
     #[serde(default)]
     pub lineage: Vec<u32>,
 }

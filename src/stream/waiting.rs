@@ -17,7 +17,7 @@ pub enum StreamPolicy {
     DropOldest,
     /// A random sample is dropped, so that the waiting samples are a uniform choice of all that arrived.
     DropRandom,
-    /// The samples that exceed memory wait in the directory.
+    /// Samples for which memory has no space wait in the spill directory.
     Spill,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct WaitingSamples {
     by_draw: Option<BTreeSet<(u64, u64)>>,
     draw: RandomKey,
     bytes: u64,
-    /// The limit of the bytes that wait.
+    /// The limit of the memory of waiting samples, in bytes.
     most_bytes: u64,
     /// The number of samples that may wait even if `most_bytes` is exceeded, so that a batch is possible.
     always_admitted: usize,

@@ -114,7 +114,7 @@ impl From<SerializedError> for Error {
     }
 }
 
-/// Maximum number of setting names that are kept. There are far fewer settings.
+/// Maximum number of setting names that are leaked. Foreload has far fewer settings.
 const MAX_NAMES: usize = 1000;
 
 /// Leaks the name of a setting, because [`Error::Config`] needs a `&'static str`. Each name is leaked only once.

@@ -1,5 +1,5 @@
 //! The directory in which the processes of one user on a node find one another. It contains only sockets and empty
-//! files for locks. A name that stays after its process has exited has no further effect.
+//! files for locks. A socket or file that an exited process leaves behind has no effect.
 
 use super::RangeLocks;
 use crate::error::{Error, Result};
@@ -8,7 +8,7 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// The environment variable that overrides the parent of our directory.
+/// The environment variable that names the directory in which ours is created.
 const VARIABLE: &str = "FORELOAD_RUNTIME_DIR";
 
 /// The name of our directory in a parent that belongs to this user alone.
@@ -22,7 +22,7 @@ pub struct RuntimeDirectory {
 }
 
 impl RuntimeDirectory {
-    /// Opens the directory `purpose` of this user, and creates it if it is missing. Its parent is in
+    /// Opens this user's directory `foreload/PURPOSE`, and creates it if it is missing. It is in
     /// `$FORELOAD_RUNTIME_DIR`, else in `$XDG_RUNTIME_DIR`, else in `/run/user/UID`, else in `/tmp`. `/run/user/UID` is
     /// the usual value of `$XDG_RUNTIME_DIR`, so processes with and without that variable meet.
     ///
@@ -41,7 +41,7 @@ impl RuntimeDirectory {
         Err(refused.unwrap_or_else(|| Error::Internal("no place for a runtime directory was tried".into())))
     }
 
-    /// Opens or creates the directory `name` in `place`, which must exist.
+    /// Opens or creates the directory `name` in the existing directory `place`.
     fn open_in(place: &Path, name: &str, user: u32) -> Result<Self> {
         if !place.is_absolute() {
             // Each process would resolve it relative to its own working directory.

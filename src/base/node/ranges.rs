@@ -115,7 +115,7 @@ mod tests {
             RangeLocks::new(file.unwrap())
         };
         let (one, two, three) = (open(), open(), open());
-        // The ranges do not come in the order of their starts, and one process has several.
+        // Lock the ranges in another order than that of their starts. One description has several ranges.
         for (who, range) in [(&two, 900..905), (&three, 50..70), (&two, 100..200), (&two, 300..301)] {
             assert!(who.try_lock(range, LockKind::Exclusive).unwrap());
         }
@@ -131,7 +131,7 @@ mod tests {
         );
         assert_eq!(sorted(one.locked_by_others(60..310).unwrap()), [50..70, 100..200, 300..301]);
         assert!(!one.try_lock(199..210, LockKind::Exclusive).unwrap());
-        // Extended, then shrunk.
+        // Extend the locked range, then shrink it.
         assert!(two.try_lock(100..250, LockKind::Exclusive).unwrap());
         assert!(!one.try_lock(220..221, LockKind::Shared).unwrap());
         two.unlock(150..250).unwrap();

@@ -133,9 +133,9 @@ pub enum SocketContact {
     Listens(OwnedFd, PeerProcess),
     /// A process of another user listens.
     OfAnother(PeerProcess),
-    /// The listener no longer exists. Only its name is left.
+    /// A process listens, but too many connections wait to be accepted.
     Crowded,
-    /// The process that listened has exited. Only its name is left.
+    /// No process listens: the listener has exited and left its name behind, or the name is not a socket.
     Nobody,
     /// The name does not exist.
     Missing,

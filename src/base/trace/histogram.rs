@@ -46,7 +46,7 @@ impl Histogram {
         self.counts.iter().sum()
     }
 
-    /// The quantile in seconds: the share `quantile` of all durations is at most this long. 0 if nothing was counted.
+    /// The quantile in seconds: a fraction `quantile` of all durations is at most this long. 0 if nothing was counted.
     pub fn quantile(&self, quantile: f64) -> f64 {
         let rank = ((quantile * self.count() as f64).ceil() as u64).max(1);
         let mut seen = 0;

@@ -222,14 +222,14 @@ impl TraceEvent {
         touches || next.start < self.start + resolution
     }
 
-    /// Joins `next`, whose part before `floor` was written already.
+    /// Joins `next` to this interval. The time before `floor` is not counted, because the file already has it.
     fn join(&mut self, next: &Self, floor: u64) {
         let start = next.start.max(floor);
         let end = self.end.max(next.end);
         let before = self.start.saturating_sub(start);
         let after = end - start.clamp(self.end, end);
-        // The sum does not count the part of `next` inside this interval, which may fill idle gaps. But `next` itself
-        // was busy throughout.
+        // The first sum leaves out the overlap of `next` with this interval, although `next` may fill idle gaps there.
+        // So the busy time is at least the length of `next`, which was busy throughout.
         self.busy = (self.busy + before + after).max(next.end.saturating_sub(start));
         self.start = self.start.min(start);
         self.end = end;

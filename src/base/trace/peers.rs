@@ -5,14 +5,14 @@ use serde::{Deserialize, Serialize, Serializer};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// The category of these lines.
+/// The category of the log lines that hold these counters.
 pub(super) const CATEGORY: &str = "peers";
 
-/// The names of the lines with sums.
+/// The names of the log lines that hold sums over nodes.
 const ALL: &str = "all peers";
 const OTHERS: &str = "other peers";
 
-/// The prefix of a node's name in a line.
+/// The prefix before a node's name in the name of a log line.
 const NODE: &str = "peer ";
 
 /// A number in a log. An integer is written without a decimal point.
@@ -73,20 +73,21 @@ fn by_node<S: Serializer>(nodes: &[(String, PeerNumbers)], to: S) -> Result<S::O
 }
 
 impl PeersRecord {
-    /// The lines of the record in the file, each with its name.
+    /// The log lines of this record, each with its name.
     pub(super) fn lines(&self) -> impl Iterator<Item = (String, &PeerNumbers)> {
         let sums = [(ALL, Some(&self.all)), (OTHERS, self.others.as_ref())];
         let sums = sums.into_iter().filter_map(|(name, numbers)| Some((name.to_owned(), numbers?)));
         sums.chain(self.nodes.iter().map(|(node, numbers)| (format!("{NODE}{node}"), numbers)))
     }
 
-    /// Adds a line of the file. The line with the sum of all nodes begins a new record, which replaces this one.
+    /// Adds the log line `name` to this record. The line with the sum of all nodes first clears the record, because it
+    /// begins a new one.
     pub(super) fn add(&mut self, name: &str, numbers: PeerNumbers) {
         match name.strip_prefix(NODE) {
             Some(node) => self.nodes.push((node.to_owned(), numbers)),
             None if name == ALL => *self = Self { all: numbers, ..Self::default() },
             None if name == OTHERS => self.others = Some(numbers),
-            // A later version may write other lines.
+            // A later version of Foreload may write further lines.
             None => {}
         }
     }

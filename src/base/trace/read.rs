@@ -18,7 +18,7 @@ pub struct Recording {
     pub complete: bool,
     pub(super) epochs: BTreeMap<(u32, u64), BTreeMap<Stage, StageRecord>>,
     pub(super) processes: BTreeMap<u32, String>,
-    /// The last recorded counters of each process for requests to other nodes.
+    /// For each process, its last recorded counters of requests to other nodes.
     pub(super) peers: BTreeMap<u32, PeersRecord>,
     without_epoch: Vec<RecordedInterval>,
 }

@@ -16,7 +16,7 @@ pub struct TraceSummary {
     pub complete: bool,
     /// The epochs, sorted by process, then by epoch.
     pub epochs: Vec<EpochSummary>,
-    /// The counters of each process for requests to other nodes in the whole run; absent if nodes share no caches.
+    /// For each process, its counters of requests to other nodes in the whole run; absent if nodes share no caches.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<PeersSummary>,
 }
@@ -66,7 +66,7 @@ pub struct StageSummary {
     pub thread_seconds: f64,
     /// The share of the epoch in which at least one thread was busy with the stage.
     pub share: f64,
-    /// The share of the epoch in which a thread was busy with the stage on average.
+    /// The share of the epoch in which the stage's thread was busy; the average if the stage has several threads.
     pub load: f64,
     /// The number of samples that the stage worked on.
     pub samples: u64,
@@ -74,7 +74,7 @@ pub struct StageSummary {
     pub bytes: u64,
     /// Bytes per second of `merged_seconds`.
     pub bandwidth: f64,
-    /// The share of the stage's threads that were busy, for each of the equal parts of the epoch.
+    /// For each of the equal parts of the epoch, the share of the stage's threads that were busy.
     #[serde(skip)]
     pub course: Vec<f64>,
 }
@@ -138,8 +138,8 @@ impl StageSummary {
     }
 }
 
-/// The start and end of an epoch. If the log has the consumer's intervals, only these count, because staging may
-/// continue after the epoch.
+/// The start and end of an epoch. If the log has the consumer's intervals, only these count, because copies ahead of
+/// use may continue after the epoch.
 fn extent(stages: &BTreeMap<Stage, StageRecord>) -> (u64, u64) {
     let of = |wanted: &dyn Fn(Stage) -> bool| {
         let spans =

@@ -22,7 +22,7 @@ const MAX_WAITING_CHUNKS: usize = 1024;
 /// How long written events may stay in memory. A killed run loses them.
 const FLUSH_INTERVAL: Duration = Duration::from_millis(200);
 
-/// The distance between the track ids of two stages, and between the sort indexes of two rows.
+/// The distance between the track ids of consecutive stages, and between the sort indexes of consecutive rows.
 const LANES_PER_STAGE: u32 = 10_000;
 
 /// An interval of a track. Times are in nanoseconds since the log began.
@@ -91,7 +91,7 @@ impl TraceLog {
         let sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let refused = match sender.map(|sender| sender.try_send(chunk)) {
             Some(Err(TrySendError::Full(chunk))) => chunk.events.len(),
-            // The file is complete, or could not be written; `finish` reports the error.
+            // The chunk was sent, or the writer has ended. If the writer failed, `finish` reports the error.
             Some(Ok(()) | Err(TrySendError::Disconnected(_))) | None => 0,
         };
         self.dropped.fetch_add(refused as u64, Ordering::Relaxed);
@@ -145,7 +145,7 @@ impl<W: Write> TraceWriter<W> {
                 flushed = Instant::now();
             }
         }
-        // The array's last element has no comma.
+        // This is the last element of the array, so no comma follows.
         let pid = self.process;
         writeln!(self.file, r#"{{"name":"complete","ph":"M","pid":{pid},"tid":0,"args":{{}}}}"#)?;
         writeln!(self.file, "]")?;

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use store::io::ParallelFsRates;
 
-/// `foreload bench` takes all settings that have a flag.
+/// `foreload bench` has a flag for every setting that can be a flag.
 #[derive(Debug, Clone)]
 pub(super) struct BenchSettings;
 
@@ -76,7 +76,7 @@ pub(crate) struct BenchArgs {
 }
 
 impl BenchArgs {
-    /// The settings of the loader, except the settings that follow from the place of this process in its job.
+    /// The loader settings from the flags. [`BenchPlace::apply_to`] adds the peers and the number of ranks on this node.
     pub(super) fn options(&self) -> LoaderOptions {
         let settings = (*self.settings).clone();
         LoaderOptions { train: if self.eval { Some(false) } else { settings.train }, ..settings }
@@ -91,7 +91,7 @@ impl BenchArgs {
         given
     }
 
-    /// Finds the place of this process in its job.
+    /// Finds the rank of this process, and with `--peers` the other ranks of its job.
     ///
     /// # Errors
     /// The errors of [`job::find`].

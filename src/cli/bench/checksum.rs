@@ -16,7 +16,7 @@ impl EpochChecksum {
     pub(super) fn add(&mut self, batch: &Batch) -> Result<()> {
         let images = (1..batch.num_images()).map(|number| batch.images_of(number));
         let columns = (0..batch.num_columns()).map(|number| batch.further(number));
-        // The sizes of these tensors follow from the settings, so only their bytes are hashed.
+        // The settings determine the shapes and types of these tensors, so only their bytes are hashed.
         let usual = [batch.images(), batch.labels(), batch.sample_ids(), batch.mask()];
         for tensor in usual.into_iter().chain(images).chain(columns) {
             self.0.update(tensor.read()?);
@@ -65,7 +65,7 @@ impl EpochChecksum {
         Ok(())
     }
 
-    /// Adds the length and the bytes, or a mark that there are no bytes.
+    /// Adds the length of `bytes`, then the bytes. For `None`, adds a mark instead.
     fn bytes(&mut self, bytes: Option<&[u8]>) {
         self.0.update([u8::from(bytes.is_some())]);
         if let Some(bytes) = bytes {

@@ -20,7 +20,7 @@ pub(super) struct BenchRun {
     pub(super) epochs: Vec<EpochReport>,
     pub(super) total: EpochStats,
     pub(super) first_batch: Option<Instant>,
-    /// The notices during the epochs.
+    /// The notices that were given during the epochs.
     pub(super) notices: Vec<Notice>,
 }
 
@@ -28,7 +28,7 @@ impl BenchRun {
     /// Runs the epochs that `args` requests, and reports each.
     ///
     /// # Errors
-    /// The errors of the loader; with peers, also the errors of meeting the other ranks.
+    /// The errors of the loader; with peers, also the errors of waiting for the other ranks.
     pub(super) fn run(args: &BenchArgs, place: &BenchPlace, pipeline: &Pipeline) -> Result<Self> {
         let mut pass = Self::default();
         for number in 0..args.epochs {
@@ -69,8 +69,7 @@ impl BenchRun {
 pub(super) struct EpochWork {
     /// The seconds in which the reading thread worked or waited for bytes.
     pub(super) reading: f64,
-    /// The fraction of the read latency that belongs to the dataset's storage, from 0 to 1. The remaining fraction
-    /// belongs to the cache.
+    /// The part of the read latency that is due to the dataset's storage, from 0 to 1. The rest is due to the cache.
     pub(super) from_source: f64,
     /// The seconds in which a worker decoded and augmented, averaged over all workers.
     pub(super) decoding: f64,
@@ -148,7 +147,8 @@ fn run_epoch(
     })
 }
 
-/// Keeps this thread busy for `step`, as a training step would. A sleep alone ends up to a tenth of a millisecond late.
+/// Keeps this thread busy for `step`, as a training step would. A plain sleep may return 0.1 ms late, so the end is
+/// spun.
 fn train(step: Duration) {
     const SPIN: Duration = Duration::from_micros(150);
     let end = Instant::now() + step;

@@ -1,4 +1,4 @@
-//! The place of a benchmark's process in its job.
+//! The rank of a benchmark's process in its job, and how it reaches the other ranks.
 
 use base::error::Result;
 use engine::config::{LoaderOptions, Peers};
@@ -14,7 +14,7 @@ pub(super) struct BenchPlace {
 }
 
 impl BenchPlace {
-    /// Adds this place to the settings of a loader.
+    /// Adds the peers, and the number of ranks on this node, to the settings of a loader.
     pub(super) fn apply_to(&self, options: LoaderOptions) -> LoaderOptions {
         let local_world_size = options.local_world_size.or(self.local_world_size);
         LoaderOptions { local_world_size, peers: self.peers.clone(), ..options }

@@ -32,7 +32,7 @@ pub(super) struct BenchReport {
     pub(super) simd: &'static str,
     pub(super) io: String,
     pub(super) threads: usize,
-    /// The processors that the loader may keep busy on average; absent without `--cpu`.
+    /// How many processors the loader may keep busy on average; absent without `--cpu`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) cores: Option<f64>,
     pub(super) batch_size: u32,
@@ -114,7 +114,7 @@ impl BenchReport {
 /// The requests to other nodes in all epochs, and what this process served to them.
 #[derive(Debug, Serialize)]
 pub(super) struct PeersReport {
-    /// The values of each node by its name: counters, and times in seconds.
+    /// For each other node, by name: its counters, and times in seconds.
     #[serde(serialize_with = "by_node")]
     pub(super) nodes: Vec<(String, PeerStats)>,
     /// The counters of this node's server; null if another process of the node runs the server.
@@ -146,7 +146,7 @@ pub(super) struct EpochReport {
     pub(super) cpu_seconds: f64,
     pub(super) wait_seconds: f64,
     pub(super) source_bytes: u64,
-    /// The bytes of samples that were not read because no batch needs them.
+    /// The bytes that were not read, because they belong to parts of samples that no batch needs.
     pub(super) source_bytes_skipped: u64,
     pub(super) source_reads: u64,
     pub(super) source_opens: u64,
@@ -158,7 +158,7 @@ pub(super) struct EpochReport {
     pub(super) source_hedges: u64,
     /// The number of decompressed blocks.
     pub(super) blocks_unpacked: u64,
-    /// The decompressed bytes of these blocks.
+    /// The bytes of all decompressed blocks, after decompression.
     pub(super) blocks_unpacked_bytes: u64,
     /// The number of samples read from the cache.
     pub(super) cache_hits: u64,
@@ -219,7 +219,7 @@ fn by_tier<S: Serializer>(tiers: &[(TierName, Percentiles)], to: S) -> Result<S:
     to.collect_map(tiers.iter().map(|(tier, times)| (tier, times)))
 }
 
-/// Shares of the wall time of all epochs, per thread of the stage.
+/// How each stage spent its time, as shares of the wall time of all epochs, per thread of the stage.
 #[derive(Debug, Serialize)]
 pub(super) struct StageReports {
     /// The limiting stage: read, decode, augment or consumer.
@@ -245,7 +245,7 @@ pub(super) struct StageReport {
 pub(super) struct DecoderReport {
     #[serde(flatten, serialize_with = "by_name")]
     pub(super) images: DecodeCounts,
-    /// The number of images that the region decoder decoded with row positions known from an earlier decoding.
+    /// The number of images for which the region decoder knew the row positions from an earlier decoding.
     pub(super) rows_known: u64,
     /// The number of damaged images that the region decoder decoded.
     pub(super) concealed: u64,
@@ -267,7 +267,8 @@ pub(super) struct GpuReport {
     pub(super) decoded_cuda_packed: u64,
     pub(super) decoded_cuda_indexed: u64,
     pub(super) decoded_cpu: u64,
-    /// The images that were decoded again, because a decoder reported success and may not have written them completely.
+    /// The images that were decoded a second time, because a decoder that reported success may have left them
+    /// incomplete.
     pub(super) decoded_again: u64,
     pub(super) h2d_bytes: u64,
     pub(super) copy_seconds: f64,
@@ -307,7 +308,8 @@ fn stages(times: &StageTimes, seconds: f64, waited: f64, threads: usize) -> Stag
     let consumer_waits = of_one(waited);
     let consumer_busy = (1.0 - consumer_waits).max(0.0);
     let storage = of_one(times.read_busy) + of_one(times.read_waiting);
-    // The limiting stage has the least time to spare. The workers do the work of two stages.
+    // The limiting stage has the least idle time. Waiting for storage counts as work of `read`. The same workers decode
+    // and augment, so these two shares are added.
     let limit = if consumer_busy > storage.max(decode + augment) {
         "consumer"
     } else if storage > decode + augment {

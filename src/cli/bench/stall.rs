@@ -11,23 +11,22 @@ use engine::pipeline::Pipeline;
 use serde::Serialize;
 use store::io::{InMemoryDataset, Reader};
 
-/// The fewest pairs of epochs that are compared. The first pair is not counted, because it starts threads and fills
-/// caches.
+/// The minimum number of pairs of epochs. The first pair is not counted, because it starts threads and fills caches.
 const MIN_PAIRS: usize = 3;
-/// Pairs are added up to this number while the pairs do not agree.
+/// The maximum number of pairs. Pairs are added while their results differ too much.
 const MAX_PAIRS: usize = 7;
 
 /// How much longer the consumer waits than in epochs from memory, and the reason.
 #[derive(Debug, Serialize)]
 pub(super) struct Stall {
-    /// The bytes of the samples in memory.
+    /// The total size in bytes of the samples that are kept in memory.
     pub(super) resident_bytes: u64,
-    /// The seconds by which the consumer waited longer than in the epochs from memory, summed over all epochs. Below 0
-    /// only by chance.
+    /// The seconds by which the consumer waited longer than in the epochs from memory, summed over all epochs. A
+    /// negative value is due to chance.
     pub(super) held_up_seconds: f64,
-    /// These seconds as a fraction of the total duration of the epochs.
+    /// `held_up_seconds` as a fraction of the total duration of the epochs.
     pub(super) held_up_share: f64,
-    /// The seconds by which the consumer may wait longer by chance: the spread of the epochs after the first, times the
+    /// The size of `held_up_seconds` that chance alone can explain: the spread of the epochs after the first, times the
     /// number of all epochs.
     pub(super) chance_seconds: f64,
     /// The verdict from the epochs after the first.
@@ -38,17 +37,17 @@ pub(super) struct Stall {
     pub(super) from_memory: Vec<EpochReport>,
 }
 
-/// The verdict from pairs of epochs, as given and from memory.
+/// The verdict from pairs of epochs: each pair is one epoch as given and the same epoch from memory.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(super) struct StallVerdict {
     /// The number of pairs.
     pub(super) pairs: usize,
-    /// The median over the pairs of the share of an epoch by which the consumer waits longer than in the epoch from
-    /// memory.
+    /// How much longer the consumer waits than in the epoch from memory, as a share of the epoch: the median over the
+    /// pairs.
     pub(super) median_share: f64,
     /// The spread of the pairs: the largest share minus the smallest.
     pub(super) spread_share: f64,
-    /// The work for which the consumer waits; absent if the pairs do not differ enough.
+    /// The work that the consumer waits for; absent if the difference within the pairs is too small.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) held_up_by: Option<HeldUpBy>,
 }
@@ -70,12 +69,12 @@ pub(super) enum HeldUpBy {
 struct EpochPair {
     /// The additional waiting time of the consumer in the epoch as given, as a share of this epoch's duration.
     share: f64,
-    /// The additional seconds in the epoch as given: of reads of storage, of reads of the cache, and of a worker's
-    /// decoding.
+    /// The additional seconds in the epoch as given: [reading from storage, reading from the cache, a worker's
+    /// decoding].
     longer: [f64; 3],
 }
 
-/// An epoch as given and from memory, in seconds.
+/// One epoch that ran twice, as given and from memory. Times are in seconds.
 #[derive(Debug, Serialize)]
 pub(super) struct EpochStall {
     pub(super) epoch: u64,
@@ -84,7 +83,7 @@ pub(super) struct EpochStall {
     pub(super) seconds_from_memory: f64,
     pub(super) wait_seconds: f64,
     pub(super) wait_seconds_from_memory: f64,
-    /// The difference of the waiting times.
+    /// The consumer's waiting time in the epoch as given, minus that in the epoch from memory.
     pub(super) held_up_seconds: f64,
     pub(super) held_up_seconds_per_step: f64,
 }
@@ -135,7 +134,7 @@ impl StallVerdict {
         Self { pairs: pairs.len(), median_share, spread_share, held_up_by }
     }
 
-    /// Whether more pairs would add nothing.
+    /// Whether the pairs agree well enough: the median difference is larger than the spread.
     fn is_clear(&self) -> bool {
         self.median_share.abs() > self.spread_share
     }

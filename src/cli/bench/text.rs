@@ -50,7 +50,7 @@ pub(super) fn epoch(epoch: &EpochReport) -> String {
     line
 }
 
-/// The lines about all epochs.
+/// Formats the lines that summarise all epochs.
 pub(super) fn summary(report: &BenchReport) -> String {
     let percent = |share: f64| format!("{:.0} %", 100.0 * share);
     let StageReports { limit, read, decode, augment, consumer } = &report.stages;
@@ -135,7 +135,7 @@ fn percentiles(times: &Percentiles, of: &str) -> String {
     format!("median {p50}, 90 % {p90}, 99 % {p99}, longest {max} ({count} {of})")
 }
 
-/// The lines about what the consumer waits for.
+/// Formats the lines that say what the consumer waits for.
 fn held_up(stall: &Stall) -> Vec<String> {
     let mut lines = vec![String::new(), "epoch  as given  from memory  waited longer  per step".into()];
     for epoch in &stall.epochs {

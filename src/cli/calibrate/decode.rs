@@ -31,12 +31,12 @@ impl DecodeReport {
     }
 }
 
-/// The batch size. It is small, so that many batches are counted.
+/// The batch size. It is small, so that even few samples make many batches.
 const BATCH: u32 = 16;
 
-/// The most samples that are kept in memory.
+/// The maximum number of samples that are kept in memory.
 const SAMPLES: usize = 1024;
-/// The most bytes that are kept in memory.
+/// The number of bytes in memory after which no more samples are loaded.
 const BYTES: usize = 128 << 20;
 
 /// Loads the first samples of an epoch, and runs the epoch repeatedly for about `limit`.
@@ -51,13 +51,14 @@ pub(super) fn measure(
     let batch_size = BATCH.min(u32::try_from(index.len() / 2).unwrap_or(BATCH).max(1));
     let config = LoaderOptions { batch_size, ..options.clone() }.check(index)?;
     let (threads, device) = (config.threads, config.device);
-    // The schedule determines the first samples. They are loaded before the first epoch opens the reader.
+    // The pipeline's schedule says which samples come first. They are loaded into `kept` before the first epoch calls
+    // `open`.
     let kept: Arc<OnceLock<Arc<InMemoryDataset>>> = Arc::default();
     let pipeline = {
         let (kept, depth) = (kept.clone(), config.queue_depth);
         let open = move |_: &Arc<DatasetIndex>, _: &_, _: &_| {
             let resident = kept.get().ok_or_else(|| Error::Internal("no samples are in memory".into()))?;
-            // A missing sample is only requested after the last counted batch.
+            // Samples that are not in memory are requested only after the last counted batch.
             Ok(Box::new(resident.reader(depth)) as Box<dyn Reader>)
         };
         Pipeline::with_reader(index.clone(), config, Box::new(open))
@@ -93,8 +94,8 @@ pub(super) fn measure(
     Ok(decoded)
 }
 
-/// Reads `samples` until there are enough, or until `limit` has passed. Returns the size of each sample, and the
-/// samples.
+/// Reads up to [`SAMPLES`] of `samples` and about [`BYTES`] bytes. Stops after `limit` if two batches have been read.
+/// Returns the size of each sample, and the samples.
 fn load(
     index: &Arc<DatasetIndex>,
     limit: Duration,

@@ -85,7 +85,7 @@ struct NvmeReport {
     measured: MeasuredTier,
 }
 
-/// The size of a sample in bytes if there is no dataset: ImageNet's mean.
+/// The assumed size of a sample in bytes if there is no dataset: ImageNet's mean.
 const USUAL_SAMPLE: u64 = 110_000;
 
 /// Runs the measurements and prints them.
@@ -102,7 +102,7 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<()> {
     if args.json { output::print_json(&report) } else { output::print(&text::table(&report)) }
 }
 
-/// The known rates of a machine.
+/// The rates of a machine that are known so far.
 #[derive(Debug, Serialize)]
 pub(super) struct KnownRates {
     pub(super) source: TierRates,

@@ -15,13 +15,13 @@ use store::io::storage::Storage;
 use store::io::{DataSource, Direct, Files, IoChoice, open_source};
 use store::tier::measure;
 
-/// The size limit of the file.
+/// The maximum size of the file in bytes.
 const LARGEST: u64 = 256 << 20;
 
-/// The fewest bytes with which the measurement is meaningful.
+/// The minimum size of the file in bytes for a meaningful measurement.
 const SMALLEST: u64 = 8 << 20;
 
-/// The bytes of one write.
+/// The number of bytes of one write.
 const WRITE_BYTES: usize = 4 << 20;
 
 /// A file without a name. The kernel deletes it when the process exits.
@@ -119,7 +119,7 @@ impl ScratchFile {
         Ok(Self { fd, direct, size: 0, stamp: Stamp::default() })
     }
 
-    /// Writes up to `room` bytes for about `limit`, and syncs them to the drive.
+    /// Writes the file for about `limit`, up to `room` bytes, and syncs it to the drive.
     fn fill(&mut self, directory: &Path, room: u64, limit: Duration) -> Result<()> {
         let failed = |error: Errno| Error::io("write to a file in", directory, error.into());
         let slots = SlotPool::new(2 * WRITE_BYTES)?;

@@ -66,7 +66,7 @@ struct ChoiceReport {
 #[derive(Debug, Serialize)]
 struct PathFindings {
     path: PathBuf,
-    /// The bytes of the files below the path, as far as they were counted.
+    /// The bytes of the files below the path that were counted.
     bytes: u64,
     /// Whether all bytes were counted.
     counted: bool,
@@ -145,7 +145,7 @@ fn decoders() -> ChoiceReport {
     }
 }
 
-/// How a GPU's work is ordered relative to other code of the process.
+/// Says how a GPU's work is ordered relative to other GPU code of the process.
 const STREAMS: &str = "batches are ordered with the consumer's stream, and with others by Batch.used_by; captures of \
                        CUDA graphs are not disturbed";
 
@@ -205,7 +205,7 @@ fn gpus(DoctorReport { gpu, nvjpeg, decoders, abilities, .. }: &DoctorReport) ->
     driver.into_iter().chain(devices).chain(rest.into_iter().flatten()).chain(abilities).collect()
 }
 
-/// The time limit for counting bytes. The count only tells whether the bytes fit in memory.
+/// The time limit for counting bytes. The count is only needed to say whether the data fit in memory.
 const COUNT_LIMIT: Duration = Duration::from_secs(2);
 
 fn examine_path(path: &Path, probe: &ProbeReport) -> Result<PathFindings> {

@@ -30,7 +30,7 @@ struct RenumberedClass {
     there: usize,
 }
 
-/// The most classes of a kind that are listed in the text output; JSON has all.
+/// The maximum number of classes in each line of the text output. JSON lists all.
 const CLASSES_LISTED: usize = 10;
 
 /// Compares the classes of `index` with the classes of the dataset at `other`, or of that dataset's `split`. Opens the

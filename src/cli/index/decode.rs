@@ -17,16 +17,16 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use store::io::read_blocking;
 
-/// The number of samples that a thread takes at a time. They are neighbours, so that shards are read in order.
+/// The number of consecutive samples that a thread takes at a time. They are neighbours, so shards are read in order.
 const CHUNK_SAMPLES: u64 = 16;
 
-/// The findings in the images and masks of a dataset.
+/// What decoding the images and masks of a dataset has found.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct DecodedImages {
     /// The number of images and masks that were read.
     #[serde(rename = "decoded")]
     pub(super) images: u64,
-    /// The number of other members of packed datasets that were compared with their checksums.
+    /// The number of members of packed datasets, other than images and masks, that were compared with their checksums.
     pub(super) compared: u64,
     /// The images that cannot be decoded, sorted by sample.
     pub(super) damaged: Vec<DamagedImage>,
@@ -47,7 +47,7 @@ pub(super) struct DamagedImage {
     member: Option<String>,
     /// The image's file, or its shard. In a packed shard it is joined with the image's original name.
     path: PathBuf,
-    /// The offset of the image's bytes in that file.
+    /// The offset of the image's bytes in the file or shard.
     offset: u64,
     /// The length of the image in bytes.
     bytes: u32,
@@ -84,9 +84,9 @@ impl DamagedImage {
 struct FoundMember<'a> {
     name: &'a str,
     kind: FieldKind,
-    /// The place of the member. If `known` is an error, the place of the sample.
+    /// Where the member's bytes are. If `known` is an error, where the sample's bytes are.
     extent: Extent,
-    /// An error with the reason, if the place of the member is unknown.
+    /// An error with the reason if the member's bytes cannot be located.
     known: Result<(), DecodeError>,
 }
 
@@ -141,7 +141,7 @@ impl ImageMembers {
                 }
                 MemberBytes::Absent => continue,
             };
-            // The main image comes first. Skip its second occurrence, under its own name.
+            // The main image is in `found` already. If it also occurs under its own name, skip it.
             if known.is_err() || found.iter().all(|other| other.extent != extent) {
                 found.push(FoundMember { name, kind: *kind, extent, known });
             }
@@ -179,7 +179,7 @@ pub(super) fn damaged(index: &DatasetIndex, members: &ImageMembers, threads: usi
         for number in 0..threads.max(1) {
             let thread = std::thread::Builder::new().name(format!("foreload-decode-{number}"));
             if let Err(error) = thread.spawn_scoped(scope, work) {
-                // Fewer threads can do the work, but at least one is needed.
+                // With fewer threads the work only takes longer, so fail only if no thread has started.
                 return if number == 0 {
                     Err(Error::Unavailable(format!("no thread could be started: {error}")))
                 } else {

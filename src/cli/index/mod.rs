@@ -63,7 +63,7 @@ pub(crate) struct IndexArgs {
     settings: Settings<IndexSettings>,
 }
 
-/// The settings of the index. `changed` is a separate flag with another default here.
+/// The settings of the index except `changed`, which has its own flag because its default differs.
 #[derive(Debug, Clone)]
 struct IndexSettings;
 
@@ -83,7 +83,7 @@ struct IndexReport {
     verified: bool,
 }
 
-/// The findings in all datasets together.
+/// What was found in all datasets together.
 #[derive(Serialize)]
 struct IndexFindings {
     /// The field values of the first samples.
@@ -161,7 +161,7 @@ fn decode(args: &IndexArgs, index: &DatasetIndex, options: &IndexOptions) -> Res
     let threads = args.threads.map_or_else(here, usize::from);
     let members = ImageMembers::of(index);
     let Some(names) = members.names() else { return decode::damaged(index, &members, threads) };
-    // All notices about the dataset were given when it was first opened.
+    // The user has seen all notices about the dataset when it was first opened, so drop the new ones.
     let notices = Notices::default();
     let options = IndexOptions { members: Some(names), rebuild: false, notices, ..options.clone() };
     let index = DatasetIndex::open_all(&args.directories, &options, &Arc::default())?;
@@ -250,7 +250,7 @@ fn show(args: &IndexArgs, index: &DatasetIndex, findings: IndexFindings) -> Resu
     output::print(&lines.join("\n"))
 }
 
-/// A phrase for the members that were checked in addition to the images; empty if there are none.
+/// Makes a phrase that counts the checked members that are not images; empty if there are none.
 fn and_others(count: u64, how: &str) -> String {
     if count == 0 { String::new() } else { format!(" and {count} other members{how}") }
 }
@@ -321,7 +321,7 @@ fn dataset_origin(layout: Layout, notes: &Notes) -> String {
     }
 }
 
-/// The most reasons that the text output lists. There may be one reason per file.
+/// The maximum number of reasons that the text output lists. There may be one reason per file.
 const REASONS_LISTED: usize = 20;
 
 /// Describes the parts of a dataset that do not become batches.

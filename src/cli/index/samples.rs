@@ -6,13 +6,13 @@ use serde_json::{Map, Value, json};
 use std::path::Path;
 use store::io::read_blocking;
 
-/// The default number of shown samples of tables.
+/// How many samples of a dataset of tables are shown by default.
 pub(super) const DEFAULT_SAMPLES: u64 = 10;
 /// The JSON key for the reason why a value cannot be read.
 const UNREADABLE: &str = "unreadable";
-/// The most characters of a string that are shown.
+/// The maximum number of characters of a string that are shown.
 const MAX_CHARS: usize = 60;
-/// The most bytes of a string that are read.
+/// The maximum number of bytes of a string that are read.
 const MAX_READ_BYTES: u32 = 4 * MAX_CHARS as u32;
 
 /// The shown fields, by name. The fields of tables come from their schema, the fields of tar shards from the names of
@@ -75,7 +75,7 @@ pub(super) fn first_samples(index: &DatasetIndex, fields: &[TableField], count: 
     FirstSamples { values, faults }
 }
 
-/// The value of a member: a string, or its length in bytes. The error is the reason why the member cannot be read.
+/// Returns the value of a member: text as a string, other bytes as their length. The error says why it cannot be read.
 fn member_value(index: &DatasetIndex, sample: u64, member: usize, kind: FieldKind) -> Result<Value, String> {
     let record = index.extent(sample);
     let extent = match index.member(sample, member) {

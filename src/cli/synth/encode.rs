@@ -63,7 +63,7 @@ struct PhotoFinish {
     offset: [usize; 2],
 }
 
-/// The rows of a band of the image: a multiple of the height of an MCU.
+/// The height in pixels of a band of the image: a multiple of the height of an MCU.
 const BAND: usize = 32;
 
 /// Encodes `image` according to `recipe`.
@@ -75,7 +75,7 @@ pub(crate) fn encode(
 ) -> Result<EncodedImage, EncodingError> {
     let mut offset = || random.below(Grain::SIDE as u64) as usize;
     let offset = [offset(), offset()];
-    // Sizes are estimated on bands spread over the image, for a quarter of the work or less.
+    // For a quarter of the work or less, estimate sizes on bands spread over the image.
     let bands: Vec<usize> = match image.height / BAND {
         count @ 0..8 => (0..count.max(1)).map(|i| i * BAND).collect(),
         count => (0..count / 4).step_by((count / 4).div_ceil(8)).map(|i| (i * 4 + 1) * BAND).collect(),

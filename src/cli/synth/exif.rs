@@ -14,7 +14,7 @@ pub(crate) fn segment(orientation: u8, preview: &[u8]) -> Vec<u8> {
         let count = (entries.len() as u16).to_be_bytes();
         [&count[..], &entries.concat(), &next.to_be_bytes()].concat()
     };
-    // The header has 8 bytes. A directory has 6 bytes, and 12 bytes for each entry.
+    // The header takes 8 bytes. A directory takes 6 bytes plus 12 bytes for each entry.
     let (second, data) = (8 + 6 + 12, 8 + 6 + 12 + 6 + 3 * 12);
     let image = directory(&[entry(0x0112, SHORT, u32::from(orientation))], second);
     let of_preview = directory(

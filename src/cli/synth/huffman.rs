@@ -16,17 +16,17 @@ const TABLES: usize = 4;
 /// Statistics of the Huffman codes of an image.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct CodeCounts {
-    /// The blocks of 8×8 samples.
+    /// The number of 8×8 blocks.
     pub blocks: u64,
-    /// The Huffman codes, including those of DC and of ends of blocks.
+    /// The number of Huffman codes, including DC codes and end-of-block codes.
     pub codes: u64,
-    /// The bits of the scan: codes and the bits that follow them.
+    /// The number of bits in the scan: codes, and the additional bits after each code.
     pub bits: u64,
-    /// The AC coefficients that are not zero.
+    /// The number of non-zero AC coefficients.
     pub non_zero: u64,
-    /// The sum over all blocks of the position of the last coefficient that is not zero; 0 for DC.
+    /// The position of a block's last non-zero coefficient (0 for DC), summed over all blocks.
     pub ends: u64,
-    /// The blocks whose AC coefficients are all zero.
+    /// The number of blocks in which all AC coefficients are zero.
     pub dc_only: u64,
 }
 
@@ -93,7 +93,7 @@ impl CodedSymbols {
     }
 }
 
-/// The statistics of symbols with these codes.
+/// Computes the statistics of `symbols` if they are coded with `codes`.
 fn count(symbols: &[ScanSymbol], codes: &[[(u16, u8); 256]; TABLES]) -> CodeCounts {
     let mut counts = CodeCounts::default();
     let (mut place, mut last) = (0, 0);
@@ -267,7 +267,8 @@ impl Specification {
         codes
     }
 
-    /// The length and the symbol for each value of the next 16 bits. The length is 0 if there is no code.
+    /// A table with an entry for each value of the next 16 bits: the length and the symbol of the code that these bits
+    /// begin with. The length is 0 if they begin with no code.
     fn lookup(&self) -> Vec<(u8, u8)> {
         let mut lookup = vec![(0, 0); 1 << 16];
         for (value, (code, length)) in (0..=255u8).zip(self.codes()) {
@@ -298,8 +299,8 @@ impl Specification {
         lengths.iter().filter(|&&length| length > 0).for_each(|&length| of_length[length] += 1);
         for long in (17..258).rev() {
             while of_length[long] > 0 {
-                // Move two sibling leaves up: one replaces their parent, and the other becomes the sibling of a leaf at
-                // a smaller depth, which moves down by one.
+                // Shorten two sibling codes of length `long`. One takes the place of their parent. The other one and a
+                // leaf of length `shorter` become siblings at the next length.
                 let shorter = (1..long - 1).rev().find(|&l| of_length[l] > 0).unwrap_or(1);
                 of_length[long] -= 2;
                 of_length[long - 1] += 1;

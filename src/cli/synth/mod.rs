@@ -74,7 +74,7 @@ struct SynthContext {
     photos: Vec<Photo>,
     grain: encode::Grain,
     key: RandomKey,
-    /// The start of the golden-ratio sequence over the codings.
+    /// The start of the golden-ratio sequence that chooses each image's coding, in [0, 1).
     start: f64,
     profile: Profile,
 }
@@ -111,7 +111,7 @@ impl SynthContext {
             return Err(Error::config("photos", "every photograph is smaller than 64 pixels on a side"));
         }
         let key = RandomKey::new(b"synth", args.seed, 0, Use::Augment);
-        // Images use the streams 0, 1, 2, …. The draws for all images together use the last stream.
+        // Image i uses random stream i. Draws that all images share use the last stream.
         let mut random = key.stream(u64::MAX);
         let start = random.unit();
         let grain = encode::Grain::new(&mut random);

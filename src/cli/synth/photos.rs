@@ -165,7 +165,7 @@ impl Photo {
 }
 
 impl PixelGrid {
-    /// Makes pixels from interleaved samples of `channels` bytes per pixel: 1 gray, 2 gray + alpha, 3 RGB, 4 RGB +
+    /// Makes pixels from interleaved 8-bit values, `channels` of them per pixel: 1 gray, 2 gray + alpha, 3 RGB, 4 RGB +
     /// alpha.
     fn from_bytes(bytes: &[u8], width: usize, height: usize, channels: usize) -> Self {
         let pixels = bytes.chunks_exact(channels).take(width * height);

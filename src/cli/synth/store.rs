@@ -30,7 +30,7 @@ pub(crate) struct DatasetWriter {
 }
 
 impl DatasetWriter {
-    /// Begins a dataset at `directory`, which must not exist or be empty.
+    /// Begins a dataset at `directory`, which must be missing or empty.
     pub(crate) fn create(
         directory: &Path,
         layout: SynthLayout,

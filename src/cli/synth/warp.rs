@@ -12,7 +12,7 @@ struct Homography {
 }
 
 impl Homography {
-    /// Makes the map from (0, 0), (1, 0), (1, 1), (0, 1) to the corners.
+    /// Makes the map that takes (0, 0), (1, 0), (1, 1), (0, 1) to the four `corners`.
     ///
     /// See Heckbert, "Fundamentals of Texture Mapping and Image Warping" (1989), section 2.2.3.
     fn unit_square_to(corners: [[f64; 2]; 4]) -> Self {
@@ -125,7 +125,7 @@ fn accumulate(sum: &mut Pixel, pixel: &Pixel, weight: f32) {
     }
 }
 
-/// The weights of the four pixels around a point `t` past the second of them.
+/// The weights of four neighbouring pixels, for a point at distance `t` after the second pixel, 0 ≤ t < 1.
 fn cubic(t: f32) -> [f32; 4] {
     let (t2, t3) = (t * t, t * t * t);
     [-0.5 * t3 + t2 - 0.5 * t, 1.5 * t3 - 2.5 * t2 + 1.0, -1.5 * t3 + 2.0 * t2 + 0.5 * t, 0.5 * t3 - 0.5 * t2]

@@ -16,7 +16,7 @@ const SIGNALS: [i32; 6] =
 const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l";
 const LEAVE: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
 
-/// A key with a meaning.
+/// A key that the view reacts to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Key {
     Quit,
@@ -88,7 +88,7 @@ impl Screen {
         self.enter()
     }
 
-    /// Replaces the former lines with these in one write.
+    /// Draws `lines` over the lines on the screen, in one write.
     pub(super) fn draw(&self, lines: &[ViewLine]) -> io::Result<()> {
         let mut text = String::from("\x1b[H");
         for (number, (style, line)) in lines.iter().enumerate() {
@@ -168,7 +168,7 @@ pub(super) fn size() -> (usize, usize) {
     }
 }
 
-/// Sends a signal to this process, with its usual effect.
+/// Sends a signal to this process. It has its default effect, for example it ends the process.
 pub(super) fn raise(signal: i32) {
     // SAFETY: `raise` takes a number and accesses no memory, and this program installs no signal handler.
     unsafe { libc::raise(signal) };

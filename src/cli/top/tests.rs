@@ -91,7 +91,7 @@ fn narrow_terminals_get_what_matters_most_and_no_line_is_too_long() {
     let titles = |width| once(&rows, place(), Some(width)).lines().next().unwrap().to_owned();
     assert_eq!(titles(60), "  PID  PROGRAM   DATASET     RANK  SAMPLES/S  LIMIT     WAIT");
     assert_eq!(titles(36), "  PID  PROGRAM   SAMPLES/S  LIMIT");
-    // Characters of two cells are also cut correctly.
+    // A program name with characters of two cells is cut to the right width.
     let mut wide = self::seen();
     wide[0].program = "写真で訓練する.py".into();
     let wide = TopRows::new(&wide, Sorting::Process);
@@ -117,7 +117,7 @@ fn a_screen_is_filled_and_shows_more_of_the_chosen_loader() {
     );
     assert!(lines.iter().any(|(_, line)| line.contains("120 batches: median 1.20 ms")), "{lines:?}");
     assert!(lines[23].1.starts_with("q quits   s sorts (by rate)"));
-    // The same loader stays chosen in any sort order, and the choice stops at the ends.
+    // The same loader stays chosen after a change of the sort order. At either end of the list, the choice stays.
     view.step(&rows, 1);
     view.sort = Sorting::Process;
     let rows = TopRows::new(&seen, view.sort);

@@ -32,7 +32,7 @@ pub(super) struct TopView {
     chosen: Option<(u32, u64)>,
 }
 
-/// The number of table rows that are shown before any details, if there are enough rows.
+/// The minimum number of table rows. If the terminal is too low for both, details are cut rather than these rows.
 const MIN_ROWS: usize = 3;
 
 impl TopView {

@@ -8,9 +8,9 @@
 use crate::source::{Malformed, ReadAt, WINDOW, Window};
 
 const BLOCK: usize = 512;
-/// The longest name of a member, in bytes. Linux refuses paths longer than 4096.
+/// The maximum size of a member's name, in bytes. Real names are shorter: Linux refuses paths longer than 4096.
 const MAX_NAME: u64 = 1 << 16;
-/// The longest pax header, in bytes: extended attributes can be large, but not this large.
+/// The maximum size of a pax header, in bytes. Extended attributes can be large, but not this large.
 const MAX_PAX: u64 = 1 << 20;
 
 /// One member of an archive.
@@ -32,8 +32,8 @@ pub struct TarMembers<'a, S: ReadAt + ?Sized> {
     at: u64,
 }
 
-/// The name in the header of the data at `offset`. `None` if there is no header, or if the header might hold only part
-/// of the name: the name is long or not ASCII.
+/// The member name in the tar header before the data at `offset`. `None` if there is no header, or if the header might
+/// hold only part of the name: the name is long or not ASCII.
 pub(super) fn name_before<S: ReadAt + ?Sized>(source: &S, offset: u64) -> Option<Vec<u8>> {
     let name = TarMembers::new(source).header(offset.checked_sub(BLOCK as u64)?).ok()??.name;
     (name.len() < 100 && !name.contains(&b'?')).then_some(name)
@@ -45,7 +45,7 @@ impl<'a, S: ReadAt + ?Sized> TarMembers<'a, S> {
         Self { source: Window::new(source), at: 0 }
     }
 
-    /// The next member; `None` after the end-of-archive mark. Only zeros can follow the mark.
+    /// The next member; `None` after the end-of-archive mark. Other data than zeros after the mark is an error.
     ///
     /// # Errors
     /// [`Malformed`] if the file is no tar archive, ends too early, or cannot be read.
@@ -131,7 +131,7 @@ impl<'a, S: ReadAt + ?Sized> TarMembers<'a, S> {
         self.source.read(offset, size)
     }
 
-    /// The offset of the header after `size` bytes of data at `data`.
+    /// The offset of the next header, after a member with `size` bytes of data at `data`.
     fn after(&self, start: u64, data: u64, size: u64) -> Result<u64, Malformed> {
         match data.checked_add(size) {
             Some(end) if end <= self.source.size() => Ok(end.next_multiple_of(BLOCK as u64)),
@@ -139,7 +139,8 @@ impl<'a, S: ReadAt + ?Sized> TarMembers<'a, S> {
         }
     }
 
-    /// The offset of the data of an old GNU sparse file. Its map can continue in blocks after the header.
+    /// The offset of the data of a sparse file in the old GNU format. The map of the sparse file can continue in blocks
+    /// after the header, so the data begins after these blocks.
     fn after_sparse_map(&mut self, start: u64) -> Result<u64, Malformed> {
         let mut at = start + BLOCK as u64;
         let mut more = self.read(start, BLOCK as u64)?[482] != 0;
@@ -165,8 +166,8 @@ impl<'a, S: ReadAt + ?Sized> TarMembers<'a, S> {
         if stated != unsigned && i64::try_from(stated) != Ok(signed) {
             return Err(fail(no_header(start)));
         }
-        // Archives older than the magic string have zeros there. The checksum alone does not detect bytes that have
-        // moved.
+        // Archives that are older than the magic string have zeros in its place. Check this too, because the checksum
+        // alone does not detect bytes that have moved.
         if !block[257..].starts_with(b"ustar") && block[257..265].iter().any(|&byte| byte != 0) {
             return Err(fail(no_header(start)));
         }

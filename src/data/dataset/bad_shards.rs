@@ -14,10 +14,10 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 
-/// Largest number of unreadable shards that an error lists. `foreload index` lists all.
+/// Maximum number of unreadable shards that an error lists. `foreload index` lists all.
 const LISTED: usize = 100;
 
-/// Largest number of unreadable shards that a warning lists.
+/// Maximum number of unreadable shards that a warning lists.
 const NAMED: usize = 3;
 
 /// How shards are handled that are unreadable when a dataset is indexed.
@@ -163,7 +163,7 @@ pub(super) fn report(index: &DatasetPart, options: &IndexOptions) -> Result<()> 
 }
 
 impl DatasetIndex {
-    /// The unreadable shards, each with its full path. With `refused`, without the shards that the user chose to skip.
+    /// The unreadable shards, each with its full path. If `refused`, shards that the user chose to skip are left out.
     pub(super) fn bad_shards(&self, refused: bool) -> impl Iterator<Item = (&BadShard, PathBuf)> {
         let parts = self.dataset_parts();
         let parts = parts.filter(move |part| !refused || part.bad_shards == BadShards::Error);
@@ -171,7 +171,7 @@ impl DatasetIndex {
     }
 }
 
-/// Names the first of these shards with the reasons, and counts the rest of the shards.
+/// Lists the first few of these shards with the reasons, and says how many more there are.
 fn summarise(bad: &[BadShard]) -> String {
     let named = bad.iter().take(NAMED).map(|BadShard { shard, message }| format!("{shard} ({message})"));
     let named = named.collect::<Vec<_>>().join(", ");

@@ -14,14 +14,14 @@ use std::ops::ControlFlow;
 /// Result of [`search_directories`].
 #[derive(Default)]
 pub(super) struct FirstFound {
-    /// The first image, or with [`Contents::Files`] the first file. The path is relative to the root..
+    /// The first image, or with [`Contents::Files`] the first file. The path is relative to the root.
     pub(super) sample: Option<Vec<u8>>,
     /// The first shard of each layout that was found before the sample: a path relative to the root.
     pub(super) shards: Vec<(Layout, Vec<u8>)>,
 }
 
 impl FirstFound {
-    /// The first shard of a layout that has no splits by file names and READMEs.
+    /// The first shard whose layout does not assign shards to splits (by file names and READMEs).
     pub(super) fn plain_shard(&self) -> Option<&[u8]> {
         let is_plain = |layout: Layout| layout.shards().is_some_and(|layout_impl| !layout_impl.has_splits());
         self.shards.iter().find(|(layout, _)| is_plain(*layout)).map(|(_, path)| path.as_slice())
@@ -45,7 +45,7 @@ pub(super) fn shard_layout(name: &[u8], contents: Contents) -> Option<Layout> {
     Layout::of_samples(contents).find(|(_, layout_impl)| layout_impl.is_shard(name)).map(|(layout, _)| layout)
 }
 
-/// Whether the name of a file that is no shard is that of a sample.
+/// Whether a file with this name is a sample. The file must not be a shard.
 pub(super) fn is_sample(name: &[u8], contents: Contents) -> bool {
     contents == Contents::Files || is_image_file(name)
 }
@@ -63,7 +63,8 @@ pub(super) fn search_directories(
     let root = source.path(&[]);
     let mut found = FirstFound::default();
     let mut waiting: Vec<Vec<u8>> = directories.iter().rev().cloned().collect();
-    // Symbolic links can form cycles, or point to the root. Files of the root itself belong to no class.
+    // Never visit a directory twice: symbolic links can form cycles. A link can also point to the root, whose own files
+    // belong to no class.
     let mut seen = HashSet::from([source.identity(&[])?]);
     while let Some(directory) = waiting.pop() {
         let identity = source.identity(&directory)?;

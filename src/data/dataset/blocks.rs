@@ -128,7 +128,8 @@ impl ShardBlocks {
         Ok(start)
     }
 
-    /// The first bytes of a value, at most `most`, if the value is in a block. The block is decompressed again.
+    /// The first `most` bytes of a value, or the whole value if it is shorter. `None` if the value is not in a block.
+    /// Decompresses the block, unless it is the block that was decompressed last.
     ///
     /// # Errors
     /// [`Malformed`] if the block cannot be read.
@@ -167,7 +168,7 @@ impl ShardBlocks {
 pub struct FileBlock {
     pub(super) file: FileId,
     pub(super) content: BlockContent,
-    /// The version of the file when the block was requested, before the block is read.
+    /// The version of the file, taken when the block was requested and before it is read.
     pub(super) version: Option<FileVersion>,
 }
 

@@ -46,7 +46,7 @@ pub struct SampleRow {
 #[derive(Debug, Default)]
 pub struct ShardRows {
     /// The samples, sorted by the offsets of their images except in tables. Unlabelled samples have label 0. If samples
-    /// need no image, the first member of a stem without an image is stored here instead.
+    /// need no image, a sample without one has the extent of its first member here.
     pub samples: Vec<SampleRow>,
     /// The keys of all members, sorted.
     pub keys: Vec<String>,
@@ -107,7 +107,7 @@ pub struct ListedRows {
 }
 
 impl ListedRows {
-    /// The names of the files, each with its length.
+    /// The name and the size in bytes of each file.
     pub(super) fn files(&self) -> impl Iterator<Item = (&[u8], u32)> {
         self.files.iter().map(|file| {
             let start = file.name as usize;
@@ -137,8 +137,8 @@ pub struct IndexFacts {
     pub root_stamp: Stamp,
     /// The class names by class number; empty if classes have no names.
     pub classes: Vec<Vec<u8>>,
-    /// The class number of each label in shards, by label; 0 for labels after the end of the list. `None` if labels are
-    /// class numbers.
+    /// Maps each label in shards to its class number. Labels beyond the end of the list have class 0. `None` if labels
+    /// are class numbers.
     pub labels: Option<Vec<u32>>,
     /// What was skipped, and what is wrong with the dataset.
     pub notes: super::Notes,
@@ -265,8 +265,8 @@ impl IndexBuilder {
         }
         for file in files {
             group.names += middle(file).len() as u64;
-            // The names have no more bytes than `names`, whose offsets have 32 bits, unless several files share bytes
-            // of `names`.
+            // `names` has at most 2^32 bytes, because its offsets have 32 bits. So this can only fail if several files
+            // share bytes of `names`.
             let end = u32::try_from(group.names).map_err(std::io::Error::other)?;
             self.put(&end.to_le_bytes())?;
         }
@@ -444,7 +444,7 @@ fn fingerprint(header: &IndexHeader, table: &[SectionEntry; Section::COUNT]) -> 
     hash.finalize().into()
 }
 
-/// The kind of each key, if shards state kinds. A key whose kind differs between shards has the kind bytes.
+/// The kind of each key, if shards state kinds. If the kind of a key differs between shards, it becomes `Bytes`.
 fn kinds(groups: &[SpilledGroup], keys: &[&String]) -> Vec<FieldKind> {
     if groups.iter().all(|group| group.kinds.is_empty()) {
         return Vec::new();

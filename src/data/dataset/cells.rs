@@ -22,7 +22,7 @@ pub(super) enum CellType {
     IntegerLists(u32),
     /// Lists of this many floating-point numbers, f64.
     FloatLists(u32),
-    /// Strings: the end of each (u64), then their bytes.
+    /// Strings: for each string its end (u64), followed by the bytes of all strings.
     Texts,
     /// A column that cannot be read, with the reason.
     Refused(String),
@@ -391,7 +391,7 @@ impl<'a> ColumnCells<'a> {
             TableCells::Texts(cells) => {
                 !(0..).zip(cells).all(|(at, cell)| is(at, cell.as_deref().map(CellValue::Text)))
             }
-            // Refused columns have no values. A different reason is not a difference.
+            // Refused columns have no values. If only the reason for the refusal differs, the column counts as equal.
             TableCells::Extents(_) | TableCells::Refused(_) => {
                 !matches!(self.facts.cells, CellType::Refused(_))
             }

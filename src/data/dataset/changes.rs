@@ -26,7 +26,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// Largest number of threads that read stamps: also the number of requests in flight on a network file system.
+/// Maximum number of threads that read stamps, and so of simultaneous requests to a network file system.
 const STAMP_THREADS: usize = 64;
 /// Number of stamps for which it pays to start a thread. On a local file system, fewer stamps are read in the time that
 /// starting a thread takes.
@@ -108,8 +108,8 @@ impl ChangedStamps {
         !self.root && self.groups.is_empty()
     }
 
-    /// Lists or parses the places with changed stamps, and compares them with the index. Without `all`, stops soon
-    /// after the first difference, because one difference is enough to cause a rebuild.
+    /// Lists the directories and parses the shards whose stamps changed, and compares them with the index. Without
+    /// `all`, stops soon after the first difference, because one difference is enough to cause a rebuild.
     ///
     /// # Errors
     /// [`Error::Io`] for a file or directory that exists but cannot be read; [`Error::Dataset`] after cancellation.
@@ -195,7 +195,7 @@ pub(super) fn accept_shard(index: &DatasetPart, group: usize) -> Result<()> {
     }
 }
 
-/// Whether the state `seen` of a file or directory might be another version than the version with the stamp `then`.
+/// Whether a file or directory in the state `seen` might differ from its version with the stamp `then`.
 fn has_moved(index: &DatasetPart, then: Stamp, seen: EntryState) -> bool {
     match seen {
         EntryState::Stamped(now) => then.difference(index.known(now)).is_some(),
@@ -211,7 +211,7 @@ fn stamp_of_root(index: &DatasetPart) -> Result<Option<NamesStamp>> {
     stamp_of_names(&*index.source, shards, &described, index.inodes)
 }
 
-/// The difference at `path`: the result of a comparison, or the error because of which `path` cannot match the index.
+/// The difference in `compared`. An error that means that `path` cannot match the index also becomes a difference.
 fn changed(path: &Path, compared: Result<Option<Change>>) -> Result<Option<Change>> {
     match compared {
         Ok(change) => Ok(change),
@@ -260,7 +260,7 @@ struct GroupLook<'a> {
     index: &'a DatasetPart,
     /// The names of the subdirectories of each directory.
     below: &'a HashMap<&'a [u8], Vec<&'a [u8]>>,
-    /// Created when the first shard is parsed, because that reads the files that describe shards.
+    /// Created when the first shard is parsed, because creating it reads the files that describe shards.
     parser: OnceLock<Box<dyn ShardParser>>,
     cancel: &'a Cancel,
 }
@@ -479,7 +479,7 @@ impl DatasetPart {
         self.source.path(self.group_path(group))
     }
 
-    /// The names of the subdirectories of each directory that has any, by its path below the root.
+    /// Maps the path of each directory with subdirectories to the names of these subdirectories.
     fn below(&self) -> HashMap<&[u8], Vec<&[u8]>> {
         let mut below: HashMap<&[u8], Vec<&[u8]>> = HashMap::new();
         if self.layout().is_sharded() {

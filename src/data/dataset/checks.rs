@@ -20,7 +20,7 @@ pub(super) fn faulty<'a>(
 /// Field name of a sample's class number.
 const LABEL: &str = "label";
 
-/// Largest number of keys that a message names. A dataset can have as many keys as members.
+/// Maximum number of keys that a message names. A dataset can have as many keys as members.
 const KEYS_NAMED: usize = 20;
 
 /// Checks that each of these members occurs in at least one sample. If an optional member occurs in no sample, this
@@ -70,7 +70,7 @@ pub(super) fn check_members(parts: &[DatasetPart], members: &[String], options: 
     Ok(())
 }
 
-/// Splits the requested names into columns of small values, which at least one of `parts` has, and members.
+/// Divides the requested names into columns of small values, which at least one of `parts` has, and members.
 pub(super) fn columns_and_members(
     parts: &[DatasetPart],
     options: &IndexOptions,

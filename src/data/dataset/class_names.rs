@@ -7,9 +7,9 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
-/// The largest size of a name in bytes. A column with longer strings does not hold classes.
+/// The maximum size of a name in bytes. A column with longer strings does not hold classes.
 pub(super) const LONGEST_NAME: usize = 1024;
-/// The largest number of names. A column with more different strings does not hold classes.
+/// The maximum number of names. A column with more different strings does not hold classes.
 const MAX_NAMES: usize = 1 << 20;
 
 /// Names in the order in which they were found. The number of a name is provisional until all names are known.
@@ -133,7 +133,7 @@ pub(super) fn notify(names: &[String], root: &Path, notices: &Notices) {
     let numbers: Vec<(usize, i64)> =
         names.iter().enumerate().filter_map(|(class, name)| Some((class, whole(name.as_bytes())?))).collect();
     let other = numbers.iter().find(|&&(class, number)| i64::try_from(class) != Ok(number));
-    // If at most half of the names are numbers, treat these numbers as names too.
+    // If at most half of the names are numbers, they are probably meant as names, so do not warn.
     if let Some(&(class, _)) = other.filter(|_| 2 * numbers.len() > names.len()) {
         let text = names.iter().find(|name| whole(name.as_bytes()).is_none());
         let (which, remedy) = match text {

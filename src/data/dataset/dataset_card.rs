@@ -9,9 +9,10 @@ use saphyr_parser::{Event, Parser};
 
 /// The name of the README.
 pub(super) const CARD: &str = "README.md";
-/// The largest number of bytes that are read of a README. A longer head is an error.
+/// The maximum number of bytes that are read from a README. If its YAML head is longer, this is an error.
 pub(super) const LARGEST_CARD: u64 = LONGEST_HEAD as u64 + (1 << 12);
-/// Limits: size of the head in bytes, depth of nested lists, size of a pattern in bytes, and stars in a pattern.
+/// Maximum values: size of the head in bytes, depth of nested lists, size of a pattern in bytes, and stars in a
+/// pattern.
 const LONGEST_HEAD: usize = 1 << 20;
 const DEEPEST: usize = 32;
 const LONGEST_PATTERN: usize = 1024;
@@ -278,7 +279,7 @@ mod tests {
             assert!(read(&format!("configs: [{{data_dir: \"{out}\", data_files: a}}]")).is_err());
         }
         let deep = format!("configs: {}{}", "[".repeat(100_000), "]".repeat(100_000));
-        // The parser itself limits recursion to this depth.
+        // For lists nested as deeply as `deep`, the limit of the parser itself applies.
         let told = read(&deep).unwrap_err();
         assert!(told.starts_with("has a head that is not YAML: recursion limit exceeded"), "{told}");
         let deeper = format!("configs: {}{}", "[".repeat(DEEPEST), "]".repeat(DEEPEST));
@@ -292,7 +293,7 @@ mod tests {
         {
             assert!(read(wrong).is_err(), "{wrong}");
         }
-        // An alias is not followed, so that a short text cannot stand for a long one.
+        // An alias is not followed, because a short text with aliases could expand to a huge one.
         assert!(read("x: &x train\nconfigs: [{data_files: [*x]}]").is_err());
     }
 }

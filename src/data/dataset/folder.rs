@@ -105,7 +105,7 @@ pub(super) fn list_again(
     Ok((group, directories, notes))
 }
 
-/// The parent directories of the directory at `path`, up to the root. Links can lead to them.
+/// The parent directories of `path`, up to the root. A link below `path` to one of these would form a loop.
 fn above(source: &dyn DatasetSource, path: &[u8]) -> Result<Option<Arc<Ancestors>>> {
     if path.is_empty() {
         return Ok(None);
@@ -152,8 +152,8 @@ struct FolderEntry {
 
 enum WalkJob {
     List(ListedDirectory),
-    /// Reads the sizes of some files of a listing. The thread that finishes the last of the jobs of a listing returns
-    /// it.
+    /// Reads the sizes of some files of a listing. The thread that finishes the last such job of a listing returns the
+    /// listing.
     Measure(Arc<Listing>, std::ops::Range<usize>),
 }
 
@@ -217,7 +217,7 @@ impl<'a> FolderWalk<'a> {
                 return Ok(ControlFlow::Continue(()));
             }
             match entry.kind {
-                // Ask for the size, because the error of that call gives the reason.
+                // The entry cannot be inspected. Ask for its size, because the error of that call says why.
                 EntryKind::Unseen => _ = directory.size(name)?,
                 EntryKind::Directory => {
                     let path = below(path, name);

@@ -77,12 +77,12 @@ pub(super) enum Section {
     Kinds,
     /// The columns of small values that samples of tables have ([`ColumnFacts`]), sorted by name, as JSON.
     Columns,
-    /// For shards with members, the number of members of each sample and of all samples before (u64). This section and
-    /// the following ones are loaded on demand, because only fields need them.
+    /// For shards with members: for each sample, the number of members of this sample and all earlier samples (u64).
+    /// This section and the following ones are loaded on demand, because only fields need them.
     MemberEnds,
     /// The members of all samples in turn, sorted by key number within each sample: rows of [`MEMBER_ROW`] bytes.
     Members,
-    /// The values of the columns, one column after another (`cells.rs`). This section is loaded on demand, too.
+    /// The values of the columns, one column after another (`cells.rs`). This section is also loaded on demand.
     Cells,
 }
 
@@ -249,7 +249,7 @@ fn clear_member_sections(table: &mut [SectionEntry; Section::COUNT]) -> u64 {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LoadMembers {
     Nothing,
-    /// The members and columns of tables, and of packed datasets, whose source can be tables.
+    /// Members and columns are loaded only for tables, and for packed datasets, because their source can be tables.
     TablesOnly,
     All,
 }

@@ -10,13 +10,13 @@ use crate::source::{Malformed, ReadAt, Window};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-/// Largest number of bytes of strings that the index keeps of a column.
+/// Maximum total size in bytes of a column's strings in the index.
 const COLUMN_TEXTS: u64 = 256 << 20;
-/// Largest number of bytes of strings that the index keeps of a shard.
+/// Maximum total size in bytes of a shard's strings in the index.
 const SHARD_TEXTS: u64 = 1 << 30;
-/// Largest number of cells of a shard, summed over all columns.
+/// Maximum number of cells of a shard, summed over all columns.
 pub(super) const MAX_CELLS: u64 = 1 << 27;
-/// Largest number of values of a column that are examined to detect the kind of the column.
+/// Maximum number of values of a column that are examined to detect the kind of the column.
 const SAMPLED_VALUES: usize = 16;
 /// Average length in bytes above which strings are not copied to the index, if the shard stores them verbatim.
 const SHORT_TEXT_BYTES: u64 = 64;
@@ -42,7 +42,8 @@ impl From<Malformed> for ColumnFault {
 impl ColumnFault {
     /// The cells of a refused column.
     ///
-    /// The damage, if the shard is damaged. The damage, if the shard is damaged.
+    /// # Errors
+    /// The damage, if the shard is damaged.
     fn cells(self) -> Result<TableCells, Malformed> {
         match self {
             Self::Refused(why) => Ok(TableCells::Refused(why)),
@@ -51,8 +52,8 @@ impl ColumnFault {
     }
 }
 
-/// Remaining limits on the expanded size of a shard. Few bytes can encode many values, so a count in a shard is
-/// accepted only if it is plausible for the size of the shard.
+/// What remains of the limits on the expanded size of a shard. Few bytes can encode many values, so a count in a shard
+/// is accepted only if it is plausible for the size of the shard.
 pub(super) struct TableLimits {
     cells: u64,
     bytes: u64,
@@ -133,7 +134,7 @@ impl TableLimits {
 pub(super) enum ByteValue {
     /// The value is stored verbatim in the shard.
     Stored(CellExtent),
-    /// The text of a value that is not stored verbatim and was read now.
+    /// A decoded copy of a string that the shard does not store verbatim.
     Text(Box<str>),
 }
 
@@ -193,7 +194,8 @@ fn byte_cells(values: Vec<Option<ByteValue>>) -> Result<TableCells, ColumnFault>
     extents.collect::<Result<_, _>>().map(TableCells::Extents)
 }
 
-/// The cells of a column of strings. Long strings stay in the shard; short strings are read now.
+/// The cells of a column of strings. Strings stay in the shard if they are long on average, are all stored verbatim,
+/// and need not be kept in the index. Otherwise they are read now.
 fn text_cells(
     values: Vec<Option<ByteValue>>,
     file: &mut TableFile<'_>,
@@ -261,7 +263,7 @@ pub(super) fn column(
     Ok(Some(TableColumn { name: path.join("."), kind, classes, cells }))
 }
 
-/// Makes the names of columns distinct. Several columns with one name, which a list gives in some formats, become one
+/// Makes the names of columns distinct. In some formats, a list gives several columns with one name. They become one
 /// refused column.
 pub(super) fn by_different_names(columns: Vec<TableColumn>) -> Vec<TableColumn> {
     let mut places = HashMap::<String, usize>::new();

@@ -21,7 +21,8 @@ pub const MORE_LABELS: [&str; 2] = ["labels", "class_id"];
 pub struct UsualLabels {
     /// The names, in order of preference.
     pub names: &'static [&'static str],
-    /// Whether a column of integers with any of the names is preferred to a column of other labels with a better name.
+    /// Whether integers are preferred: a column of integers with any of the names comes before a column of other
+    /// labels, even if the name of that column is earlier in `names`.
     pub(super) numbers_first: bool,
 }
 

@@ -7,15 +7,15 @@ use super::samples::text;
 use crate::source::{Malformed, ReadAt, without_mark};
 use base::json;
 
-/// The largest size in bytes of a `.cls` member, which holds a number and white space.
+/// The maximum size in bytes of a `.cls` member, which holds a number and white space.
 const MAX_CLS: u64 = 64;
-/// The largest size in bytes of a `.json` member that is searched for a label.
+/// The maximum size in bytes of a `.json` member that is searched for a label.
 const MAX_JSON: u64 = 16 << 20;
 
 /// The label of a sample, from its members.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Label {
-    /// The member does not exist, or has none of the keys.
+    /// No member holds a label, or the `.json` member has none of the label keys.
     #[default]
     Missing,
     Number(u32),
@@ -57,13 +57,13 @@ impl<'a> LabelMembers<'a> {
         Self { asked }
     }
 
-    /// The key of a member that is a label as a whole. It has priority over a `.json` member, wherever in the shard it
-    /// is stored.
+    /// The key of the members that contain nothing but the label. They have priority over `.json` members, wherever in
+    /// the shard they are stored.
     pub(super) fn whole(self) -> &'a str {
         self.asked.unwrap_or(CLS)
     }
 
-    /// Reads the label from a member that is a label as a whole.
+    /// Reads the label from a member that contains nothing but the label.
     ///
     /// # Errors
     /// The outer error says that the member cannot be read, the inner error that its value is not a label.

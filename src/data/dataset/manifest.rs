@@ -18,7 +18,7 @@ use base::error::{Error, Result};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// The largest size of a manifest in bytes, for about ten million rows. The manifest is read into memory whole.
+/// The maximum size of a manifest in bytes, for about ten million rows. The manifest is read into memory whole.
 const LARGEST: u64 = 1 << 30;
 
 /// The number of files whose sizes a thread looks up at a time. If lookups are requests to a server, a thread looks up
@@ -42,7 +42,7 @@ pub(super) struct ManifestRows {
 /// Reads the manifest of `source`, and looks up all files that it lists.
 ///
 /// # Errors
-/// [`Error::Dataset`] if the file is not such a table. Also, with the line, for files that are missing or not
+/// [`Error::Dataset`] if the manifest is not a table of files, or (with the line) if a file is missing or not
 /// accessible; [`Error::Io`] if the manifest cannot be read.
 pub(super) fn read(
     source: &ManifestSource,

@@ -203,11 +203,11 @@ pub struct IndexOptions {
     pub members: Option<Vec<String>>,
     /// Members among `members` that a sample can lack.
     pub optional: Vec<String>,
-    /// Members of which the contents of files are requested. If a manifest has a text column with such a name, its
+    /// Members for which the contents of files are requested. If a manifest has a text column with such a name, its
     /// strings are read as file names.
     pub of_files: Vec<String>,
-    /// Whether every stem of tar shards is a sample, even without an image. If not all stems have an image, this makes
-    /// another dataset, with its own index and order.
+    /// Whether every stem of tar shards is a sample, even without an image. If some stems have no image, this option
+    /// makes another dataset, with its own index and order.
     pub every_stem: bool,
     /// Whether the field `label` is requested by name. If so, a column of this name is read, unless it holds class
     /// numbers.

@@ -4,10 +4,10 @@
 use super::{DatasetIndex, Extent, FileBlock, FileId, MAX_CACHED_BYTES};
 use sha2::{Digest, Sha256};
 
-/// Largest size in bytes of a block of uncompressed samples. At this size, the overhead of a request to a server is
+/// Maximum size in bytes of a block of uncompressed samples. At this size, the overhead of a request to a server is
 /// small.
 pub const MAX_NEIGHBOUR_BLOCK_BYTES: u64 = 4 << 20;
-/// Largest gap in bytes between two samples of a block. The gap is read too. A gap can hold headers and small fields,
+/// Maximum gap in bytes between two samples of a block. The gap is read too. A gap can hold headers and small fields,
 /// or small samples that are not selected.
 const MAX_BETWEEN: u64 = 64 << 10;
 
@@ -106,7 +106,7 @@ impl NeighbourBlocks {
         (self.neighbour_blocks.len() as u64) < self.members && (0..self.len()).any(is_shared)
     }
 
-    /// The size of the largest block in bytes, if memory can hold only a few blocks of this size.
+    /// The size of the largest block in bytes, if memory can hold only a few blocks of this size; else `None`.
     pub fn largest_if_few_fit(&self) -> Option<u64> {
         let largest = (0..self.len()).map(|number| self.bytes_of(number)).max()?;
         (largest > MAX_CACHED_BYTES / 8).then_some(largest)

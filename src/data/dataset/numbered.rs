@@ -7,7 +7,7 @@ const TOTAL_SEPARATOR: &[u8] = b"-of-";
 /// Possible numbers of digits. A number with fewer digits can mean something else. No dataset has more files than 9
 /// digits can count.
 const DIGITS: std::ops::RangeInclusive<usize> = 4..=9;
-/// Largest number of missing files that a message names.
+/// Maximum number of missing files that a message names.
 const NAMED: usize = 3;
 
 /// A file name, split into its components.
@@ -102,7 +102,7 @@ fn parts_missing(parts: &[NumberedName<'_>]) -> Option<String> {
             same.join(" and ")
         ));
     }
-    // Some writers count from 1.
+    // Some writers number the parts from 1, not from 0.
     let begin = u64::from(there.contains(&first.total) && !there.contains(&0));
     let wanted = begin..begin + first.total;
     if let Some(&beyond) = there.iter().find(|number| !wanted.contains(number)) {

@@ -149,16 +149,16 @@ impl IndexOpening<'_> {
         Ok(built)
     }
 
-    /// Compares the directories and shards with changed stamps with `index`. Returns `index` if the dataset still
-    /// matches, or if the user keeps the index anyway. With `may_write`, the new stamps are stored, so that the next
-    /// start does not compare again.
+    /// Compares `index` with the directories and shards whose stamps changed. Returns `index` if the dataset still
+    /// matches it, or if the user keeps the index anyway. If `may_write`, stores the new stamps, so that the next start
+    /// does not compare again.
     fn revalidate(
         &self,
         mut index: DatasetPart,
         moved: ChangedStamps,
         may_write: bool,
     ) -> Result<Revalidated> {
-        // An index with unreadable shards that the options refuse must be rebuilt.
+        // If the options refuse the unreadable shards of the index, the index must be rebuilt.
         let changed = match self.options.changed {
             Changed::Warn if self.options.refuses(&index.notes.bad_shards) => Changed::Rebuild,
             changed => changed,

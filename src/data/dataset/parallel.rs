@@ -4,8 +4,8 @@ use base::error::{Error, Result};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Runs `work` on `threads` threads. The calling thread passes the items that these threads send to `take`, one at a
-/// time. The first error stops all threads.
+/// Runs `work` on `threads` threads, which send items. The calling thread receives the items and passes them to `take`,
+/// one at a time. The first error stops all threads.
 ///
 /// `work` gets a function that sends an item and returns whether to continue.
 pub(super) fn collect<T: Send>(
@@ -40,8 +40,8 @@ pub(super) fn collect<T: Send>(
     })
 }
 
-/// Calls `work` with every number below `count`, on up to `threads` threads including the calling thread, so that no
-/// thread is started for little work. The first error stops the work. Of several errors, returns the error for the
+/// Calls `work` with every number below `count`, on up to `threads` threads. The calling thread is one of them, so that
+/// no thread is started for little work. The first error stops the work. Of several errors, returns the error for the
 /// lowest number.
 pub(super) fn for_each(
     threads: usize,

@@ -69,7 +69,7 @@ pub(super) struct DatasetPart {
     changed_shards: HashSet<usize>,
 }
 
-/// Largest offset of an extent. With this limit, offset plus length never exceeds `i64::MAX`, even if the index is
+/// Maximum offset of an extent. With this limit, offset plus length never exceeds `i64::MAX`, even if the index is
 /// damaged.
 pub(super) const MAX_OFFSET: u64 = i64::MAX as u64 - u32::MAX as u64;
 
@@ -216,7 +216,8 @@ impl DatasetPart {
         (sample < self.len() && self.extent(sample) == extent).then_some(sample)
     }
 
-    /// The sample among `samples` whose image can be `extent`. All `samples` are in the same shard.
+    /// The only sample among `samples` whose image can have this `extent`. The caller checks whether it has. All
+    /// `samples` are in the same shard.
     fn sample_with_image(&self, samples: Range<u64>, extent: Extent) -> u64 {
         let Range { start, end } = samples;
         let count = end - start;

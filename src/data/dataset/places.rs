@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 /// Skipped files, by reason.
 pub(super) type SkippedByReason = BTreeMap<String, Skipped>;
 
-/// Place of the files that the survey of a root skipped. If the root's own files are samples, the files that are
-/// skipped among them have the empty path as their place.
+/// Place of the files in the root that were skipped while the kind of the dataset was detected. If the root itself is
+/// indexed as a directory of samples, the files skipped there have the empty path as their place.
 pub(super) const ROOT_SURVEY: &[u8] = b"/";
 
-/// Largest number of places for which the index keeps skipped files. With more places, counts of skipped files can only
-/// grow.
+/// Maximum number of places for which the index keeps skipped files. For further places, only higher counts are
+/// recorded, never lower ones.
 const MAX_PLACES: usize = 1000;
 
 impl Notes {
@@ -54,7 +54,7 @@ impl Notes {
         true
     }
 
-    /// Takes over counts that are larger than the stored counts. Returns whether there were such counts.
+    /// Raises the stored counts to those in `now` where `now` is larger. Returns whether any count changed.
     fn raise_counts(&mut self, now: SkippedByReason) -> bool {
         let mut is_new = false;
         for (reason, more) in now {
@@ -87,7 +87,7 @@ mod tests {
         notes.absorb(place(&[("gif", 1, "in a shard")]));
         assert_eq!(notes.skipped, skipped(&[("gif", 4, "a/1"), ("tar", 1, "a/t")]));
         assert!(!notes.replace_skipped(b"b", skipped(&[("gif", 2, "b/1")])));
-        // First another file with the same count, then no file, then a file in a place that had none.
+        // Place "a" gets another file with the same count, then no file. Then a place without skipped files gets one.
         assert!(notes.replace_skipped(b"a", skipped(&[("gif", 1, "a/2"), ("tar", 1, "a/t")])));
         assert_eq!(notes.skipped["gif"].example, "a/2");
         assert!(notes.replace_skipped(b"a", skipped(&[])));

@@ -44,8 +44,8 @@ pub(super) fn create(target: &Path, kind: &str) -> Result<(File, PathBuf)> {
 }
 
 /// The temporary path of a file that will become `target`. The host name and process id tell users which process wrote
-/// the file. A random number from the operating system makes the name unique. Containers can have equal host names and
-/// process ids, and the crate's own random numbers are the same in equal jobs.
+/// the file. A random number from the operating system makes the name unique, because containers can have equal host
+/// names and process ids. The crate's seeded random numbers would not do, because equal jobs draw the same numbers.
 fn temporary(target: &Path, kind: &str) -> io::Result<PathBuf> {
     let random = random_u64()?;
     let system = rustix::system::uname();

@@ -112,7 +112,7 @@ pub enum Stems {
 ///
 /// # Errors
 /// [`Malformed`] for an archive that is damaged, truncated or compressed. Also for an image of 4 GiB or more, and for a
-/// sample with two members of the same name, if this is the image, `.cls` or `.json`.
+/// sample that has its image, `.cls` or `.json` twice.
 pub fn contents<S: ReadAt + ?Sized>(source: &S, wanted: Stems) -> Result<ShardContents, Malformed> {
     contents_with(source, wanted, None)
 }
@@ -185,7 +185,7 @@ impl ShardContents {
     ) -> Result<(), Malformed> {
         let ranks: Vec<Option<usize>> = keys.list.iter().map(|key| image_rank(key)).collect();
         let rank = |found: &&MemberAt| ranks[found.key as usize];
-        // A sample's image, or the member that replaces a missing image if samples need no image.
+        // The member to use as a sample's image: its image, or if samples need no image also its first member.
         let image = |sample: &StemMembers| {
             let image = sample.members.iter().filter(|found| rank(found).is_some()).min_by_key(rank);
             let first = || sample.members.iter().min_by_key(|found| found.offset);

@@ -31,7 +31,7 @@ impl DatasetPart {
         });
         let mut fields: Vec<TableField> = members.chain(columns).collect();
         // If a column has small values in some shards and bytes in others, there are two fields with this name. Sort
-        // the refused column first, so that it is the one that stays.
+        // the refused column first, so that `dedup_by` keeps it.
         fields.sort_by(|a, b| (&a.name, a.refused.is_none()).cmp(&(&b.name, b.refused.is_none())));
         fields.dedup_by(|second, first| second.name == first.name);
         fields
@@ -56,8 +56,8 @@ impl DatasetPart {
         self.selected_columns = wanted.map(read).collect();
     }
 
-    /// The name of a column whose values for the samples from `first` on differ from `found`, which was read from the
-    /// shard. Only loaded columns are compared.
+    /// Finds a column whose values in the index differ from `found`, which was read from the shard, and returns its
+    /// name. The first sample in `found` is sample `first`. Only loaded columns are compared.
     pub(super) fn different_column(&self, first: u64, found: &super::build::ShardRows) -> Option<String> {
         // A column without a type has no values, so treat it like a missing column.
         let typed = || found.columns.iter().filter(|column| !column.is_nothing());

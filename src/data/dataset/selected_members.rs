@@ -20,7 +20,7 @@ pub fn choices(name: &str) -> impl Iterator<Item = &str> + Clone {
     name.split(';')
 }
 
-/// Largest gap between members, in bytes, that is still read in one request. A request costs about as much as reading
+/// Maximum gap between members, in bytes, that is still read in one request. A request costs about as much as reading
 /// this many bytes.
 const MAX_GAP: u64 = 64 << 10;
 
@@ -70,9 +70,9 @@ impl DatasetPart {
         serde_json::from_slice(self.file.section(Section::Keys)).unwrap_or_default()
     }
 
-    /// Selects the members with these keys to be read of each sample. Without a selection, only [`IMAGE`] is read. An
-    /// empty list changes nothing. The index file must have been loaded together with its members. The locations of all
-    /// other members are dropped.
+    /// Selects the members that are read of each sample: those with these keys. Without a selection, only [`IMAGE`] is
+    /// read. An empty list changes nothing. The index file must have been loaded together with its members. The
+    /// locations of all other members are dropped.
     pub(super) fn select(&mut self, selected: &[String]) -> Result<()> {
         let all_have_images = !self.notes.every_stem && !self.notes.images_missing;
         if selected.is_empty() || selected.iter().all(|key| key == IMAGE) && all_have_images {
@@ -98,7 +98,8 @@ impl DatasetPart {
         let is_image: Vec<bool> = keys.iter().map(is_image).collect();
         let mut places = vec![MemberPlace::ABSENT; selected.len() * self.len() as usize];
         for (sample, places) in (0..self.len()).zip(places.chunks_exact_mut(selected.len())) {
-            // A member that replaces a missing image is not an image by its key.
+            // Whether `row` is the image itself. A member that replaces a missing image has the same offset, but no key
+            // of an image.
             let own = |row: &MemberRow| {
                 row.place.offset_from_image == 0
                     && is_image.get(row.key as usize).is_some_and(|&is_image| is_image)
@@ -144,8 +145,8 @@ impl DatasetPart {
         Ok(())
     }
 
-    /// Finds the sample among `samples` that can have `extent`. All `samples` are in the same shard. They are sorted by
-    /// extent, or the selection has the sorted order.
+    /// Finds the only sample among `samples` that can have `extent`. All `samples` are in the same shard. They are
+    /// sorted by extent, or `members` has their order by extent.
     pub(super) fn sample_with(
         &self,
         members: &MemberSelection,

@@ -104,9 +104,10 @@ pub(super) fn index(
     // The image column and the label column of tables, with the class names that a schema defines.
     let (mut image, mut label) = (Consensus::<String>::default(), Consensus::<LabelOrigin>::default());
     let (mut names, mut label_columns) = (ClassNames::default(), BTreeSet::new());
-    // The column of a table that has the name of a label but no values.
+    // A table column that is named like a label column but has no values.
     let mut empty_label: Option<Named> = None;
-    // The first samples in the order of the shards, independent of the order in which threads find them.
+    // The first sample with a label, the first without, and the first with an unusable label, in the order of the
+    // shards. Threads can find them in any order.
     let (mut labeled, mut unlabeled, mut unusable): (Option<Named>, Option<Named>, Option<Named>) =
         (None, None, None);
     collect(
@@ -242,7 +243,7 @@ fn read_again(
     let mut again = reading.clone();
     let mixed = verbatim.intersection(kept).filter(|name| !reading.kept_texts.contains(name));
     again.kept_texts.extend(mixed.cloned());
-    // Tar shards have no columns.
+    // Tar shards have no columns. Their column name is empty.
     for column in label_columns.iter().filter(|column| !column.is_empty()) {
         let too_many = names.are_too_many().then_some(TOO_MANY);
         let why = too_many.or(notes.not_labels.get(column).map(String::as_str));
@@ -263,8 +264,8 @@ fn record_text_storage(rows: &ShardRows, verbatim: &mut BTreeSet<String>, kept: 
     kept.extend(texts.map(|column| column.name.clone()));
 }
 
-/// A value that must be equal in all shards that state it. If two shards differ, which two are reported does not depend
-/// on the order of reading.
+/// A value that must be equal in all shards that state it. If shards differ, the error names the same two shards
+/// whatever the order of reading.
 struct Consensus<T> {
     /// The first shard by name, with its value.
     first: Option<(Vec<u8>, T)>,
@@ -319,7 +320,7 @@ fn keep_first(first: &mut Option<Named>, shard: &[u8], said: Option<String>) {
 struct CancellableShard<'a> {
     bytes: Box<dyn ReadAt + Send + Sync>,
     cancel: &'a Cancel,
-    /// Whether a read has failed. If so, the shard itself is possibly not damaged.
+    /// Whether a read has failed. If so, the shard itself is not necessarily damaged.
     has_failed: AtomicBool,
 }
 
@@ -348,7 +349,8 @@ fn malformed(path: &Path, bytes: &dyn ReadAt, Malformed { offset, message }: Mal
     }
 }
 
-/// How often a shard is opened if parsing fails and the shard's stamp has changed in the meantime.
+/// Maximum number of times that a shard is opened. It is opened again if parsing fails and its stamp has changed
+/// meanwhile.
 const MAX_ATTEMPTS: u32 = 3;
 
 /// Result of reading a shard. The shard can be missing.
@@ -369,8 +371,8 @@ impl<T> ReadShard<T> {
 /// modified during parsing, or a server returned another version. In this case the shard is opened again.
 ///
 /// # Errors
-/// [`Error::Io`] and [`Error::Dataset`] for failed reads, after which the state of the shard is unknown, and after
-/// cancellation.
+/// [`Error::Io`] and [`Error::Dataset`] after cancellation, and for failed reads, which show nothing about the shard's
+/// state.
 fn parsed<'a, T>(
     source: &dyn DatasetSource,
     shard: &[u8],
@@ -426,7 +428,7 @@ pub(super) fn verify(
     parsed(source, shard, cancel, |bytes| parser.verify(shard, bytes))?.found
 }
 
-/// Whether a tar shard is a tar of tars, by its first members.
+/// Whether a tar shard is a tar of tars. Only its first members are examined.
 pub(super) fn is_tar_of_tars(
     source: &dyn DatasetSource,
     shard: &[u8],

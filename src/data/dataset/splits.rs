@@ -74,7 +74,7 @@ pub(super) fn choose(
             let all = files_below(source, &mut notes, cancel)?;
             match (of_one_layout(source, all, config.as_ref())?, &config) {
                 (Some(found), _) => found,
-                // In this case the README is wrong, not the files.
+                // No shard exists, but the README defines splits: report the missing files as an error of the README.
                 (None, Some(config)) if !config.splits.is_empty() => {
                     by_patterns(source, config, Vec::new())?;
                     return Ok(None);

@@ -135,9 +135,9 @@ impl LabelFault {
     }
 }
 
-/// Largest number of reasons that a message lists.
+/// Maximum number of reasons that a message lists.
 const REASONS_NAMED: usize = 5;
-/// Largest size of an example in a message, in bytes.
+/// Maximum size of an example in a message, in bytes.
 const LONGEST_EXAMPLE: usize = 120;
 
 impl Notes {

@@ -226,7 +226,7 @@ fn images(
     let Some(first) = found.shards.first() else {
         return match found.images.count {
             0 => Err(Error::dataset(source.path(&[]), found.notes.explain(NO_DATASET))),
-            // The root is walked later like any directory, which records the files that it skips.
+            // The root is walked later like any directory. That walk records the skipped files.
             _ => Ok(Survey {
                 layout: Layout::Folder,
                 classes: Vec::new(),
@@ -258,7 +258,7 @@ fn other_shards(
         refuse_places(source, &shards[0], below)?;
         return Ok(Survey::of_found(layout, layout_impl, shards, found.notes));
     }
-    // A README can define which shards belong to the dataset.
+    // Shards in directories are an error, unless a README can define which shards belong to the dataset.
     if let Some(shard) = below.plain_shard().filter(|_| !found.special.contains(CARD.as_bytes())) {
         return Err(in_places(source, &shards[0], shard));
     }
@@ -305,12 +305,12 @@ fn files(
         descriptions.iter().for_each(|name| notes.skip(SkipReason::FileNextToRecords, || text(name)));
         return Ok(Survey::of_found(Layout::TfRecord, &RecordShards, shards, notes));
     }
-    // A file in the root belongs to no class, so the dataset has no classes.
+    // A file in the root belongs to no class. If there is one, the dataset has no classes.
     let has_files = other.is_some() || !shards.is_empty() || !descriptions.is_empty();
     let classes = if has_files { Vec::new() } else { directories };
     split_directories::refuse(source, &classes, None, split, Contents::Files, cancel)?;
     if classes.is_empty() {
-        // The root is walked later like any directory, which records the files that it skips.
+        // The root is walked later like any directory. That walk records the skipped files.
         notes = Notes { unlabeled: true, ..Notes::default() };
     }
     let empty_message = "holds no file".to_owned();
@@ -386,8 +386,8 @@ impl RootListing {
         Ok(Some(Survey::of_split(chosen, self.notes.clone())))
     }
 
-    /// The shards that are not tars, if they are the dataset. Next to tars, or to directories with images, these shards
-    /// are skipped as files in the root.
+    /// The shards in the root that are not tars. If there are also tars in the root, or images in directories, these
+    /// shards are not the dataset, and are skipped.
     fn other_shards(
         &mut self,
         source: &dyn DatasetSource,
@@ -434,7 +434,7 @@ pub(super) fn is_tfrecord(name: &[u8]) -> bool {
     let is_separator = |byte: &u8| matches!(byte, b'-' | b'_' | b'.');
     let is_number = |part: &[u8]| !part.is_empty() && part.iter().all(u8::is_ascii_digit);
     let mut parts = rest.split(is_separator);
-    // After the ending there is nothing, or a separator.
+    // After the ending there is nothing, or only numbers and `of`, each after a separator.
     parts.next().is_some_and(<[u8]>::is_empty) && parts.all(|part| part == b"of" || is_number(part))
 }
 

@@ -57,7 +57,7 @@ pub enum TableCells {
     IntegerLists(u32, Vec<Option<Box<[i64]>>>),
     /// Lists of floating-point numbers. All lists have this length.
     FloatLists(u32, Vec<Option<Box<[f64]>>>),
-    /// Short strings. Strings that are stored verbatim in the shard are extents instead.
+    /// Strings that were read from the shard. Long strings can be `Extents`, if the shard stores them verbatim.
     Texts(Vec<Option<Box<str>>>),
     /// A column that cannot be read, with the reason. A field that selects the column fails with an error.
     Refused(String),

@@ -7,9 +7,9 @@ use base::error::{Error, Result};
 use base::names::NamedValue;
 use std::borrow::Cow;
 
-/// Largest number of columns or members that a message lists.
+/// Maximum number of columns or members that a message lists.
 const NAMED: usize = 12;
-/// Largest size of a name in a message, in bytes.
+/// Maximum size of a name in a message, in bytes.
 const LONGEST: usize = 60;
 /// Reason why a table has no labels, if no column has both the usual name and a suitable type.
 const NONE_USUAL: &str =

@@ -5,7 +5,7 @@ use ruzstd::decoding::StreamingDecoder;
 use ruzstd::decoding::errors::FrameDecoderError;
 use std::io::Read;
 
-/// Largest size of a block after decompression, in bytes.
+/// Maximum size of a block after decompression, in bytes.
 pub(super) const LARGEST_BLOCK: u64 = 256 << 20;
 
 /// Codec of a compressed block.
@@ -51,7 +51,7 @@ impl BlockCodec {
         }
     }
 
-    /// Largest number of decompressed bytes per compressed byte. These are limits of the formats: in snappy, 3 bytes
+    /// Maximum number of decompressed bytes per compressed byte. These are limits of the formats: in snappy, 3 bytes
     /// give a match of 64 bytes; in deflate, 2 bits give 258 bytes; in LZ4, 1 byte gives 255 bytes. In zstd, at least 3
     /// bytes give a block of at most 128 KiB.
     fn max_expansion(self) -> u64 {
@@ -93,7 +93,7 @@ impl BlockSource {
         if size > (packed.len() as u64 + 1) * self.codec.max_expansion() {
             return Err(format!("a {title} block of {} bytes cannot contain {size} bytes", packed.len()));
         }
-        // An empty zstd or LZ4 frame still has a header. A block without any bytes decompresses to an empty block.
+        // A decoder would refuse a block of zero bytes, because even an empty zstd or LZ4 frame has a header.
         if size == 0 && packed.is_empty() {
             return Ok(Vec::new());
         }
@@ -162,7 +162,7 @@ pub(super) fn unpack_all(codec: BlockCodec, packed: &[u8]) -> Result<Vec<u8>, St
 /// Reason why bytes cannot be decompressed.
 enum UnpackFault {
     Damaged(String),
-    /// A zstd frame needs a larger window than allowed: this many bytes of earlier output.
+    /// A zstd frame needs a window (earlier output that is kept) of this many bytes, which is more than allowed.
     Window(u64),
 }
 

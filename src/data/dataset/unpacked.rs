@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
-/// Largest total size of the decompressed blocks in the cache, in bytes. A single larger block is cached too.
+/// Maximum total size of the decompressed blocks in the cache, in bytes. A single larger block is cached too.
 pub const MAX_CACHED_BYTES: u64 = 256 << 20;
-/// Largest total size, in bytes, of blocks that are decompressed at the same time. The compressed and the decompressed
+/// Maximum total size, in bytes, of blocks that are decompressed at the same time. The compressed and the decompressed
 /// bytes are counted. A single larger block is decompressed alone.
 const MAX_IN_PROGRESS_BYTES: u64 = 256 << 20;
 

@@ -45,8 +45,8 @@ impl ValueKinds {
         self.texts += u64::from(is_text(head, length > HEAD));
     }
 
-    /// The kind of all values. The kind of all values: image if most values are images, so that a damaged image is an
-    /// error only for its sample; text if all values are texts.
+    /// The kind of all values: image if most values are images, so that a damaged image is an error only for its
+    /// sample; text if all values are texts.
     pub(super) fn kind(self) -> FieldKind {
         match self {
             Self { looked_at, images, .. } if images > looked_at / 2 => FieldKind::Image,

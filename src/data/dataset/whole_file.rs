@@ -6,11 +6,11 @@ use super::unpack::{BlockCodec, BlockSource, LARGEST_BLOCK, skippable, unpack_al
 use crate::source::{Malformed, ReadAt};
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// Largest total size, in bytes, of shards that are parsed at the same time. The compressed and the decompressed bytes
+/// Maximum total size, in bytes, of shards that are parsed at the same time. The compressed and the decompressed bytes
 /// are counted. A single larger shard is parsed alone.
 const MAX_AT_ONCE: u64 = 1 << 30;
 
-/// Largest number of skippable zstd frames before the first frame with contents.
+/// Maximum number of skippable zstd frames before the first frame with contents.
 const MAX_SKIPPED: u32 = 16;
 
 /// The total size in bytes of the shards that are being parsed.
@@ -49,7 +49,7 @@ impl Drop for ReservedMemory {
     }
 }
 
-/// A decompressed shard that is compressed as a whole.
+/// A shard whose file is compressed as a whole, with its compressed and its decompressed bytes.
 pub(super) struct UnpackedShard {
     bytes: Vec<u8>,
     /// The compressed bytes of the shard.
@@ -148,7 +148,7 @@ impl UnpackedShard {
     }
 }
 
-/// Converts an error at an offset in the decompressed shard to an error of the shard.
+/// Converts an error in the decompressed bytes to an error of the compressed shard. The message keeps the offset.
 pub(super) fn in_decompressed(Malformed { offset, message }: Malformed) -> Malformed {
     Malformed { offset: 0, message: format!("{message} (at byte {offset} of the decompressed data)") }
 }

@@ -118,9 +118,9 @@ impl BlockingHttp {
         self.fetch_prepared(async || Ok(target.clone()), |failure, _, _| failure, ask, most, &|_| Ok(()))
     }
 
-    /// Does the same as [`BlockingHttp::fetch`] with a request that `prepare` makes for each try. `explain` interprets
-    /// the headers and body of a refusal, or of a whole file that was sent in place of a range. A response that does
-    /// not pass `check` is a failure like any other.
+    /// Like [`BlockingHttp::fetch`], but `prepare` makes a new request for each try. `explain` interprets the headers
+    /// and body of a refusal, or of a whole file that was sent in place of a range. A response that does not pass
+    /// `check` counts as a failure and may be retried.
     ///
     /// # Errors
     /// The last failure, either of `prepare` or of the request.

@@ -73,7 +73,7 @@ pub struct HttpClient {
 
 type IdleConnections = HashMap<(Arc<Origin>, AddressPolicy), Vec<OpenConnection>>;
 
-/// An open connection, and how requests on it are written.
+/// An open connection, and the form that requests on it must have.
 pub(super) struct OpenConnection {
     http: HttpConnection,
     address_policy: AddressPolicy,
@@ -130,8 +130,8 @@ impl HttpClient {
         Err(HttpFailure::Final(format!("the server redirects more than {REDIRECTS} times")))
     }
 
-    /// Sends a request, built by `make` for the connection that it uses, and waits for the headers of the response.
-    /// Follows no redirect.
+    /// Sends one request and waits for the headers of its response. `make` builds the request for the connection that
+    /// is used. Follows no redirect.
     pub(super) async fn send_once(
         &self,
         url: &HttpUrl,
@@ -272,12 +272,12 @@ impl OpenResponse<'_> {
         found
     }
 
-    /// Whether the server refuses the request. A server that has no bytes in the range (416) may still have the file.
+    /// Whether the server refuses the request. Status 416 is no refusal: the file has no bytes in the range.
     pub fn is_refusal(&self) -> bool {
         !self.status.is_success() && self.status != StatusCode::RANGE_NOT_SATISFIABLE
     }
 
-    /// Returns the failure that this response's status means.
+    /// Returns the status of this response as a failure.
     pub fn failure(&self) -> HttpFailure {
         HttpFailure::Status(self.status, retry_after(&self.headers))
     }
@@ -288,7 +288,7 @@ pub(super) fn length_of(headers: &HeaderMap) -> Option<u64> {
     headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-/// Returns the pause before a retry that the server asks for: a number of seconds, or until a date.
+/// Returns how long the server asks to wait before a retry. The header contains a number of seconds, or a date.
 pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let asked = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
     if let Ok(seconds) = asked.parse() {
@@ -298,7 +298,7 @@ pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     Some(until.duration_since(SystemTime::now()).unwrap_or_default())
 }
 
-/// Makes a request for a file, for a direct connection or for one to `proxy`.
+/// Makes a request for a file. The form depends on the connection: direct, or through `proxy`.
 pub(super) fn request(
     url: &HttpUrl,
     headers: &[(HeaderName, HeaderValue)],
@@ -321,7 +321,7 @@ pub(super) fn request(
         header::USER_AGENT,
         HeaderValue::from_static(concat!("foreload/", env!("CARGO_PKG_VERSION"))),
     );
-    // A compressed response would contain other bytes than the file.
+    // A compressed response would not consist of the file's own bytes.
     found.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     if let FileRequest::Range(first, last) = ask {
         found.insert(header::RANGE, HeaderValue::try_from(format!("bytes={first}-{last}")).expect("digits"));

@@ -7,8 +7,8 @@
 use base::trace::Histogram;
 use std::time::{Duration, Instant};
 
-/// Number of responses in a window. Two windows count, so a response has no effect after at most `2 * WINDOW` later
-/// responses.
+/// Number of responses in a window. Deadlines depend on the last two windows, so a response has no effect after at most
+/// `2 * WINDOW` later responses.
 const WINDOW: u32 = 1024;
 
 /// Number of responses between two computations of the deadline, and minimum number for the first computation.
@@ -33,9 +33,9 @@ pub struct DeadlineLimits {
 }
 
 impl Default for DeadlineLimits {
-    /// At first allows a latency of 1 second. Later allows 4 times the 99th percentile of the latency, from 100
-    /// milliseconds to 2 seconds. Also allows 4 times the transfer time, at an assumed rate of 100 MB/s (a network of 1
-    /// Gbit/s) or more.
+    /// Allows a latency of 1 second at first. Later, the allowed latency is 4 times its 99th percentile, from 100
+    /// milliseconds to 2 seconds. The transfer may take 4 times as long as at the measured rate, or at 100 MB/s (a
+    /// network of 1 Gbit/s) if that is faster.
     fn default() -> Self {
         Self {
             first: Duration::from_secs(1),
@@ -61,7 +61,7 @@ pub struct PostedRead {
     /// Time by which the read must have ended.
     pub deadline: Instant,
     bytes: u64,
-    /// Time for the bytes of this read and of the reads before it, at the usual rate.
+    /// Time to transfer this read and all reads that were posted before it, at the usual rate.
     for_bytes: Duration,
 }
 
@@ -90,21 +90,21 @@ pub struct RequestDeadline {
     latency: Duration,
     /// 99th percentile of the latency; `None` before the first measurement.
     usual: Option<Duration>,
-    /// Usual rate in bytes a second.
+    /// Usual transfer rate in bytes per second.
     rate: f64,
     recent: ResponseWindow,
     before: ResponseWindow,
     /// Number of reads that were posted and have not ended, and their bytes.
     reads: u32,
     bytes: u64,
-    /// Time up to which busy time was counted.
+    /// Time up to which `busy` is counted.
     counted: Instant,
 }
 
 /// Measurements over a number of consecutive responses.
 #[derive(Default)]
 struct ResponseWindow {
-    /// Durations of the reads minus the time for their bytes.
+    /// Latencies of the reads: their durations minus the time to transfer their bytes.
     latencies: Histogram,
     answers: u32,
     /// Bytes that arrived, and the time in which at least one read was in flight.
@@ -128,7 +128,7 @@ impl RequestDeadline {
         }
     }
 
-    /// Returns how long a read of `bytes` bytes may take if it is posted now.
+    /// Returns the time allowed for a read of `bytes` bytes that is posted now.
     pub fn allowed(&self, bytes: u64) -> Duration {
         self.latency + self.for_bytes(bytes).mul_f64(self.limits.factor)
     }
@@ -139,7 +139,7 @@ impl RequestDeadline {
         Some(self.usual? + self.for_bytes(bytes))
     }
 
-    /// Returns the time for `bytes` bytes and for all bytes in flight, at the usual rate.
+    /// Returns the time to transfer `bytes` bytes after all bytes that are already in flight, at the usual rate.
     fn for_bytes(&self, bytes: u64) -> Duration {
         Duration::from_secs_f64((self.bytes + bytes) as f64 / self.rate)
     }
@@ -158,8 +158,8 @@ impl RequestDeadline {
         read
     }
 
-    /// Records how a read ended. A timeout counts as a sample at the limit, so that the limit of a slower peer can grow
-    /// again.
+    /// Records how a read ended. A timeout counts as a measured latency at the limit, so that the limit of a peer that
+    /// became slower can grow again.
     pub fn end(&mut self, read: &PostedRead, end: ReadEnd, now: Instant) {
         self.count_until(now);
         self.reads -= 1;
@@ -267,12 +267,13 @@ mod tests {
     fn bytes_are_given_their_time_and_that_of_those_before_them() {
         let mut world = World::new();
         let large = 30_000_000;
-        // Before any measurement: 0.3 s at 100 MB/s, times four.
+        // Before any measurement: 30 MB take 0.3 s at the assumed 100 MB/s, and 4 times that is allowed.
         assert_eq!(world.deadline.allowed(large), LIMITS.first + Duration::from_millis(1200));
         let before = world.deadline.post(large, world.now);
         assert_eq!(world.deadline.allowed(large), LIMITS.first + Duration::from_millis(2400));
         world.deadline.end(&before, ReadEnd::Other, world.now);
-        // 125 MB/s and a latency of 1 ms. No read is late, and the deadline is a multiple of both.
+        // At 125 MB/s and a latency of 1 ms, a read takes 241 ms. No read is late, and the deadline is a multiple of
+        // both parts.
         world.read(large, [Duration::from_millis(241); 200]);
         let allowed = world.deadline.allowed(large);
         let usual = Duration::from_millis(4 * 240);

@@ -26,7 +26,7 @@ pub enum HttpFailure {
     Broken(String),
     /// No bytes arrived for this long.
     Stalled(Duration),
-    /// The response was incomplete after this time.
+    /// The response was still incomplete after this time.
     Late(Duration),
     /// A failure that no retry can change.
     Final(String),

@@ -63,7 +63,7 @@ impl BlockingHttp {
 }
 
 impl Fetched {
-    /// Returns the failure that this response's status means.
+    /// Returns the status of this response as a failure.
     pub fn failure(&self) -> HttpFailure {
         HttpFailure::Status(self.status, retry_after(&self.headers))
     }

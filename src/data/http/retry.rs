@@ -6,11 +6,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Maximum number of tries of one request.
 const MAX_TRIES: u32 = 8;
-/// Longest pause after the first failure. This limit doubles with each further failure.
+/// Maximum pause after the first failure. Each further failure doubles this limit.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-/// Longest pause, except if a server asks for a longer one.
+/// Maximum pause in general. A server may ask for a longer one.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// The longest pause that a server may ask for.
+/// Maximum pause that a server may ask for.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
 
 /// Pauses that grow with each failure. They are random, so that clients that failed at the same time retry at different

@@ -20,9 +20,9 @@ const BLOCKING_THREADS: usize = 2;
 pub struct RuntimeThread {
     /// Process that started the thread. A forked child does not have the thread.
     process: u32,
-    /// Dropping the sender ends the thread's main future.
+    /// Dropping this sender ends the thread's main future.
     stop: Option<oneshot::Sender<()>>,
-    /// Disconnected after the thread has ended.
+    /// The thread owns the sender. So the channel is disconnected once the thread has ended.
     alive: Receiver<()>,
     thread: Option<JoinHandle<()>>,
 }

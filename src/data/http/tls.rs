@@ -20,12 +20,12 @@ pub fn install_default_provider() {
 /// Values of the variables that say where trusted certificates are.
 type TrustVariables = [Option<OsString>; 2];
 
-/// The last connector, and the variables from which it was made. It is kept because loading certificates takes some
-/// milliseconds.
+/// The connector that was made last, and the variables that it was made for. It is cached because loading certificates
+/// takes some milliseconds.
 static TRUSTED: Mutex<Option<(TrustVariables, TlsConnector)>> = Mutex::new(None);
 
-/// Returns the client's side of TLS connections to servers that the system trusts, by `SSL_CERT_FILE` and
-/// `SSL_CERT_DIR` or by the usual files.
+/// Returns the client's side of TLS connections to servers with a certificate that the system trusts. The trusted
+/// certificates are in `SSL_CERT_FILE` and `SSL_CERT_DIR`, or else in the system's usual files.
 ///
 /// # Errors
 /// A message that says why there is no trusted certificate.

@@ -102,7 +102,7 @@ impl HttpUrl {
     /// Parses a URL.
     ///
     /// # Errors
-    /// What is wrong with the URL, in words that continue a sentence after the URL. The message contains no secrets.
+    /// What is wrong with the URL, as the end of a sentence that begins with the URL. The message contains no secrets.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (secure, rest) = without_scheme(text.as_bytes()).ok_or("is not an http:// or https:// URL")?;
         let rest = &text[text.len() - rest.len()..];
@@ -219,7 +219,7 @@ impl HttpUrl {
     /// Returns the target of a redirect from this URL to `location`.
     ///
     /// # Errors
-    /// Why the redirect is not followed.
+    /// The reason why the redirect is not followed.
     pub(super) fn redirected(&self, location: &str) -> Result<Self, String> {
         let found = self.join(location).map_err(|why| format!("redirects to a location that {why}"))?;
         if self.origin.secure && !found.origin.secure {
@@ -285,7 +285,7 @@ pub enum AddressPolicy {
     /// Any address: for URLs that the user gave.
     #[default]
     Anywhere,
-    /// No link-local address: for URLs from other sources. Cloud metadata services give out credentials at such
+    /// No link-local address: for URLs that the user did not give. Cloud metadata services give out credentials at such
     /// addresses.
     NoLinkLocal,
     /// Neither a link-local address nor an address of this machine: for URLs from sources on other machines.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// larger, that sample may exceed the limit.
 const MAX_HELD: u64 = 1 << 30;
 
-/// Key for data without a column: members of a tar shard, and records. All bytes of such a sample are in one block.
+/// Key in place of a column for members of a tar shard and for records. All bytes of such a sample are in one block.
 pub(super) const NO_COLUMN: u32 = 0;
 
 /// Decompressed blocks of a shard that a thread holds: for each column, the block that was read last.
@@ -20,8 +20,8 @@ pub(super) const NO_COLUMN: u32 = 0;
 pub(super) struct ColumnBlocks(BTreeMap<u32, (FileBlock, Arc<Vec<u8>>)>);
 
 impl ColumnBlocks {
-    /// Appends the bytes at `extent` to `bytes`, if they are in the held block of this column. Returns whether they
-    /// are.
+    /// Appends the bytes at `extent` to `bytes`, if the held block of this column contains them. Returns whether it
+    /// does.
     pub(super) fn read(&self, column: u32, extent: Extent, bytes: &mut Vec<u8>) -> bool {
         let held = self.0.get(&column);
         let found = held.and_then(|(block, unpacked)| unpacked.get(block.range(extent)?));

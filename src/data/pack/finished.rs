@@ -39,8 +39,8 @@ pub(super) fn finished(
     Ok(manifest)
 }
 
-/// Fails if one of the shards with these samples is incomplete, or if its source files were written after the shard was
-/// made. `look` checks the shard with an index, and returns the digest of its source stamps, if known.
+/// Fails if a shard is incomplete, or if its source files were written after the shard was made. `shards` are the
+/// samples of each shard. `look(i)` checks shard `i`, and returns the digest of its source stamps, if known.
 ///
 /// # Errors
 /// [`Error::Dataset`] for such shards, [`Error::Io`] if a file of the source cannot be inspected.
@@ -91,7 +91,7 @@ pub(super) fn refuse_changed(
     Err(Error::dataset(into, message))
 }
 
-/// Warns if the source stamps are unknown, and if the shard size differs from the requested one.
+/// Warns if the source stamps are unknown, or if the shards were packed with another shard size than requested.
 fn warn(options: &PackOptions, index: &DatasetIndex, manifest: &PackedManifest) {
     let notices = index.notices();
     let into = options.into.display();

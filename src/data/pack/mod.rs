@@ -58,7 +58,7 @@ use walk::{FinishedShards, MakesShards, ShardRun};
 
 /// Required disk space in bytes for each byte of the source, an upper estimate for packed photographs.
 const DISK_SPACE: f64 = 1.35;
-/// Additional disk space in bytes for each sample: headers, names and places, which matter for tiny images.
+/// Additional disk space in bytes for each sample: headers, names and offsets, which matter for tiny images.
 const DISK_SPACE_PER_SAMPLE: u64 = 512;
 
 /// Format that a dataset is packed into.
@@ -86,7 +86,7 @@ impl PackedAs {
         }
     }
 
-    /// Whether packing makes files of this name.
+    /// Whether `name` is a name that packing gives to its files.
     fn is_own(self, name: &[u8]) -> bool {
         match self {
             Self::Packed => is_shard_name(name),
@@ -113,7 +113,7 @@ pub struct PackOptions {
 }
 
 impl PackOptions {
-    /// Limits the number of threads, so that the compressed blocks that they read fit into memory.
+    /// Limits the number of threads, so that the decompressed blocks that they hold fit into memory.
     fn within_memory(&self, index: &DatasetIndex, facts: &PackingFacts) -> Self {
         Self { threads: blocks::threads(index, &facts.table, self.threads), ..self.clone() }
     }
@@ -269,7 +269,8 @@ impl<'a> MakesShards for &'a PackedMaker<'a> {
 }
 
 impl PackedMaker<'_> {
-    /// Returns the number of members of tar shards without samples. No packed shard counts these members.
+    /// Returns the number of members in those tar shards from which no sample comes. No packed shard counts these
+    /// members.
     fn left_out_shards(&self) -> Result<u64> {
         if self.layout != Layout::Tar {
             return Ok(0);

@@ -56,7 +56,7 @@ impl FileReader {
 pub(super) struct PackedReader {
     files: FileReader,
     open: Option<(FileId, OpenPackedShard)>,
-    /// Number of members before each sample of the open shard, and the length of their names.
+    /// For each sample of the open shard: (number of members before it, total length of their names).
     before: Vec<(usize, usize)>,
 }
 

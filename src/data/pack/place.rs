@@ -81,7 +81,7 @@ pub(super) fn refuse_nested(from: &Path, into: &Path) -> Result<()> {
         Ok(canonical.join(absolute.strip_prefix(known).unwrap_or(Path::new(""))))
     };
     let (one, other) = (resolve(from)?, resolve(into)?);
-    // Files that braces list are not a directory that could contain others.
+    // A name with braces stands for a list of files. They are not a directory that could contain another one.
     if !is_listed && (one.starts_with(&other) || other.starts_with(&one)) {
         let message = format!(
             "{} and {} are the same directory or nested: choose another directory",
@@ -106,7 +106,8 @@ impl PackingTarget {
             return Ok(TargetState::Finished);
         }
         if let Err(error) = check_only_own_files(path, record.to) {
-            // Another process may have finished between the two checks. Then the manifest is not an unrelated file.
+            // Another process may have finished after the first check. In that case, the unexpected file is its
+            // manifest.
             return if is_finished() { Ok(TargetState::Finished) } else { Err(error) };
         }
         let named = path.join(PACKING_STATE_FILE);
@@ -122,7 +123,7 @@ impl PackingTarget {
             }
             Err(error) => return Err(Error::io("lock", &named, error.into())),
         }
-        // While this process opened the record, another process may have finished and removed it.
+        // Another process may have finished, and removed the record, while this process opened it.
         if is_finished() {
             return Ok(TargetState::Finished);
         }
@@ -134,7 +135,7 @@ impl PackingTarget {
         match serde_json::from_str::<PackingRecord>(first) {
             Ok(known) if known == *record => {}
             Ok(known) => return Err(Error::dataset(path, record.difference(Some(&known)))),
-            // A record of another version has other fields, so do not call it damaged.
+            // A record of another version may have other fields, so report the version instead of damage.
             Err(_) if PackingRecord::is_of_another_version(first) => {
                 return Err(Error::dataset(path, record.difference(None)));
             }
@@ -165,8 +166,8 @@ impl PackingTarget {
         self.noted.get(&shard)
     }
 
-    /// Notes the digest of a shard's source stamps. Must be called before the shard is published, so that every
-    /// existing shard has its own note.
+    /// Appends a note with the digest of a shard's source stamps. Must be called before the shard is published, so that
+    /// every existing shard has a note.
     ///
     /// # Errors
     /// [`Error::Io`] if the note cannot be written.
@@ -174,7 +175,7 @@ impl PackingTarget {
         let note = ShardNote { shard, stamps: stamps.to_owned() };
         let text = serde_json::to_string(&note).map_err(|error| Error::Internal(error.to_string()))?;
         let mut file = self.record.lock().unwrap_or_else(PoisonError::into_inner);
-        // Write the line break first, so that it ends an incomplete line before it.
+        // Begin with a line break. If the previous line is incomplete, the break ends it.
         let written = file.write_all(format!("\n{text}").as_bytes()).and_then(|()| file.sync_data());
         written.map_err(|error| Error::io("write", self.path.join(PACKING_STATE_FILE), error))
     }
@@ -202,7 +203,7 @@ impl PackingTarget {
         written
     }
 
-    /// Removes the record, after the last file was written.
+    /// Finishes packing: removes the record, which must be done after the last file was written.
     pub(super) fn finish(self) -> Result<()> {
         let sync = |path: &Path| File::open(path).and_then(|directory| directory.sync_all());
         sync(&self.path).map_err(|error| Error::io("write", &self.path, error))?;
@@ -325,7 +326,7 @@ mod tests {
             std::thread::scope(|scope| {
                 scope.spawn(|| {
                     begin.wait();
-                    // Rename the file at another moment in each round.
+                    // Vary the time of the rename from round to round.
                     (0..round % 200 * 5).for_each(|_| std::hint::spin_loop());
                     // The other thread may have removed the partial file as a leftover.
                     if fs::rename(path.join("whole.partial"), path.join(MANIFEST_FILE)).is_ok() {

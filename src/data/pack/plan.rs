@@ -5,7 +5,7 @@ use crate::dataset::packed::MAX_SHARDS;
 use base::error::{Error, Result};
 use std::ops::Range;
 
-/// Maximum number of samples of a shard. It limits the footer if files are tiny.
+/// Maximum number of samples of a shard. It keeps the footer small if files are tiny.
 const MAX_SAMPLES: u64 = 1 << 18;
 
 /// Returns the samples of each shard, in order: as many as fit into `shard_size` bytes of the source, and at least one.

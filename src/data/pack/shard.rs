@@ -39,7 +39,7 @@ struct ShardWriter<'a> {
 }
 
 impl ShardWriter<'_> {
-    /// Fills with zeros up to `offset`, then writes `bytes`.
+    /// Writes zeros up to `offset`, then `bytes`.
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
         let gap = vec![0; (offset - self.at) as usize];
         let written = self.file.write_all(&gap).and_then(|()| self.file.write_all(bytes));
@@ -128,7 +128,7 @@ impl<'a> ShardPacker<'a> {
         Ok((shard.footer, identity, stamps.finish()))
     }
 
-    /// Records that another shard of the source begins with `sample`.
+    /// Records that `sample` is the first sample of the next shard of the source.
     fn begin_source(
         &self,
         reader: &mut SampleReader<'_>,
@@ -160,7 +160,7 @@ impl<'a> ShardPacker<'a> {
         });
     }
 
-    /// Writes the files of a sample from offset `image` on, and returns the offset for the files of the next sample.
+    /// Writes the files of a sample, the first at offset `image`. Returns the offset for the files of the next sample.
     fn add(&mut self, shard: &mut ShardWriter<'_>, sample: u64, image: u64) -> Result<u64> {
         let (mut offset, mut length) = (image, 0);
         for (number, file) in self.files.files.iter().enumerate() {
@@ -201,7 +201,7 @@ impl<'a> ShardPacker<'a> {
     }
 }
 
-/// Returns the number of the storage format for a file that is kept for this reason.
+/// Returns the number of the storage format that stands for "kept unchanged for this reason".
 fn form_number(kept: KeepReason) -> u32 {
     let place = KeepReason::NAMES.iter().position(|(_, known)| *known == kept);
     1 + place.unwrap_or_default() as u32

@@ -123,7 +123,7 @@ impl ShardWindow {
         (end <= self.bytes.len()).then_some(from..end)
     }
 
-    /// Whether an offset is in the window or shortly after it, as in sequential reading.
+    /// Whether a sequential reader would read `offset` next: it is in the window or shortly after it.
     fn leads_to(&self, offset: u64) -> bool {
         let end = self.at + self.bytes.len() as u64;
         (self.at..=end + WINDOW as u64 / 8).contains(&offset)
@@ -236,7 +236,8 @@ impl SourceShard {
             None => {
                 let before = self.windows.iter().position(|window| window.leads_to(offset));
                 let wanted = if before.is_some() || self.windows.is_empty() { WINDOW } else { WINDOW / 8 };
-                // Reuse the memory of the window that precedes this read, or of the oldest window.
+                // Reuse the memory of the window before this read, which sequential reading no longer needs, or of
+                // the oldest window.
                 let full = self.windows.len() >= MAX_WINDOWS;
                 let free = before.or(full.then_some(0)).map(|at| self.windows.remove(at));
                 let mut window = free.unwrap_or_default();
@@ -340,7 +341,8 @@ impl<'a> SampleReader<'a> {
         let extent = index.extent(sample);
         let order = (sample - index.samples_of(extent.file).start) as u32;
         let length = extent.length as usize;
-        // Compare the checksum that follows the payload here, because unpacking computes a new one from the payload.
+        // Verify the checksum, which follows the payload in the file. The payload is stored without it, and unpacking
+        // computes it anew.
         let shard = self.shard(extent.file)?;
         shard.read(index, NO_COLUMN, extent.offset, length + 4, &mut found.bytes)?;
         let masked = masked(checksum(&found.bytes[..length]));

@@ -12,7 +12,7 @@ use crate::source::ManifestSource;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
-/// Names of members with a special meaning.
+/// Member names that readers give a special meaning: the class number, and a JSON document.
 const CLASS: &str = "cls";
 const NUMBERS: &str = "json";
 /// Member name for a column whose name has no usable character.
@@ -52,8 +52,8 @@ impl<'a> TarNames<'a> {
         Self { layout, numbered, table, image, names }
     }
 
-    /// Returns the key of a sample before duplicates are resolved: the sample's name without unsafe characters, or its
-    /// index if it has no name.
+    /// Returns the key of a sample: its name without unsafe characters, or its index if it has no name. Several samples
+    /// may get the same key; the caller makes keys unique.
     pub(super) fn key(&self, sample: u64, files: &SampleFiles) -> String {
         let is_named = self.layout.is_of_single_files() || self.layout == Layout::Tar;
         let path = files.files.first().filter(|_| is_named).map_or(&b""[..], |file| &file.name);
@@ -72,7 +72,7 @@ impl<'a> TarNames<'a> {
         // Readers skip hidden directories, so rename them to visible ones.
         let ignored = parts.iter_mut().filter(|part| is_ignored(part.as_bytes()));
         ignored.for_each(|part| part.insert(0, '_'));
-        // A key ends at the first dot of a name.
+        // For readers, a key ends at the first dot of a name, so replace dots.
         parts.push(safe_part(base).replace('.', "_"));
         parts.join("/")
     }
@@ -92,7 +92,7 @@ impl<'a> TarNames<'a> {
         }
         if self.numbered {
             let number = Cow::Owned(label.to_string().into_bytes());
-            // Readers prefer this class number to a label in a `.json` member.
+            // Readers prefer this class number to a label in a `.json` member, so it replaces an old number.
             match members.iter_mut().find(|(ending, _)| ending == CLASS) {
                 Some((_, other)) => *other = number,
                 None => members.push((CLASS.to_owned(), number)),

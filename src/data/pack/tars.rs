@@ -109,11 +109,11 @@ pub fn pack_as_tars(options: &PackOptions, progress: &(dyn Fn(Option<u64>) + Syn
     // The set of columns is the same in all shards; their values are read shard by shard.
     let columns = index.packing_columns(0..0);
     let labeled = !facts.notes.unlabeled && facts.notes.label_fault.is_none();
-    // The members of tar shards already contain the labels. They need a class number only if other labels or class
-    // numbers were requested, now or when the shards were packed.
+    // Members of tar shards already contain the labels. They get a class number only if the user requested other labels
+    // or class numbers, now or when the shards were packed.
     let is_requested = options.index.class_names.is_some() || facts.notes.label_column.is_some();
     let numbered = labeled && (layout != Layout::Tar || is_requested);
-    // If several columns are images and the user chose none, each column keeps its name.
+    // If several columns contain images and the user chose none of them, each column keeps its name.
     let image = facts.table.image.as_deref().filter(|_| facts.notes.ambiguous.is_none());
     let maker = TarMaker {
         names: TarNames::new(layout, numbered, &facts.table, image, &columns),

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 pub(super) struct JobStop(AtomicBool);
 
 impl JobStop {
-    /// Returns an error, which ends this job, if another job has failed. Only the other job's error is reported.
+    /// Fails if another job has failed, to end this job. Only the other job's error is reported.
     pub(super) fn check(&self) -> Result<()> {
         if self.0.load(Ordering::Relaxed) {
             return Err(Error::Unavailable("another job has failed".to_owned()));

@@ -70,7 +70,8 @@ pub fn unpack(
         manifest.tally.kept.values().fold(manifest.tally.packed, |sum, kept| sum.saturating_add(*kept));
     progress(Some(files));
     if manifest.layout == Layout::Folder {
-        // Also create directories of classes without images, because these classes have numbers, too.
+        // Create the directories of all classes, even of those without images, because they determine the class
+        // numbers.
         manifest.classes.iter().try_for_each(|class| tree.make_directory(class.bytes()))?;
     }
     let unpacking = Unpacking { source, manifest: &manifest, tree: &tree, progress };

@@ -51,20 +51,22 @@ pub(super) struct BlockShuffle {
     neighbour_blocks: Arc<NeighbourBlocks>,
     order: Shuffle,
     keys: BlockShuffleKeys,
-    /// Start of each block among the samples of the shuffled blocks, followed by the end of the last block.
+    /// Index of the first sample of each block, if the shuffled blocks are joined. The number of all samples comes
+    /// last.
     neighbour_block_starts: Vec<u64>,
-    /// Start of each read unit among the same samples, followed by the end of the last read unit.
+    /// Index of the first sample of each read unit, if the shuffled blocks are joined. The number of all samples comes
+    /// last.
     read_unit_starts: Vec<u64>,
-    /// Start of each phase in the sequence, followed by the end of the last phase.
+    /// Index of the first sample of each phase in the sequence. The number of all samples comes last.
     phase_starts: Vec<u64>,
-    /// Orders within read units and within phases, computed on first use.
+    /// Orders of the samples within each read unit and within each phase, computed on first use.
     read_unit_orders: Vec<OnceLock<Feistel>>,
     phase_orders: Vec<OnceLock<Feistel>>,
     /// Number of phases that the samples of a read unit are divided among.
     shares: u64,
     /// Number of ranges.
     parts: u64,
-    /// Number of places of each range in a global batch.
+    /// Number of places in a global batch that come from each range.
     each: u64,
     /// Number of full global batches.
     steps: u64,
@@ -99,9 +101,9 @@ impl BlockShuffle {
                 bytes = 0;
             }
         }
-        // The samples of one block are spread over `shares` phases, in which fewer than 2 · `shares` read units are in
-        // use. These must fit into three quarters of the cache of unpacked blocks; the rest is for other reads. The
-        // 95th percentile is taken as the size of a read unit, so that a few large ones do not count.
+        // The samples of one block are spread over `shares` phases. During these phases, fewer than 2 · `shares` read
+        // units are in use. They must fit into three quarters of the cache of unpacked blocks; the last quarter is for
+        // other reads. The 95th percentile is taken as the size of a read unit, so that a few large ones do not count.
         read_units.sort_unstable();
         let large = read_units.get(read_units.len() * 19 / 20).map_or(1, |&bytes| bytes.max(1));
         let shares = (MAX_CACHED_BYTES * 3 / 4 / (2 * large)).clamp(1, MAX_PHASES);
@@ -188,7 +190,7 @@ impl BlockShuffle {
         self.parts as u32
     }
 
-    /// Returns the member at a place of the epoch.
+    /// Returns the member (a sample, by its number in the selection) at a place of the epoch.
     pub(super) fn member(&self, place: u64) -> u64 {
         let place = self.in_sequence(place);
         let phase = self.phase_starts.partition_point(|&start| start <= place) - 1;
@@ -208,7 +210,7 @@ impl BlockShuffle {
         unreachable!("every position of a turn is in one of its shares")
     }
 
-    /// Returns the place in the epoch of a member.
+    /// Returns the place of `member` in the epoch: the inverse of [`BlockShuffle::member`].
     pub(super) fn place(&self, member: u64) -> u64 {
         let neighbour_block = self.neighbour_blocks.with_member(member);
         let number = self.order.position(neighbour_block as u64) as usize;

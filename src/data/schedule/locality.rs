@@ -208,7 +208,7 @@ fn even_out(
 ) {
     let mut loads = vec![0u64; shares.len()];
     nodes.iter().zip(weights).for_each(|(&node, weight)| loads[node] += weight);
-    // Units in `unassigned` have no node yet. Their entry is 0, so the loop above has counted them for node 0.
+    // So far, `nodes` is 0 for the units in `unassigned`, so the loop above counted them for node 0. Correct this.
     unassigned.iter().for_each(|&unit| loads[nodes[unit]] -= weights[unit]);
     heaviest_first(&mut unassigned, weights);
     // Compare loads per unit of the share, in steps of 2⁻³².

@@ -103,7 +103,7 @@ impl Order {
     }
 
     /// Returns the order with each draw `repeats` times in a row. The number of positions stays the same, so an epoch
-    /// contains one in `repeats` of its samples. Each repeat is a draw with its own occurrence.
+    /// contains only 1/`repeats` of its draws. Each repeat is a draw with its own occurrence.
     ///
     /// # Panics
     /// Panics if `repeats` is 0.
@@ -112,7 +112,7 @@ impl Order {
         Self { repeats, ..self }
     }
 
-    /// Returns the number of ranks that blocks of neighbouring samples are divided among; `None` if samples are
+    /// Returns the number of ranks among which blocks of neighbouring samples are divided; `None` unless blocks are
     /// shuffled.
     pub fn parts(&self) -> Option<u32> {
         match &self.permutation {

@@ -29,12 +29,13 @@ impl SampleOwners {
         Self { node_of_rank, owner: Box::new(owner), bytes: None }
     }
 
-    /// Makes the value for a job on a single node, where no sample is nearer to one rank than to another.
+    /// Makes the owners for a job on a single node: every rank is equally near to every sample.
     pub fn on_one_node(ranks: u32) -> Self {
         Self::new(vec![0; ranks as usize], |_| Some(0))
     }
 
-    /// Adds the sizes of samples. Ranks then also get about equally many bytes, as far as this moves no more samples.
+    /// Adds the sizes of samples. Ranks then also get about equally many bytes. This moves no additional samples
+    /// between nodes.
     pub fn with_even_bytes(self, bytes: impl Fn(u64) -> u64 + Send + Sync + 'static) -> Self {
         Self { bytes: Some(Box::new(bytes)), ..self }
     }

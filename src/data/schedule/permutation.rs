@@ -47,7 +47,7 @@ pub(super) struct Feistel {
     keys: [RoundKey; ROUNDS],
 }
 
-/// Number of rounds. Statistical tests of lags and positions fail clearly with four rounds, and nearly pass with six.
+/// Number of rounds. Tests of statistics of lags and positions fail clearly with four rounds, and narrowly with six.
 const ROUNDS: usize = 8;
 
 #[derive(Debug, Clone, Copy)]

@@ -13,7 +13,8 @@ pub struct RepeatSpread {
 }
 
 impl RepeatSpread {
-    /// Makes the map for epochs like `order`, with `global_batch` places in each global batch.
+    /// Makes the map for epochs with the length and the repeats of `order`. `global_batch` is the size of a global
+    /// batch.
     pub fn new(order: &Order, global_batch: u64) -> Self {
         Self { repeats: order.repeats().into(), global_batch, positions: order.len() }
     }

@@ -3,9 +3,9 @@
 //! Samples of equal weight form a *stratum*. Draws are distributed to strata by stratified sampling (Cochran, "Sampling
 //! Techniques", 1977, chapter 5). An epoch's draws are cut into equal slices, one number is drawn in each slice, and it
 //! falls into the share of one stratum. This is unbiased, and closer to the weights than independent draws: a stratum's
-//! number of draws is less than two off its share. Within a stratum, draws go in rounds: every sample is drawn equally
-//! often, or once more. With one stratum and as many draws as samples every sample is drawn once. Nothing is stored per
-//! draw: draw → sample takes a search among the strata.
+//! number of draws differs from its share by less than two. Within a stratum, draws go in rounds, so the numbers of
+//! draws of two samples differ by at most one. With one stratum and as many draws as samples, every sample is drawn
+//! once. Nothing is stored per draw: draw → sample takes a search among the strata.
 
 use super::permutation::Feistel;
 use base::rng::RandomKey;
@@ -51,9 +51,9 @@ impl Draw {
 /// Keys for the random numbers of one epoch's draws.
 #[derive(Debug, Clone)]
 pub(super) struct DrawKeys {
-    /// Key for the place of each draw in its slice.
+    /// Key for the random number that is drawn in each slice.
     pub slices: RandomKey,
-    /// Key for the samples of a stratum that the last, incomplete round draws.
+    /// Key for choosing the samples that the last, incomplete round of a stratum draws.
     pub rounds: RandomKey,
 }
 
@@ -249,7 +249,7 @@ impl Selection {
         }
         let keys = keys.expect("a sequential order has one stratum");
         let share = self.strata[before].share;
-        // Start in the slice in which the share ends. Rounding may give the slice next to it.
+        // Start in the slice that contains the end of the share. Rounding may give the slice next to it.
         let mut number = ((share * self.draws as f64) as u64).saturating_sub(1);
         while number < self.draws && self.stratum_point(number, keys) < share {
             number += 1;
@@ -272,8 +272,8 @@ impl Selection {
 }
 
 impl StratumDraws {
-    /// Returns a permutation of the members. The last, incomplete round draws the first members of this permutation.
-    /// `None` without such a round or without random choice.
+    /// Returns a permutation of the stratum's members, if its last round is incomplete and the choice is random. That
+    /// round draws the first members of this permutation.
     fn chosen(&self, stratum: usize, keys: Option<&DrawKeys>) -> Option<Feistel> {
         let keys = keys.filter(|_| self.members > 1 && !self.draws.is_multiple_of(self.members))?;
         Some(Feistel::new(&mut keys.rounds.stream(stratum as u64), self.members))

@@ -15,7 +15,7 @@ const MAX_DEPTH: usize = 32;
 /// Expands a text with braces into names, in bash's order; `None` if it has no braces that bash would expand.
 ///
 /// # Errors
-/// What is wrong with the pattern, in words that continue a sentence after the pattern.
+/// What is wrong with the pattern, as the end of a sentence that begins with the pattern.
 pub(super) fn expand(text: &str) -> Result<Option<Vec<String>>, String> {
     if !text.contains('{') {
         return Ok(None);
@@ -50,10 +50,10 @@ enum PatternElement<'a> {
     Range(Range),
 }
 
-/// Numbers or letters from `first` to a last one, as in `{000..127..2}`.
+/// Numbers or letters from `first` in equal steps, as in `{000..127..2}`.
 struct Range {
     first: i64,
-    /// Number of elements after the first.
+    /// Number of elements after the first one.
     steps: u64,
     /// Difference between neighbours; negative in a descending range.
     step: i128,
@@ -62,7 +62,7 @@ struct Range {
 
 /// Kind of the elements of a [`Range`].
 enum RangeKind {
-    /// Integers, padded with zeros to at least this many characters.
+    /// Integers, padded with zeros to a minimum width: the number of characters.
     Numbers(usize),
     Letters,
 }
@@ -103,7 +103,7 @@ impl<'a> Pattern<'a> {
         })
     }
 
-    /// Returns all names. Check [`Pattern::count`] before, because this allocates all names.
+    /// Returns all names, and allocates memory for them. Check [`Pattern::count`] first.
     fn names(&self) -> Vec<String> {
         self.0.iter().fold(vec![String::new()], |before, element| match element {
             PatternElement::Literal(text) => before.into_iter().map(|name| name + text).collect(),
@@ -305,7 +305,7 @@ mod tests {
         let written = String::from_utf8(output.stdout).unwrap();
         let mut several = 0;
         for (text, line) in texts.iter().zip(written.lines()) {
-            // Bash drops empty words.
+            // Bash drops words that are empty, so drop them from our names as well.
             let own = names(text);
             several += usize::from(own.len() > 1);
             let own: String =

@@ -22,7 +22,7 @@ pub(super) struct FileSystem {
 }
 
 impl FileSystem {
-    /// Makes the place at `root`. Messages show `root` as the user wrote it.
+    /// Makes the source at `root`. Messages show `root` as the user wrote it.
     pub(super) fn at(root: &Path) -> Self {
         Self { root: root.to_path_buf() }
     }
@@ -46,7 +46,7 @@ impl DatasetSource for FileSystem {
         Ok(Arc::new(Self { root: super::absolute(&self.root)? }))
     }
 
-    /// On FUSE, a user-space program assigns inode numbers, perhaps new ones at each mount.
+    /// False on FUSE, where a user-space program assigns the inode numbers, perhaps new ones at each mount.
     fn has_lasting_inodes(&self) -> bool {
         // FUSE_SUPER_MAGIC, as in statfs(2).
         !rustix::fs::statfs(&self.root).is_ok_and(|found| found.f_type as u32 == 0x6573_5546)
@@ -72,7 +72,8 @@ impl DatasetSource for FileSystem {
         identity_of(&path, path.metadata())
     }
 
-    /// Asks the server of a network file system, because the attributes that the client caches may be a minute old.
+    /// Requests the stamp from the server of a network file system, because the client's cached attributes may be a
+    /// minute old.
     fn stamp(&self, name: &[u8]) -> Result<EntryState> {
         let path = self.path(name);
         let flags = AtFlags::STATX_FORCE_SYNC;
@@ -143,7 +144,7 @@ struct FileDirectory {
 }
 
 impl FileDirectory {
-    /// Makes the error for an entry that cannot be inspected.
+    /// Makes the error for an entry whose state cannot be read.
     fn unseen(&self, name: &[u8], error: Errno) -> Error {
         Error::io("look at", self.path.join(OsStr::from_bytes(name)), error.into())
     }

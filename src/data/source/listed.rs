@@ -13,7 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Files of a directory with known names. The directory itself is never listed.
+/// Files in one directory whose names are known from braces. The directory itself is never listed.
 pub(super) struct BraceFiles {
     directory: Arc<dyn DatasetSource>,
     /// The name with braces, without secrets.
@@ -162,7 +162,7 @@ impl DatasetSource for BraceFiles {
         Ok(None)
     }
 
-    /// The stamp of the root depends on which files are listed.
+    /// The root's stamp is a digest of its canonical name and of the names of the files.
     fn stamp(&self, name: &[u8]) -> Result<EntryState> {
         if name.is_empty() {
             let hash = Sha256::new_with_prefix(self.canonical()?.as_os_str().as_encoded_bytes());

@@ -81,7 +81,7 @@ pub trait DatasetSource: Send + Sync {
     /// [`base::error::Error::Io`] if the root cannot be inspected.
     fn is_directory(&self) -> Result<bool>;
 
-    /// Returns the canonical names of this place. If its name lists files, returns the names of these files.
+    /// Returns the canonical name of this place, or of each listed file if the place is a name with braces.
     ///
     /// # Errors
     /// The errors of [`DatasetSource::canonical`].
@@ -89,7 +89,7 @@ pub trait DatasetSource: Send + Sync {
         Ok(vec![self.canonical()?])
     }
 
-    /// Returns the files that the place's name lists, sorted; `None` if it is an ordinary directory or file.
+    /// Returns the files that a name with braces lists, sorted; `None` if the place is an ordinary directory or file.
     fn named_files(&self) -> Option<&[Vec<u8>]> {
         None
     }
@@ -118,13 +118,13 @@ pub trait DatasetSource: Send + Sync {
     /// [`base::error::Error::Io`] if the file cannot be opened; [`base::error::Error::Dataset`] if it is not a file.
     fn open(&self, name: &[u8]) -> Result<OpenFile>;
 
-    /// Returns the source for readers, if the files of this place are read by requests; `None` if by their paths.
+    /// Returns the source that readers request byte ranges from; `None` if they open the files by path.
     fn ranges(&self) -> Option<Arc<dyn RangeSource>> {
         None
     }
 
-    /// Returns the source that serves the file `name` by requests, and the file's name in that source; `None` if the
-    /// file is read by its path.
+    /// Returns the source that readers request ranges of the file `name` from, and the file's name there; `None` if
+    /// they open the file by path.
     fn range_of(&self, name: &[u8]) -> Option<(Arc<dyn RangeSource>, Vec<u8>)> {
         Some((self.ranges()?, name.to_vec()))
     }
@@ -234,7 +234,7 @@ fn object_source(url: ObjectUrl) -> Result<Arc<dyn DatasetSource>> {
 /// Prefix of names that WebDataset runs as commands.
 const COMMAND: &str = "pipe:";
 
-/// Returns why a name that is valid in WebDataset is refused here; `None` if it is not refused.
+/// Returns why Foreload refuses a name that is valid in WebDataset; `None` if it accepts the name.
 fn refused_webdataset_name(root: &Path) -> Option<&'static str> {
     let text = root.to_str()?;
     let exists = || url(root).is_none() && root.symlink_metadata().is_ok();
@@ -244,7 +244,7 @@ fn refused_webdataset_name(root: &Path) -> Option<&'static str> {
              output to a file",
         );
     }
-    // An IPv6 address may also contain two colons. So do not search the host.
+    // Search only the path for `::`, because a host that is an IPv6 address may contain two colons.
     let place = url(root).map_or(text, |url| url.split_once("://").map_or(url, |(_, rest)| rest));
     let path = if url(root).is_some() { place.find('/').map_or("", |slash| &place[slash..]) } else { place };
     let path = path.split('?').next().unwrap_or_default();
@@ -284,7 +284,7 @@ pub fn read_named(file: &Path) -> Result<Vec<u8>, String> {
     whole().map(from_text).map_err(|error| error.to_string())
 }
 
-/// Returns the text without the byte order mark that spreadsheets and editors prepend.
+/// Returns the text without a byte order mark. Spreadsheets and editors put one at the start.
 pub fn without_mark(text: &[u8]) -> &[u8] {
     text.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(text)
 }
@@ -332,12 +332,12 @@ fn shown_url(url: &str) -> String {
 pub fn shown(root: &Path) -> Cow<'_, Path> {
     match url(root) {
         Some(url) if url.contains("::") => Cow::Owned(PathBuf::from(&*without_secrets(url))),
-        // Show braces unencoded, because they list files.
+        // `%7B` and `%7D` are braces that list files, so show them as the user wrote them.
         Some(url) if url.contains('{') => {
             Cow::Owned(PathBuf::from(shown_url(url).replace("%7B", "{").replace("%7D", "}")))
         }
         Some(url) => Cow::Owned(PathBuf::from(shown_url(url))),
-        // Of a command, show only the program's name: arguments may be secret.
+        // Show only the program of a command: its arguments may be secret.
         None if let Some(command) = root.to_str().and_then(|text| text.strip_prefix(COMMAND)) => {
             let name = command.trim_start().split(char::is_whitespace).next().unwrap_or_default();
             Cow::Owned(PathBuf::from(format!("{COMMAND}{}", without_secrets(name))))
@@ -356,7 +356,7 @@ pub fn without_secrets(text: &str) -> Cow<'_, str> {
     let (before, rest) = text.split_at(at + 3);
     let (mut left, after) = rest.split_at(rest.find(is_end).unwrap_or(rest.len()));
     let mut shown = before.to_owned();
-    // Several URLs can be joined by `::`, and each has its own secrets. An IPv6 address may also contain two colons.
+    // `::` joins several URLs. Search for it after an IPv6 address in brackets, which may also contain `::`.
     loop {
         let bracket = left.find(']').unwrap_or(0);
         let end = left[bracket..].find("::").map_or(left.len(), |joined| bracket + joined);
@@ -387,7 +387,7 @@ fn place_of_url(url: &str) -> &str {
     place.split(['?', '#']).next().unwrap_or_default()
 }
 
-/// Returns the root of the file `name` in the directory `root`. A URL keeps its query.
+/// Returns the path or URL of the file `name` in the directory `root`. A URL keeps its query.
 pub fn below(root: &Path, name: &str) -> PathBuf {
     let Some(url) = url(root) else { return root.join(name) };
     let (place, query) = url.split_at(url.find(['?', '#']).unwrap_or(url.len()));
@@ -412,7 +412,7 @@ pub type Identity = (u64, u64);
 pub struct OpenFile {
     /// Bytes of the file.
     pub bytes: Box<dyn ReadAt + Send + Sync>,
-    /// Stamp that was taken before the first read.
+    /// Stamp of the file, taken before the first read.
     pub stamp: Stamp,
 }
 

@@ -39,7 +39,8 @@ pub(super) struct ObjectUrl {
 /// Returns the URL without its secrets; `None` if `text` is not a URL of an object store.
 pub(super) fn shown(text: &str) -> Option<String> {
     let (scheme, rest) = split(text)?;
-    // A shared access signature in the query is a credential. Such URLs are refused, but also shown in messages.
+    // A shared access signature in the query is a credential. URLs with one are refused, and messages show the refused
+    // URL.
     let rest = if scheme.1 == StoreKind::Azure { rest.split('?').next().unwrap_or_default() } else { rest };
     let (authority, key) = rest.split_once('/').unwrap_or((rest, ""));
     let bucket = match authority.rsplit_once('@') {
@@ -59,7 +60,7 @@ impl ObjectUrl {
     /// Parses a URL; `None` if `text` is not a URL of an object store.
     ///
     /// # Errors
-    /// What is wrong with the URL, in words that continue a sentence after the URL. The message contains no secrets.
+    /// What is wrong with the URL, as the end of a sentence that begins with the URL. The message contains no secrets.
     pub(super) fn parse(text: &str) -> Option<Result<Self, String>> {
         let ((scheme, kind), rest) = split(text)?;
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));

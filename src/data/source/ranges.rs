@@ -7,7 +7,7 @@ use base::error::Result;
 use std::future::Future;
 use std::pin::Pin;
 
-/// A request in preparation. It may fail like any request, because a credential service may fail.
+/// A request that is being prepared. Preparing may fail like a request, because it may need a credential service.
 pub type PreparedRequest<'a> =
     Pin<Box<dyn Future<Output = Result<Result<HttpTarget, HttpFailure>>> + Send + 'a>>;
 
@@ -23,7 +23,7 @@ pub trait RangeSource: Send + Sync {
         false
     }
 
-    /// Interprets a refusal. `failure` is derived from the status of the response alone.
+    /// Interprets a refusal by its headers and body. `failure` is what the status alone says.
     fn explain(&self, failure: HttpFailure, _headers: &HeaderMap, _body: &[u8]) -> HttpFailure {
         failure
     }

@@ -5,8 +5,8 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Default size of a window in bytes. One read covers the small data between two samples: headers, labels, small
-/// records.
+/// Default size of a window in bytes. Between two samples there are only small data (headers, labels, small records),
+/// so one read covers them.
 pub const WINDOW: usize = 4096;
 
 /// A source of bytes that can be read at any offset.
@@ -15,8 +15,7 @@ pub trait ReadAt {
     fn size(&self) -> u64;
     /// Fills `buffer` with the bytes at `offset`, and returns how many bytes were read.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
-    /// Returns the number of bytes that one read transfers at about the cost of a few bytes. Each read fetches at least
-    /// this many.
+    /// Returns the minimum number of bytes to read at a time. Reading fewer bytes would take about as long.
     fn worth_reading(&self) -> usize {
         WINDOW
     }

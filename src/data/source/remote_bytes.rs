@@ -13,11 +13,11 @@ const MIN_REQUEST: usize = 32 << 10;
 /// Maximum number of bytes of a request if a parser reads the file sequentially. It is small because many parsers run
 /// at a time.
 const MAX_REQUEST: usize = 1 << 20;
-/// Largest gap in bytes after the last response at which a read still counts as sequential. The transfer of this many
-/// bytes takes about as long as one more request, so larger requests then cover such gaps.
+/// Maximum gap in bytes between the last response and a read that still counts as sequential. Transferring a gap of
+/// this size takes about as long as one more request, so a larger request covers the gap.
 const MAX_GAP: u64 = 256 << 10;
 
-/// Number of responses with another version, in one read, after which the file counts as changed.
+/// If this many responses in one read have another version, the file counts as changed.
 const MAX_MOVES: u32 = 3;
 
 /// A file on a server, in one version.
@@ -80,8 +80,8 @@ impl RemoteBytes {
         Ok(found.bytes)
     }
 
-    /// Checks that a response has the requested bytes, of the version that is being read. Readers of samples apply the
-    /// same rules.
+    /// Checks that a response has the requested bytes, and the version that is being read. The readers of samples
+    /// (`store::io`) apply the same rules.
     fn check(&self, found: &Fetched, offset: u64, length: u64) -> Result<(), RemoteFault> {
         let wrong = |why: &str| RemoteFault::Wrong(HttpFailure::Broken(why.to_owned()));
         if found.headers.get(header::CONTENT_ENCODING).is_some_and(|coding| coding != "identity") {
@@ -157,7 +157,7 @@ mod tests {
         }
         assert_eq!(asked[..7], [32, 64, 128, 256, 512, 1024, 1024]);
         assert!(asked.len() < 80, "{asked:?}");
-        // A read far ahead, or back, starts over with small requests.
+        // A read far ahead or backwards is not sequential, so requests are small again.
         assert_eq!(last.request_size(128 << 20), MIN_REQUEST);
         assert_eq!(last.request_size(0), MIN_REQUEST);
     }

@@ -49,7 +49,7 @@ pub struct Stamp {
 pub struct FileVersion(pub u64);
 
 impl FileVersion {
-    /// The version of a file of which no copy is valid.
+    /// The version of a file whose bytes cannot be trusted: no copy matches it.
     pub const NO_COPY: Self = Self(0);
 }
 
@@ -112,13 +112,13 @@ impl Stamp {
         Self { inode, ..Self::default() }
     }
 
-    /// Whether the stamp distinguishes versions of the same size.
+    /// Whether the stamp can distinguish two versions of a file that have the same size.
     pub fn has_version(self) -> bool {
         self.mtime != 0 || self.inode != 0
     }
 
-    /// Returns how an object that a server sends, with these headers and `size` bytes, differs from this stamp, in
-    /// words that follow "the file". Missing headers are not compared, unless all are missing.
+    /// Compares an object that a server sends, with these headers and `size` bytes, with this stamp. Returns the
+    /// difference in words that follow "the file". Missing headers are not compared, unless all are missing.
     pub fn difference_of_object(self, headers: &HeaderMap, size: u64) -> Option<String> {
         let found = Self::of_object(size, headers);
         if size != self.size {
@@ -146,8 +146,9 @@ impl Stamp {
         std::fs::metadata(path).map(|metadata| Self::of(&metadata))
     }
 
-    /// Returns the stamp that `look` finds, if possible one that every later change alters. If the file changed less
-    /// than a tick ago (or `patience`, if that is shorter), waits for that time and calls `look` again.
+    /// Returns the stamp that `look` finds. For a tick after a change, a further change might not alter the stamp. So
+    /// if the last change is more recent than that (or than `patience`, if shorter), waits that long and calls `look`
+    /// again.
     ///
     /// # Errors
     /// The errors of `look`.
@@ -162,12 +163,12 @@ impl Stamp {
         look()
     }
 
-    /// Whether every future write gives another stamp.
+    /// Whether the last change is so long ago that every future write gives another stamp.
     pub fn is_stable(self) -> bool {
         !self.changed_within(self.tick())
     }
 
-    /// Returns for how long after its last change the file may change again without another stamp.
+    /// Returns how long after its last change a file may change again and keep its stamp.
     fn tick(self) -> Duration {
         let is_coarse = self.ctime % 1_000_000_000 == 0;
         if is_coarse { COARSE_TICK } else { TICK }
@@ -202,7 +203,7 @@ impl Stamp {
         FileVersion(u64::from_le_bytes(digest[..8].try_into().expect("eight bytes")))
     }
 
-    /// Returns how the stamp `found` differs from this one, in words that follow "the file"; `None` if it does not.
+    /// Returns how the stamp `found` differs from this one, in words that follow "the file"; `None` if they are equal.
     pub fn difference(self, found: Self) -> Option<String> {
         if found.size != self.size {
             return Some(format!("is {} bytes, was {} when indexed", found.size, self.size));

@@ -1,4 +1,4 @@
-//! States against schedules: which combinations fit, and the error messages of those that do not.
+//! Tests which states fit which schedules, and the error messages of states that do not fit.
 
 use super::*;
 use crate::dataset::Fingerprint;

@@ -12,7 +12,7 @@ use store::io::Filled;
 pub enum Encoded {
     /// The bytes are in a slot of the reader's arena.
     Slot(Filled),
-    /// The bytes are outside of the arena: of a substitute sample, or of a rebuilt file that does not fit into its
+    /// The bytes are outside of the arena. They are a substitute sample, or a rebuilt file that does not fit into its
     /// slot.
     Owned(Vec<u8>),
 }
@@ -70,7 +70,7 @@ impl std::ops::Deref for Encoded {
     }
 }
 
-/// The encoded files of a batch by place. A place without a file has no bytes.
+/// The encoded files of a batch, by place. A place without an entry gives an empty file.
 #[derive(Default)]
 pub(super) struct EncodedFiles(BTreeMap<u32, EncodedFile>);
 

@@ -151,7 +151,7 @@ impl Drop for LeasedMemory {
 }
 
 /// The number of times that this process has forked. A forked child shares pages with its parent, and sees them change
-/// when the producer fills them again. So memory that was leased at a fork is never filled again.
+/// when the producer fills them again. So memory that is leased at the time of a fork is never filled again.
 static FORKS: AtomicU64 = AtomicU64::new(0);
 
 /// Starts counting forks.

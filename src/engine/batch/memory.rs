@@ -151,7 +151,7 @@ impl BufferMemory {
         }
     }
 
-    /// Prepares the memory for its return to the pool. The buffer must have no users any more.
+    /// Prepares the memory for its return to the pool, after the last tensor of the buffer was dropped.
     pub(super) fn prepared_for_reuse(mut self) -> Self {
         if let Self::Cuda(memory) = &mut self {
             memory.columns = None;
@@ -212,22 +212,23 @@ pub(super) struct CudaMemory {
 
 #[derive(Default)]
 struct BufferUsers {
-    /// Events that the next writer waits for: of the former users of the buffer, or of the buffer's allocation.
+    /// Events that the next writer of the buffer waits for. They mark the end of the former users' work or, in a new
+    /// buffer, its allocation.
     former_events: Vec<Arc<Event>>,
     /// Events that no stream waits for any more, kept so that no batch has to create new ones.
     spare: Vec<Arc<Event>>,
     /// The event that completes when the batch is complete.
     ready: Option<Arc<Event>>,
-    /// The streams that have read the batch. Only the latest event of each is kept: a stream may read the batch several
-    /// times.
+    /// The streams that have read the batch, each with one event. If a stream reads the batch again, the event is
+    /// recorded again.
     reader_events: Vec<(StreamRef, Arc<Event>)>,
     /// The streams that may read the batch until its last tensor is dropped.
     readers_until_drop: Vec<StreamRef>,
     /// The streams that have read the batch and capture a CUDA graph. An event recorded now would become part of the
     /// graph.
     capturing: Vec<StreamRef>,
-    /// Whether recording an event failed for a stream that has read the batch, because its handle no longer belongs to
-    /// a stream.
+    /// Whether no event could be recorded for a stream that has read the batch. That happens if its handle no longer
+    /// belongs to a stream.
     reader_lost: bool,
 }
 
@@ -244,7 +245,7 @@ impl BufferUsers {
 
     /// Returns an event that no stream waits for: a spare event if there is one, else a new event.
     fn event(&mut self, device: &GpuDevice) -> Result<Arc<Event>> {
-        // If an event has another owner, it may be the end of an earlier batch, and somebody may wait for it.
+        // An event with another owner may mark the end of an earlier batch, and some code may still wait for it.
         let unused = self.spare.iter().position(|event| Arc::strong_count(event) == 1);
         unused.map_or_else(|| Event::new(device).map(Arc::new), |at| Ok(self.spare.swap_remove(at)))
     }
@@ -351,11 +352,11 @@ impl CudaMemory {
         Ok(())
     }
 
-    /// Records that `stream` reads the batch only in work that it has queued by now. The next user of the buffer waits
-    /// for that work. Any thread may call this.
+    /// Records that `stream` has queued all its work that reads the batch. The next user of the buffer waits for that
+    /// work. Any thread may call this.
     pub(super) fn remove_reader(&self, stream: StreamRef) {
-        // The per-thread default stream may have been the stream of another thread when `add_reader` was called. The
-        // legacy default stream waits for the default streams of all threads.
+        // Each thread has its own per-thread default stream, and `add_reader` may have been called on another thread.
+        // So use the legacy default stream, which waits for the default streams of all threads.
         let stream = if stream == StreamRef::PER_THREAD { StreamRef::LEGACY } else { stream };
         let mut users = self.users();
         // No stream waits for a reader's event before the batch has ended, so the event can be recorded again.
@@ -404,8 +405,8 @@ impl Drop for CudaMemory {
 #[derive(Clone, Copy)]
 pub(super) struct BufferAddress(pub *mut u8);
 
-// SAFETY: the buffer, or the encoded file that holds this address, keeps the memory. Each ticket writes through it only
-// to its own place, and tensors exist only after the last ticket is dropped.
+// SAFETY: the buffer, or the encoded file with this address, keeps the memory alive. Each ticket writes through the
+// address only to its own place, and tensors exist only after the last ticket is dropped.
 unsafe impl Send for BufferAddress {}
 // SAFETY: the same reasons as for `Send`.
 unsafe impl Sync for BufferAddress {}

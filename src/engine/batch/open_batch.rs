@@ -185,7 +185,7 @@ pub struct BatchCloser {
 }
 
 impl BatchCloser {
-    /// Closes a batch that is complete as soon as all its places are filled.
+    /// Closes a batch in host memory. It is complete when its last place is filled.
     pub fn close(mut self) {
         self.closed = true;
     }
@@ -204,8 +204,8 @@ impl BatchCloser {
         Ok(self.batch.plan.images.iter().map(move |tensor| base + tensor.start as u64))
     }
 
-    /// Closes a batch on a GPU whose images are queued on the stream of `flight`, and queues the copy of its columns
-    /// there. All tickets must have been finished or dropped.
+    /// Closes a batch on a GPU after its images were queued on the stream of `flight`. Queues the copy of its columns
+    /// on the same stream. All tickets must have been finished or dropped.
     ///
     /// # Errors
     /// [`Error::Internal`] for a batch in host memory or with tickets left; [`Error::Gpu`].

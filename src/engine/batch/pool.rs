@@ -42,8 +42,8 @@ struct PoolState {
     free: Vec<BufferMemory>,
     allocated: usize,
     in_pipeline: usize,
-    /// Whether the consumer waits for a batch. The consumer keeps the buffers that it has not returned by then, so the
-    /// pool may allocate more.
+    /// Set while the consumer waits for a batch. It may keep the buffers that it has not returned by then, so the pool
+    /// may allocate more.
     may_grow: bool,
 }
 
@@ -183,8 +183,8 @@ impl BatchPool {
         Ok(self.take()?.map(|buffer| open_batch::begin(buffer, step, len, ready)))
     }
 
-    /// Records that the consumer waits for the next batch. The pool assumes that it keeps the buffers that it has not
-    /// returned by now.
+    /// Records that the consumer waits for the next batch. The pool assumes that the consumer keeps the buffers that it
+    /// has not returned by now.
     pub fn consumer_waits(&self) {
         self.0.lock().may_grow = true;
         (self.0.on_free)();
@@ -248,7 +248,7 @@ impl BatchBuffer {
         self.memory.as_mut().expect("only dropping takes it out")
     }
 
-    /// Fills all columns for the full capacity of the buffer.
+    /// Copies `bytes` to the columns, which have space for the full capacity of the buffer.
     ///
     /// # Panics
     /// Panics if the columns do not have this number of bytes.

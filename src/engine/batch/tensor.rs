@@ -181,8 +181,9 @@ impl Tensor {
     }
 }
 
-/// The right of a stream to read a batch. The stream must live until this is dropped. If the stream captures a CUDA
-/// graph then, it must live as long as the batch's pool, which asks the stream later whether the capture has ended.
+/// The right of a stream to read a batch. The stream must live until this value is dropped. If the stream captures a
+/// CUDA graph at that time, it must live as long as the batch's pool, which asks the stream later whether the capture
+/// has ended.
 pub struct StreamUse {
     buffer: Arc<BatchBuffer>,
     stream: StreamRef,

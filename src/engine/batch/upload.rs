@@ -1,4 +1,4 @@
-//! Copies batches that another process, the producer, has leased to this process to a GPU.
+//! Copies leased batches to a GPU. Their memory is leased to this process by another process, the producer.
 //!
 //! The driver page-locks the producer's memory in place, so that the device copies from it without the CPU. If the
 //! driver refuses to lock memory that is read-only, a batch is first copied to this process's own page-locked memory.
@@ -39,8 +39,9 @@ impl BatchPool {
         Ok(buffer.map(UploadBuffer))
     }
 
-    /// Makes the batch of step `step` with `len` samples in a buffer on a GPU. The batch is in leased memory that
-    /// another process filled, and in the parcel that came with it. When this returns, the memory has been given back.
+    /// Copies the batch of step `step`, which has `len` samples, to a buffer on a GPU. The batch was made by another
+    /// process, and consists of the leased `memory` and its `parcel`. When this returns, the memory has been given
+    /// back.
     ///
     /// # Errors
     /// [`Error::Internal`] for memory that holds no such batch; [`Error::Gpu`].
@@ -69,7 +70,7 @@ impl Uploader {
         Ok(Self { flight, locked: Vec::new(), refused: None })
     }
 
-    /// Returns why the CPU copies batches first; `None` if it does not.
+    /// Returns why batches are first copied to this process's page-locked memory; `None` if they are not.
     pub fn refused(&self) -> Option<&str> {
         self.refused.as_ref().map(|(why, _)| why.as_str())
     }
@@ -96,7 +97,7 @@ impl Uploader {
         buffer.memory_mut().cuda_mut().ok_or_else(on_host)?.complete(&plan, &mut self.flight)
     }
 
-    /// Returns the first `bytes` of a leased batch, page-locked.
+    /// Returns the first `bytes` bytes of a leased batch, in page-locked memory.
     fn images(&mut self, map: &Arc<LeasedMap>, bytes: usize) -> Result<PinnedSlice> {
         self.locked.retain(|(of, _)| of.strong_count() > 0);
         if let Some((_, slice)) = self.locked.iter().find(|(of, _)| of.as_ptr() == Arc::as_ptr(map)) {

@@ -50,7 +50,7 @@ pub enum FieldValues {
     /// Arrays of one shape: one tensor, [n, ...].
     Dense(Tensor),
     /// Arrays that differ only in the length of their first dimension. `values` has the rows of all samples, one sample
-    /// after another. Sample i has the rows from `offsets[i]` to `offsets[i + 1]`, int64 [n + 1].
+    /// after another, and `offsets` is int64 [n + 1]. Sample i has the rows from `offsets[i]` to `offsets[i + 1]`.
     Ragged {
         /// The rows of all samples.
         values: Tensor,
@@ -117,7 +117,7 @@ pub enum Raggedness {
     /// if only the first dimension differs. Otherwise a list.
     #[default]
     AsTheyAre,
-    /// Always values and offsets. If no sample of a batch has an array, the values have no rows, but this type and
+    /// Always values and offsets. If no sample of a batch has an array, the values have zero rows of this type and
     /// width.
     Always {
         /// The type of the values.

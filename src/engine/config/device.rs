@@ -29,12 +29,12 @@ impl std::fmt::Display for Device {
     }
 }
 
-/// Images that the CPU decodes if batches end on a GPU.
+/// Which images the CPU decodes if batches end on a GPU.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum CpuDecode {
     /// The CPU decodes images that the GPU's decoders do not support (CMYK, 12 bits, PNG, ...). It also decodes images
-    /// if those decoders would decode the Huffman codes on the host, at a higher cost. These are progressive images,
-    /// and batches that are too small if the GPU has no decoding engine.
+    /// for which those decoders would decode the Huffman codes on the host, at a higher cost. These are progressive
+    /// images, and the images of small batches if the GPU has no decoding engine.
     #[default]
     Fallback,
     /// The CPU decodes the images of `fallback`, and as many more images as gives the highest total speed.
@@ -72,18 +72,18 @@ impl GpuDecoder {
     }
 }
 
-/// Decoders that may be used on the way to a GPU. The variable `FORELOAD_GPU_BACKEND` chooses, for tests and
+/// Decoders that may be used if batches end on a GPU. The variable `FORELOAD_GPU_BACKEND` chooses, for tests and
 /// measurements.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum AllowedBackends {
     /// Each image is decoded by the first decoder that supports it.
     #[default]
     All,
-    /// The GPU's decoding engine decodes, and the CPU decodes the images that the engine does not take.
+    /// The GPU's decoding engine decodes, and the CPU decodes the images that the engine does not support.
     Hardware,
-    /// CUDA kernels decode in large batches, and the CPU decodes the images that they do not take.
+    /// CUDA kernels decode in large batches, and the CPU decodes the images that the kernels do not support.
     CudaBatched,
-    /// CUDA kernels decode image by image, and the CPU decodes the images that they do not take.
+    /// CUDA kernels decode image by image, and the CPU decodes the images that the kernels do not support.
     Cuda,
     /// The CPU decodes everything.
     Cpu,
@@ -142,7 +142,7 @@ pub(super) fn is_device(text: &str) -> bool {
 /// # Errors
 /// The errors of [`choose`].
 pub(super) fn validate(text: &str, decoder: GpuDecoder) -> Result<()> {
-    // Assume that the dataset is packed: whether it is can be checked only when the dataset is known.
+    // Assume that the dataset is packed. This can be checked only when the dataset is known.
     let is_packed = true;
     match parse(text)? {
         DeviceRequest::Auto | DeviceRequest::Cpu => Ok(()),
@@ -166,11 +166,11 @@ pub struct ChosenDevice {
     pub memory: u64,
     /// Decoder of images on the GPU. It differs from the request if nvJPEG cannot be loaded and is not needed.
     pub decoder: GpuDecoder,
-    /// Whether a GPU exists that cannot be used, or a driver that does not start, while `device=` names no GPU.
+    /// Whether `device="auto"` chose the CPU although this machine has a GPU or a GPU driver.
     pub is_gpu_unused: bool,
 }
 
-/// Chooses the device for `text` on this machine, with this decoder, for a dataset that is packed or not.
+/// Chooses the device for `text` on this machine. `is_packed` says whether the dataset is packed.
 ///
 /// # Errors
 /// [`Error::Config`] for a text that is not a device; [`Error::Unavailable`] if the requested GPU cannot be used.
@@ -300,7 +300,7 @@ pub const LANES: usize = 3;
 
 const MIB: usize = 1 << 20;
 
-/// Largest arena of a lane in bytes, even if the GPU has much more memory.
+/// Maximum size of a lane's arena in bytes, even if the GPU has much more memory.
 const LARGEST_LANE_ARENA: usize = 512 * MIB;
 
 /// Division of a GPU's memory into pools.
@@ -346,7 +346,8 @@ impl DevicePools {
         let bytes_outside_arenas = batches + LANES * lane_bytes;
         let arena = ((cap - bytes_outside_arenas) / LANES / 2).clamp(16 * MIB, LARGEST_LANE_ARENA);
         let batches = (cap - LANES * (arena + lane_bytes)) / batch_bytes;
-        // Each lane works on a batch, one batch waits for the consumer, and the images of one are being collected.
+        // Each lane works on a batch, one more batch waits for the consumer, and the images of another are being
+        // collected.
         Ok(Self { cap, arena, bytes_outside_arenas, prefetch: (LANES + 2).min(batches - 1), batches })
     }
 

@@ -167,7 +167,7 @@ pub enum FieldContent {
     ColumnTexts {
         /// Index of the column among the columns of `labels`.
         of: usize,
-        /// Index into the values whose lengths differ.
+        /// Index into the variable-length values of the batch.
         value: usize,
     },
     /// Masks that follow an image: a column for each view, or values if images keep their own sizes.
@@ -196,7 +196,7 @@ pub enum FieldContent {
     Integers(usize),
     /// Decimal numbers, float32: the column of the batch.
     Floats(usize),
-    /// Strings, JSON documents, bytes or arrays: the index into the values whose lengths differ.
+    /// Strings, JSON documents, bytes or arrays: the index into the variable-length values of the batch.
     Values(usize, FieldKind),
 }
 
@@ -204,8 +204,8 @@ impl Fields {
     /// Checks a list of fields as far as possible without the dataset.
     ///
     /// # Errors
-    /// A message such as "is empty", for a list that is empty, names a field twice, or has a field that follows an
-    /// image but has no geometry.
+    /// A message such as "is empty", for a list that is empty or names a field twice, or for `follows` on a field that
+    /// is not images, masks or boxes.
     pub fn check_list(asked: &[FieldOptions]) -> Result<(), String> {
         if asked.is_empty() {
             return Err("is empty".into());

@@ -95,8 +95,8 @@ impl Images {
         (0..self.list.len()).min_by_key(|&image| self.list[image].field)
     }
 
-    /// Returns the recipe of the image that the user requested first. Without images, returns the recipe for an image
-    /// field.
+    /// Returns the recipe of the image that the user requested first. If there are no image fields, returns the recipe
+    /// that an image field would have.
     pub fn first_recipe(&self) -> &Recipe {
         self.first().map_or(&self.recipes[0], |image| self.recipe(image))
     }

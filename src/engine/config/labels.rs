@@ -17,7 +17,8 @@ const CLS: &str = "cls";
 pub enum Labels {
     /// The columns of a table in a file.
     File(PathBuf),
-    /// One column, [`LABEL`]: for each sample in the order of the index a number, or a list of numbers of one length.
+    /// One column, [`LABEL`]. For each sample, in the order of the index: a number, or a list of numbers. All lists
+    /// have one length.
     Values(UserValue),
 }
 
@@ -94,14 +95,14 @@ impl ReadLabels<'_> {
     }
 }
 
-/// Checks that each name is a possible member name, or else a column of `labels` with no other meaning.
+/// Checks that each name is either a possible member name, or a column of `labels` that has no other meaning.
 ///
 /// # Errors
 /// [`Error::Config`] that names the field.
 pub(super) fn check_names(asked: &RequestedFields<'_>) -> Result<()> {
     for (source, field) in asked.iter() {
         let lower = field.name.to_ascii_lowercase();
-        // A kind that the user gave is checked with the column's values.
+        // If the user gave a kind, it is checked later, together with the column's values.
         let by_name = match field.kind() {
             FieldKind::Image if field.kind.is_none() => Some("an image by its name"),
             FieldKind::Mask if field.kind.is_none() => Some("a mask by its name"),

@@ -21,7 +21,7 @@ use std::sync::Arc;
 pub struct MixPlan {
     /// The distribution that each batch draws from.
     pub mixing: Mixing,
-    /// Size of the images, in which rectangles are drawn.
+    /// Size of the images. CutMix draws its rectangles within this size.
     pub size: ImageSize,
     /// The mixing of the labels.
     pub labels: MixedLabels,

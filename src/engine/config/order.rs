@@ -1,5 +1,5 @@
-//! The order of an epoch: the shuffling that the settings mean, the checks of `shuffle="blocks"`, and the blocks of
-//! neighbouring samples that are read together (`NeighbourBlocks`).
+//! The order of an epoch: the kind of shuffling that the settings request, the checks of `shuffle="blocks"`, and the
+//! blocks of neighbouring samples that are read together (`NeighbourBlocks`).
 
 use super::{LoaderConfig, LoaderOptions};
 use base::error::{Error, Result};
@@ -107,7 +107,7 @@ impl LoaderOptions {
     }
 }
 
-/// Warns if `shuffle="blocks"` has no benefit here, or does harm.
+/// Warns if `shuffle="blocks"` has no benefit for this dataset, or does harm.
 fn warn_about_blocks(neighbour_blocks: &NeighbourBlocks, selection: &Selection, index: &DatasetIndex) {
     let warn = |what: &'static str, message: String| {
         let root = index.root().display();

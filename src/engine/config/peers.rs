@@ -18,7 +18,8 @@ pub struct Peers {
     pub listen: Option<String>,
     /// A directory that all nodes share. Ranks without another way to communicate find one another through it.
     pub directory: Option<PathBuf>,
-    /// The function by which ranks exchange bytes, as Python's `repr` shows it; `None` means the cluster's own engine.
+    /// The function by which ranks exchange bytes, as Python's `repr` shows it; `None` means the job's own
+    /// communication (torch.distributed, Ray, MPI or JAX).
     pub allgather: Option<String>,
     /// Whether traffic between nodes is encrypted.
     pub tls: bool,

@@ -12,7 +12,7 @@ use store::tier::most_bytes;
 
 const MIB: usize = 1 << 20;
 
-/// Largest arena for reads in bytes, without the slots that the encoded files of batches keep.
+/// Maximum size of the arena for reads in bytes, not counting the slots that hold the encoded files of batches.
 const LARGEST_READ_ARENA: usize = 256 * MIB;
 
 /// Number of reads in flight from local storage.
@@ -23,7 +23,8 @@ const LOCAL_DEPTH: u32 = 32;
 const FEWEST_FROM_SERVERS: u32 = 64;
 const MAX_FROM_SERVERS: u32 = 256;
 
-/// Largest size of all slots for reads from servers, in bytes. [`FEWEST_FROM_SERVERS`] reads may exceed it.
+/// Limit of the total size of the slots for reads from servers, in bytes. The slots of the first
+/// [`FEWEST_FROM_SERVERS`] reads may exceed it.
 const LARGEST_FOR_SERVERS: usize = 96 * MIB;
 
 impl LoaderOptions {
@@ -55,10 +56,11 @@ pub(super) struct PoolSizing<'a> {
     pub has_own_sizes: bool,
 }
 
-/// Fewest batches that are being filled or wait for the consumer.
+/// The minimum number of batches that are being filled or wait for the consumer.
 const FEWEST_AHEAD: usize = 2;
 
-/// Slots for each read in flight: one for the read, and one for a sample that has arrived and waits to be decoded.
+/// Number of slots for each read in flight: one for the read, and one for a sample that has arrived and waits to be
+/// decoded.
 const SLOTS_OF_READ: usize = 2;
 
 impl PoolSizing<'_> {
@@ -78,7 +80,7 @@ impl PoolSizing<'_> {
     /// samples that wait to be decoded.
     ///
     /// # Errors
-    /// [`Error::Config`] for a `memory` that is too small for them, or a `batch_size` that is too large.
+    /// [`Error::Config`] for a `memory` that is too small for these pools, or a `batch_size` that is too large.
     pub(super) fn with_batches(&self, batch_bytes: usize) -> Result<Pools> {
         let keep = self.options.keep as usize;
         // A decoded image frees its slot at once; encoded files stay in their slots.
@@ -176,8 +178,7 @@ impl PoolSizing<'_> {
         Ok(Pools { slot_bytes, prefetch: device.prefetch, batches: device.batches })
     }
 
-    /// Returns the largest size of the cache of row starts of JPEGs, in bytes. The row starts of a photograph take half
-    /// a KB.
+    /// Returns the size limit of the cache of JPEG row starts, in bytes. The row starts of a photograph take half a KB.
     pub(super) fn row_bytes(&self) -> usize {
         match self.options.memory {
             None => self.memory_here() / 32,
@@ -213,12 +214,12 @@ impl PoolSizing<'_> {
         usual.min(n.saturating_mul(largest))
     }
 
-    /// Returns the largest number of bytes that the slot of the largest sample takes.
+    /// Returns the maximum number of bytes that the slot of the largest sample takes.
     fn slot_of_the_largest(&self) -> usize {
         slot_bytes(most_read(self.index.largest(), self.has_cache) as usize)
     }
 
-    /// Returns the largest number of bytes that are read for a sample of mean size.
+    /// Returns the maximum number of bytes that are read for a sample of mean size.
     fn mean_bytes(&self) -> usize {
         most_read(u32::try_from(self.index.mean_bytes()).unwrap_or(u32::MAX), self.has_cache) as usize
     }
@@ -229,13 +230,13 @@ fn space_for(samples: usize, mean_bytes: usize) -> usize {
     samples * mean_bytes / 2 * 3
 }
 
-/// Returns the largest number of bytes that are read for a sample of `length` bytes. Its copy in a cache may have
+/// Returns the maximum number of bytes that are read for a sample of `length` bytes. Its copy in a cache may have
 /// another storage format.
 pub(super) fn most_read(length: u32, has_cache: bool) -> u32 {
     if has_cache { most_bytes(length) } else { length }
 }
 
-/// Returns the largest number of bytes of the arena that a slot for a file of `length` bytes takes.
+/// Returns the maximum number of bytes of the arena that a slot for a file of `length` bytes takes.
 fn slot_bytes(length: usize) -> usize {
     length + 3 * 4096
 }

@@ -90,7 +90,7 @@ pub(super) fn with_kinds(asked: &[FieldOptions], index: &DatasetIndex) -> Vec<Fi
     asked.iter().map(with_kind).collect()
 }
 
-/// Returns the requested columns of small values of tables, except the columns that `labels` replaces.
+/// Returns the requested table columns with small values, except the columns that `labels` replaces.
 ///
 /// # Errors
 /// [`base::error::Error::Config`] for a column that is refused, or that cannot have the requested kind.

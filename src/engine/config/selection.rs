@@ -22,7 +22,7 @@ pub enum Weights {
 /// Range of weights and ratios other than 0. Products and sums of such values neither overflow nor become 0.
 const SCALE: RangeInclusive<f64> = 1e-50..=1e50;
 
-/// Returns the selection that the options mean for a dataset.
+/// Returns the selection of samples that the options request from a dataset.
 ///
 /// # Errors
 /// [`Error::Config`] that names the setting.
@@ -69,7 +69,8 @@ fn with_epoch_size(selection: Selection, options: &LoaderOptions) -> Selection {
 /// The weights of a dataset's samples.
 struct Weighting<'a> {
     by: WeightRule<'a>,
-    /// The samples and the share of each dataset if datasets are mixed by ratios, else all samples.
+    /// If datasets are mixed by ratios: the samples and the share of each dataset. Otherwise one entry with all
+    /// samples.
     parts: Vec<(Range<u64>, f64)>,
 }
 

@@ -29,7 +29,8 @@ pub(super) fn processors(ranks: u32) -> usize {
         (Some(cpus), None) | (None, Some(cpus)) => cpus.len(),
         (None, None) => own,
     };
-    // There is less processor time than there are processors: the control group has a quota, which all its ranks share.
+    // The quota of the control group allows less processor time than the processors have. All its ranks share the
+    // quota.
     let together = if own < mine { together.min(own) } else { together };
     share(own, together, ranks as usize)
 }
@@ -194,7 +195,7 @@ mod tests {
             (128, 128, 8, 16),
             (10, 10, 4, 2),
             (2, 2, 8, 1),
-            // Each rank has its own processors; in some cases the launcher leaves some to the system.
+            // Each rank has its own processors; in some cases the launcher reserves some processors for the system.
             (16, 128, 8, 16),
             (15, 120, 8, 15),
             (16, 127, 8, 16),

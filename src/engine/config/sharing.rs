@@ -17,7 +17,7 @@ pub enum SharingPolicy {
 named!(SharingPolicy: "leave" => Leave, "wait" => Wait);
 
 impl LoaderOptions {
-    /// Returns the decoder of a GPU. Shared images arrive there already decoded, so nvJPEG is not needed.
+    /// Returns the decoder of a GPU. Shared images are decoded before they reach the GPU, so nvJPEG is not needed.
     pub(super) fn gpu_decoder(&self) -> GpuDecoder {
         if self.shared.is_some() { GpuDecoder::Own } else { self.decoder }
     }

@@ -1,5 +1,5 @@
-//! The boxes of a sample. They get the geometry (crop, flip) of the sample's image, and transforms can use them to
-//! choose a crop.
+//! The bounding boxes of a sample. They are cropped and flipped in the same way as the sample's image, and transforms
+//! can use them to choose a crop.
 
 use super::{
     context::SampleContext, members::ImageGeometry, members::element, members::field_bytes,

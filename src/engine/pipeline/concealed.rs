@@ -63,7 +63,7 @@ impl ConcealedLog {
         self.keep(draw.sample, named);
     }
 
-    /// Records a remark of another process about a sample that it decoded.
+    /// Records a remark about a sample that another process has decoded.
     pub(crate) fn record_remark(&self, context: &SampleContext, (sample, message): Remark) {
         self.keep(sample, || ConcealedSample::new(&context.index, sample, message));
     }

@@ -65,12 +65,12 @@ impl SampleContext {
 /// The contexts of one recipe. Later epochs have other contexts if their images have other sizes.
 pub(crate) struct ContextsByEpoch {
     pub first: Arc<SampleContext>,
-    /// The contexts of later epochs, each with its first epoch, in order.
+    /// The contexts of later epochs, each with the first epoch that uses it, in the order of these epochs.
     later: Vec<(u64, Arc<SampleContext>)>,
 }
 
 impl ContextsByEpoch {
-    /// Makes the contexts for `config` and for the later epochs that it contains.
+    /// Makes the contexts for `config`, and for the settings of later epochs in `config.later`.
     pub(crate) fn new(source: &Arc<SampleSource>, mut config: LoaderConfig) -> Self {
         let later = std::mem::take(&mut config.later);
         let with =

@@ -45,7 +45,8 @@ pub(crate) enum ViewsFrom<'a> {
 pub(crate) struct CpuDecoder {
     pub decoder: Decoder,
     painter: CanvasPainter,
-    /// The planes from which the latest views are made: of the image, or of the canvas on which the image was painted.
+    /// The pixel values from which the latest views are made: the planes of the image, or of the canvas that it was
+    /// painted on.
     pub planes: Planes,
     /// The decoder of the latest image.
     pub decoded_by: Option<Backend>,
@@ -59,7 +60,7 @@ impl CpuDecoder {
         Self { decoder, painter, planes: Planes::default(), decoded_by: None }
     }
 
-    /// Decodes the parts of an image that its views need into `planes`.
+    /// Decodes into `planes` the parts of an image that its views need.
     pub(crate) fn decode(
         &mut self,
         run: &EpochRun,
@@ -82,8 +83,8 @@ impl CpuDecoder {
         Ok(drawn)
     }
 
-    /// Draws the views of an image, and decodes the parts of the image that they need into `planes`. Uses and updates
-    /// the cached row starts of the image.
+    /// Draws the views of an image, and decodes into `planes` the parts of the image that the views need. Uses and
+    /// updates the cached row starts of the image.
     pub(crate) fn draw_and_decode(
         &mut self,
         context: &SampleContext,

@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub struct Cursor {
     /// The epoch that the next iteration runs.
     next: u64,
-    /// Whether the user chose that epoch, and no iteration has begun since.
+    /// Whether the user chose the epoch `next`, and no iteration has begun after that.
     chosen: bool,
     resume_point: ResumePoint,
 }
@@ -66,9 +66,9 @@ impl Cursor {
 
     /// Makes the next iteration resume where `state` was saved, or begin the next epoch if the state's epoch is over.
     ///
-    /// A chosen epoch stays chosen if the state's epoch is over, because some frameworks load states only when they
-    /// iterate. A user who chooses exactly the epoch that is over has nothing left to do in it, and must not train on
-    /// it again.
+    /// If the state's epoch is over and the user has already chosen a later epoch, the later epoch stays chosen: some
+    /// frameworks choose the epoch before they load the state. If the user has chosen exactly the epoch that is over,
+    /// the next iteration has no batches, so that no epoch is trained on twice.
     pub fn load(&mut self, state: State) {
         if !state.is_through() {
             self.next = state.epoch;
@@ -100,7 +100,8 @@ impl Cursor {
         self.resume_point = ResumePoint::Run(progress);
     }
 
-    /// Returns the state to save, after `at_step` steps if that is given. `None` if the epoch has not begun.
+    /// Returns the state to save: the current state, or the state after `at_step` steps of the epoch. `None` if the
+    /// epoch has not begun.
     ///
     /// # Errors
     /// [`base::error::Error::Config`] for an `at_step` whose state is not known.
@@ -173,7 +174,7 @@ mod tests {
             assert_eq!((cursor.epoch(), next(&cursor)), (epoch + 1, (epoch + 1, 0)));
             assert_eq!(reached(&cursor), (epoch, taken * 10));
         }
-        // A chosen epoch is run once, even if it was chosen and run before. Then the epoch after it follows.
+        // A chosen epoch is run once, even if it was chosen and run before. The epoch after it comes next.
         for chosen in [7, 7, 2] {
             cursor.choose(chosen);
             assert_eq!((cursor.epoch(), next(&cursor)), (chosen, (chosen, 0)));
@@ -192,7 +193,7 @@ mod tests {
         assert_eq!(next(&cursor), (3, 40));
         cursor.choose(3);
         assert_eq!(next(&cursor), (3, 0), "the batch has begun, so it begins again");
-        // An epoch without steps has no batch to ask for.
+        // An iteration that resumes at the end of its epoch has no batch to ask for.
         cursor.begin(progress(3, 10, 0));
         assert_eq!(next(&cursor), (4, 0));
     }
@@ -220,7 +221,8 @@ mod tests {
         assert_eq!(reached(&cursor), (3, 100));
         cursor.choose(4);
         assert_eq!(next(&cursor), (4, 0));
-        // An epoch was chosen before the state was loaded: the next epoch, or the epoch that is over.
+        // An epoch was chosen before the state was loaded. If the state's epoch is over, the chosen epoch is next;
+        // otherwise the state counts.
         for (chosen, steps, expected) in [(1, 10, (1, 0)), (0, 10, (0, 100)), (1, 4, (0, 40))] {
             let mut cursor = Cursor::default();
             cursor.choose(chosen);
@@ -231,7 +233,7 @@ mod tests {
         cursor.load(state(0, 10));
         cursor.choose(0);
         assert_eq!(next(&cursor), (0, 100));
-        // An epoch that was chosen for an iteration that has begun does not affect the next iteration.
+        // A chosen epoch counts for one iteration only. Here that iteration has begun before the state is loaded.
         let mut cursor = Cursor::default();
         cursor.choose(5);
         cursor.begin(progress(5, 0, 1));

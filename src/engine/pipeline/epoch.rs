@@ -304,8 +304,8 @@ impl Epoch {
         if self.ended.try_recv() == Err(TryRecvError::Disconnected) {
             return Err(Error::Internal("the pipeline's threads have ended".into()));
         }
-        // Encoded files stay in their slots until the consumer drops their batch, so the consumer may hold all slots
-        // and not all buffers.
+        // Encoded files stay in their slots until the consumer drops their batch. So the consumer may hold all slots
+        // even if it does not hold all buffers.
         let config = &self.run.context.config;
         let slots_held = !config.decoded && self.run.waker.idle_and_blocked.load(Ordering::SeqCst);
         if !slots_held && !self.run.batches.all_held() {

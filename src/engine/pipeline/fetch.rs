@@ -44,7 +44,7 @@ pub(crate) struct Fetcher<O: BatchOpener> {
 
 struct PendingRead<P> {
     place: OpenPlace<P>,
-    /// Further places of the batch with the same sample.
+    /// The other places of the batch with the same sample.
     others: Vec<OpenPlace<P>>,
     /// When the read was submitted: the time of the stopwatch's last lap.
     since: Instant,
@@ -69,8 +69,8 @@ enum BlockedOn {
     BatchBuffer,
     /// No slot is free for the next sample.
     Slot,
-    /// Too few samples of a stream have arrived for the next batch. After this instant, if there is one, fewer samples
-    /// are enough.
+    /// Too few samples of a stream have arrived for the next batch. From this instant on, if there is one, fewer
+    /// samples are enough.
     Arrivals(Option<Instant>),
 }
 
@@ -110,7 +110,7 @@ impl<O: BatchOpener> Fetcher<O> {
                 run.inbox.fail(error);
             }
             self.pending.clear();
-            // Leave after an error, too.
+            // The loader leaves its share of the processors after an error, too.
             self.share.iter_mut().for_each(CpuShareLimiter::leave);
         }
     }
@@ -126,8 +126,8 @@ impl<O: BatchOpener> Fetcher<O> {
             if let Some(share) = &mut self.share {
                 share.keep(self.stopwatch.now());
             }
-            // Set the flag before asking the pools, so that a slot or buffer that comes free in between wakes this
-            // thread.
+            // Set the flag before asking the pools. If a slot or buffer becomes free after the pools were asked, the
+            // flag makes its owner wake this thread.
             self.of.waker.prepare_to_wait();
             let blocked_on = self.submit(run, &mut cursor)?;
             run.counters.in_flight.store(self.pending.len() as u64, Ordering::Relaxed);
@@ -172,8 +172,8 @@ impl<O: BatchOpener> Fetcher<O> {
     /// Sleeps until a slot, a buffer or a sample may be available. If no slot becomes free for a while, incomplete
     /// batches give up the slots that they hold.
     fn park(&mut self, blocked_on: BlockedOn) {
-        // A wake-up after the pools were asked has reset the flag. Do not rely on the thread's park token: the channels
-        // of sources park this thread, too, and may use up the token.
+        // Return if a wake-up has reset the flag after the pools were asked. Do not rely on the thread's park token:
+        // the channels of sources park this thread, too, and may use up the token.
         if !self.of.waker.is_waiting() {
             return;
         }

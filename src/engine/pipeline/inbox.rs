@@ -37,26 +37,27 @@ impl Sink for Inbox {
 }
 
 impl Inbox {
-    /// Records that the run cannot continue. The consumer's next wait returns the first such error.
+    /// Records that the run cannot continue. The consumer's next wait returns the error; if there are several, the
+    /// first.
     pub(crate) fn fail(&self, error: Error) {
         self.lock().failure.get_or_insert(error);
         self.arrived.notify_all();
     }
 
-    /// Makes the consumer check again, because there may be no further batch.
+    /// Makes the consumer check again whether more batches come, because the run may have ended.
     pub(crate) fn recheck(&self) {
         let mut state = self.lock();
         state.must_recheck = true;
         self.arrived.notify_all();
     }
 
-    /// Returns the number of finished batches, in any order.
+    /// Returns the number of finished batches that the consumer has not taken yet.
     pub(crate) fn ready(&self) -> usize {
         self.lock().batches.len()
     }
 
-    /// Waits for the batch of `step`. Returns `None` if it has not arrived by `deadline`, or if no more batches may
-    /// come.
+    /// Waits for the batch of `step`. Returns `None` if it has not arrived by `deadline`, if the inbox is closed, or if
+    /// the caller must check again whether more batches come.
     pub(crate) fn wait_for(&self, step: u64, deadline: Instant) -> Result<Option<Batch>> {
         let mut state = self.lock();
         loop {

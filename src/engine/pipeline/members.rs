@@ -1,5 +1,5 @@
-//! The bytes of a sample's members, from the record that was read or from another place in the shard, and the size and
-//! the views of the sample's images.
+//! Finds the bytes of a sample's members, in the record that was read or elsewhere in the shard. Also keeps the size
+//! and the views of a sample's images.
 
 use super::{context::SampleContext, notify, run::EpochRun};
 use crate::batch::Element;

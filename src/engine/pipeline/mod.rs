@@ -1,27 +1,27 @@
-//! Threads, queues, back-pressure and shutdown: the one module that knows every stage.
+//! Threads, queues, back-pressure and shutdown: the one module that connects all stages.
 //!
-//! - One reading thread walks the batches of a run, which the run plan ([`run_plan`]) gives. It takes a buffer for each
-//!   batch and a slot for each sample, and keeps the reader's queue full.
+//! - One reading thread walks the batches of a run in the order of the run plan ([`run_plan`]). It takes a buffer for
+//!   each batch and a slot for each sample, and keeps the reader's queue full.
 //! - `threads` workers decode and augment each sample into its place of a batch. A *ticket* is the right to fill one
-//!   place. The last ticket of a batch sends the batch on.
+//!   place. When the last ticket of a batch is finished, the batch goes to the consumer.
 //! - The consumer ([`Epoch`]) takes finished batches in order. It counts failures in that order, so that the same run
 //!   always ends at the same failure.
 //!
 //! The threads (`threads.rs`, `fetch.rs`, `work.rs`, `inbox.rs`, `epoch.rs`) use four traits and name no implementation
 //! of them. `RunPlan` says which samples are in which batch, `Reader` reads bytes, `BatchOpener` and `PlaceFiller` make
-//! batches ([`make`]). [`start`](mod@start) chooses the implementations, or starts one thread that takes batches from
-//! another process ([`take_shared`]).
+//! batches ([`make`]). [`start`](mod@start) chooses the implementations. If several loaders share batches, it starts
+//! one thread instead, which takes finished batches from another process ([`take_shared`]).
 //!
-//! Two pools of fixed size bound everything that waits: slots for bytes, and buffers for batches. The threads start
-//! with the first epoch and are kept for later ones. When an epoch is stopped, its tickets are dropped, its reads in
-//! flight finish into unused slots, and its finished batches return their buffers at once. A worker handles a failed
-//! sample itself, so nothing flows back to the reading thread.
+//! Two pools of fixed size bound the memory of everything that waits: slots for bytes, and buffers for batches. The
+//! threads start with the first epoch and are kept for later epochs. When an epoch is stopped, its tickets are dropped,
+//! its reads in flight complete and their bytes are dropped, and its finished batches return their buffers at once. A
+//! worker handles a failed sample itself, so nothing flows back to the reading thread.
 //!
 //! A forked child has none of these threads and cannot rely on any lock. It can read the batches that its parent held,
 //! because the arena of encoded files is inherited. It returns nothing to the pools.
 //!
 //! To follow one sample on the CPU, read: `order.rs`, `run_plan/epoch.rs`, `run.rs`, `start.rs`, `threads.rs`,
-//! `fetch.rs`, `make/host.rs`, `work.rs`, `make/sample.rs`, `cpu.rs`, `mixing.rs` (also where nothing is mixed),
+//! `fetch.rs`, `make/host.rs`, `work.rs`, `make/sample.rs`, `cpu.rs`, `mixing.rs` (even if nothing is mixed),
 //! `inbox.rs`, `epoch.rs`.
 //!
 //! Invariants: no sample is lost, doubled or swapped, also across resume and under faults; no thread count, completion
@@ -100,16 +100,17 @@ use threads::Threads;
 pub struct Pipeline {
     contexts: ContextsByEpoch,
     order: OrderPlan,
-    /// Set where batches are taken from a producer process that several loaders share.
+    /// Set if batches come from a producer process, which makes them for several loaders.
     shared: Option<(Arc<Sharing>, Arc<SharingStats>)>,
-    /// Whether batches are made in memory that is leased to other processes.
+    /// Whether batches are made in memory that can be leased to other processes.
     leases: bool,
     engine: Arc<EngineShared>,
     threads: Mutex<Option<Threads>>,
     status: PipelineStatus,
 }
 
-/// Where an epoch begins: its schedule, its first step, and the number of samples that failed before that step.
+/// The beginning of a run of an epoch: its schedule, its first step, and the number of samples that failed before that
+/// step.
 struct EpochStart {
     epoch: u64,
     schedule: Schedule,
@@ -128,7 +129,7 @@ impl Pipeline {
         Self::of_source(index, config, open_reader, None)
     }
 
-    /// Makes a pipeline for the samples of a stream; `index` is the index of that stream.
+    /// Makes a pipeline for the samples of `stream`. `index` must be the index of that stream.
     pub fn of_stream(index: Arc<DatasetIndex>, config: LoaderConfig, stream: Arc<SampleStream>) -> Self {
         let reads = stream.clone();
         let open = move |_: &Arc<DatasetIndex>, slots: &SlotPool, config: &LoaderConfig| {
@@ -143,7 +144,8 @@ impl Pipeline {
         open_reader: Box<OpenReader>,
         stream: Option<Arc<SampleStream>>,
     ) -> Self {
-        // Remembered rows help only when an image is decoded again, and most samples of a stream come once.
+        // The cache of row starts helps only if an image is decoded again, and most samples of a stream are decoded
+        // once.
         let rows = RowStartCache::new(if stream.is_some() { 0 } else { config.row_bytes });
         let source = SampleSource { index, open_reader, stream, cache: OnceLock::new(), rows };
         let contexts = ContextsByEpoch::new(&Arc::new(source), config);
@@ -176,7 +178,7 @@ impl Pipeline {
         self
     }
 
-    /// Returns the counters of shared batches; `None` where batches are not shared.
+    /// Returns the counters of shared batches; `None` if batches are not shared.
     pub fn sharing_stats(&self) -> Option<&SharingStats> {
         self.shared.as_ref().map(|(_, stats)| &**stats)
     }
@@ -186,7 +188,7 @@ impl Pipeline {
         &self.contexts.first.index
     }
 
-    /// Returns the settings. Where image sizes depend on the epoch, these are the settings of the first one.
+    /// Returns the settings. If image sizes depend on the epoch, these are the settings of the first epoch.
     pub fn config(&self) -> &LoaderConfig {
         &self.contexts.first.config
     }
@@ -196,7 +198,7 @@ impl Pipeline {
         self.engine.io.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns the tiers that keep copies; `None` without any and before the first epoch.
+    /// Returns the tiers that keep copies; `None` if there are no tiers, and before the first epoch.
     pub fn cache(&self) -> Option<&Arc<Cache>> {
         self.contexts.first.source.cache.get()
     }
@@ -213,7 +215,7 @@ impl Pipeline {
         self.engine.cores()
     }
 
-    /// Returns the most batches that are read and made ahead of the next one.
+    /// Returns the maximum number of batches that are prepared ahead of the consumer.
     pub fn most_ahead(&self) -> usize {
         self.contexts.most_ahead()
     }
@@ -259,7 +261,7 @@ impl Pipeline {
 
     /// Starts an epoch.
     fn start(&self, EpochStart { epoch, schedule, first_step, errors }: EpochStart) -> Result<Epoch> {
-        // The loaders that take leased batches warn on their own.
+        // If batches are leased to other loaders, those loaders warn their users.
         if !self.leases {
             self.order.warn_of_padding(&schedule);
         }
@@ -286,7 +288,7 @@ impl Pipeline {
         self.run(threads, EpochRun::new(made, epoch, Arc::new(schedule), first_step, waker), errors)
     }
 
-    /// Resumes the stream of this pipeline after the batch that was delivered last. Keep the pipeline alive while the
+    /// Resumes the stream of this pipeline after the last batch that was delivered. Keep the pipeline alive while the
     /// iteration runs. An earlier iteration that still runs is stopped. `errors` is the number of samples that have
     /// failed so far.
     ///
@@ -327,8 +329,8 @@ impl Pipeline {
         Arc::new(Progress::new(identity, run.epoch, run.run_plan.clone(), run.first_step, errors))
     }
 
-    /// Returns the mix that `epoch` draws for the global batch that contains place `position`, with `world_size` ranks.
-    /// `None` where nothing is mixed.
+    /// Returns the mix that is drawn in `epoch` for the global batch of place `position`, with `world_size` ranks.
+    /// `None` if nothing is mixed.
     pub fn mix(&self, position: u64, epoch: u64, world_size: u32) -> Option<DrawnMix> {
         let config = &self.contexts.in_epoch(epoch).config;
         let plan = config.mix.as_ref()?;

@@ -220,7 +220,7 @@ pub(crate) fn no_other_loaders_found(context: &SampleContext, why: &str) {
     });
 }
 
-/// Warns that the CPU decodes only because batches are too small for the GPU's kernels.
+/// Warns that the CPU decodes images that the GPU's kernels could decode if batches were larger.
 pub(crate) fn small_batches(context: &SampleContext) {
     context.index.notices().warn_once("small batches", || {
         format!(
@@ -271,7 +271,7 @@ pub(crate) fn blocks(context: &SampleContext) {
     });
 }
 
-/// Warns that each rank reads the blocks of several parts at a time, because `shuffle_ranks` exceeds the number of
+/// Warns that each rank reads the blocks of several ranks at a time, because `shuffle_ranks` exceeds the number of
 /// ranks.
 pub(crate) fn parts(context: &SampleContext, parts: u32, ranks: u32) {
     context.index.notices().warn_once("parts", || {
@@ -287,7 +287,7 @@ pub(crate) fn parts(context: &SampleContext, parts: u32, ranks: u32) {
 /// in the epoch.
 pub(crate) fn cache_full(context: &SampleContext, cached: &CacheStats) {
     let Some(options) = &context.config.cache else { return };
-    // Samples in faster tiers need not be in slower ones.
+    // Tiers are ordered from fast to slow. A sample in a faster tier need not be in a slower one.
     let mut left = context.index.total_bytes();
     for tier in &options.tiers {
         let stats = cached.tier(tier.name());

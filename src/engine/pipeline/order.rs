@@ -21,7 +21,8 @@ pub(crate) struct OrderPlan {
     context: Arc<SampleContext>,
     /// Everything that the order depends on. A state must have the same identity.
     pub identity: Arc<OrderIdentity>,
-    /// The owner node of each sample, for `assignment="locality"`. It can change when the ranks meet again.
+    /// The owner node of each sample, for `assignment="locality"`. Set when the ranks exchange what each node
+    /// caches.
     homes: Mutex<Option<Arc<SampleOwners>>>,
 }
 

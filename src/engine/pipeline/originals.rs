@@ -61,7 +61,7 @@ pub(crate) fn form_of_member(
     match context.index.member(sample, member) {
         MemberBytes::WholeExtent => form_of_record(&context.index, sample, bytes),
         _ if context.index.is_packed_member(sample, member) => StorageFormat::Packed,
-        // Copies of samples with several members stay as they are read.
+        // A cache keeps samples with several members as they were read.
         _ => StorageFormat::AsIs,
     }
 }

@@ -70,7 +70,7 @@ impl Pipeline {
         })
     }
 
-    /// Makes the images that a network sees of a draw in an epoch with `world_size` ranks, in the way of
+    /// Makes the images that a network sees of a draw, in an epoch with `world_size` ranks. They are made as with
     /// `device="cpu"`.
     ///
     /// # Errors

@@ -58,7 +58,7 @@ impl SampleSource {
         let open = move |slots: &SlotPool, queue_depth, source_use| {
             let mut config = LoaderConfig { queue_depth, ..config.clone() };
             if source_use == SourceUse::Staging {
-                // Staging reads in its own order, not by blocks of neighbouring samples.
+                // Staging reads samples in its own order, and not in the order of these blocks.
                 config.neighbour_blocks = None;
             }
             (source.open_reader)(&source.index, slots, &config)

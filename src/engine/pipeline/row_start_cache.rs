@@ -34,7 +34,7 @@ impl RowStartCache {
         self.held.load(Ordering::Relaxed) + TABLE_ENTRY < self.most
     }
 
-    /// Takes out the row starts of an image.
+    /// Removes the row starts of an image from the cache, and returns them.
     pub(crate) fn take(&self, of: ImageOfSample) -> Option<RowStarts> {
         let rows = self.shard(of).remove(&of)?;
         self.held.fetch_sub(TABLE_ENTRY + rows.held(), Ordering::Relaxed);
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
     use pixels::decode::{Decoder, Planes, Region};
 
-    /// Returns the row starts that decoding a photograph down to its middle finds.
+    /// Decodes a photograph down to its middle, and returns the row starts that were found.
     fn rows() -> RowStarts {
         let file = "../../tests/fixtures/folder/images/files/n01440764/n01440764_4.jpeg";
         let file = std::fs::read(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap();

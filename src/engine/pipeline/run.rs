@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use store::tier::CacheStats;
 
-/// What all stages share of one run.
+/// The state of one run that all stages share.
 pub(crate) struct EpochRun {
     pub context: Arc<SampleContext>,
     /// The batch buffers of this run.
@@ -29,7 +29,7 @@ pub(crate) struct EpochRun {
     pub inbox: Arc<Inbox>,
     pub counters: EpochCounters,
     pub concealed: ConcealedLog,
-    /// The counters of the tiers when the run began.
+    /// The counters of the tiers at the beginning of the run. They are subtracted to get the run's own counts.
     pub cached: CacheStats,
     /// Wakes the reading thread.
     pub waker: Arc<FetchWaker>,
@@ -44,8 +44,8 @@ impl EpochRun {
         waker: Arc<FetchWaker>,
     ) -> Self {
         let (config, seed) = (&context.config, context.config.seed);
-        // In the dataset's order without random transforms, as in an evaluation, substitutes are the same in every
-        // epoch.
+        // If samples come in the dataset's order and no transform is random, as in an evaluation, each epoch has the
+        // same substitutes.
         let same = config.shuffling == Shuffling::Off && !config.images.are_random();
         let of = if same { 0 } else { epoch };
         Self {
@@ -70,8 +70,8 @@ impl EpochRun {
         self.stopped.load(Ordering::SeqCst)
     }
 
-    /// Stops the run, because its consumer wants no more batches. Finished batches return their buffers, and the
-    /// threads turn to the next run.
+    /// Stops the run. Its consumer gets no more batches, finished batches return their buffers, and the threads take
+    /// the next run.
     pub(crate) fn stop(&self) {
         self.stopped.store(true, Ordering::SeqCst);
         self.inbox.close();

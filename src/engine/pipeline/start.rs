@@ -16,7 +16,8 @@ use std::sync::Arc;
 use store::tier::{Cache, RankPlace, SharedJob};
 
 impl Pipeline {
-    /// Returns the threads for `context`. If none run, starts them with the batches from `at` on.
+    /// Returns the threads for `context`. If none run, starts them. Shared batches are then taken from position `at`
+    /// on.
     ///
     /// # Errors
     /// [`Error::Unavailable`] in a forked child; the errors of starting threads.
@@ -30,7 +31,8 @@ impl Pipeline {
         if threads.as_ref().is_some_and(|threads| threads.process != std::process::id()) {
             return Err(forked());
         }
-        // Images of another size need other pools, and so other threads. The old threads end before the new ones start.
+        // Images of another size need pools of another size, and threads keep their pools. So end the old threads
+        // before new ones start.
         if let Some(former) = threads.take_if(|threads| !Arc::ptr_eq(&threads.of.context, context)) {
             former.end();
         }
@@ -80,7 +82,7 @@ impl Pipeline {
         }
     }
 
-    /// Opens the cache, if one is configured and none is open.
+    /// Opens the cache if a cache is configured and not open yet.
     fn open_cache(&self, context: &SampleContext, place: RankPlace) -> Result<()> {
         let (config, source) = (&context.config, &context.source);
         let (Some(options), None) = (&config.cache, source.cache.get()) else { return Ok(()) };

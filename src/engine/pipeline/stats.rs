@@ -15,7 +15,7 @@ use store::tier::{CacheOptions, CacheStats};
 /// The counters of one epoch, to which all threads add.
 pub(crate) struct EpochCounters {
     pub started: Instant,
-    /// The counters of unpacked blocks when the epoch began.
+    /// The counters of unpacked blocks at the beginning of the epoch.
     pub unpacked: UnpackStats,
     numbers: EpochNumbers,
     /// The time from submitting a read to its completion, by tier; the source comes first.
@@ -79,7 +79,8 @@ pub(crate) struct GpuCounters {
     decode: AtomicU64,
     augment: AtomicU64,
     idle: AtomicU64,
-    /// When the latest known work ended, in nanoseconds since the stage was opened; 0 before the first.
+    /// When the GPU ended the latest work that a lane has reported, in nanoseconds since the stage was opened; 0 before
+    /// the first report.
     busy_until: AtomicU64,
 }
 
@@ -221,9 +222,9 @@ pub struct EpochStats {
     pub reads: ReadStats,
     /// The number of images that the CPU decoded, by decoder.
     pub decoded: DecodeCounts,
-    /// The number of images of the region decoder whose row starts were known from an earlier decode.
+    /// The number of images that the region decoder decoded with row starts from an earlier decode.
     pub rows_known: u64,
-    /// The number of damaged images of the region decoder that were decoded as libjpeg decodes them.
+    /// The number of damaged images that the region decoder decoded anyway, to the same pixel values as libjpeg.
     pub concealed: u64,
     /// The number of files that were rebuilt from packed images, because their bytes were needed.
     pub rebuilt: u64,
@@ -301,8 +302,8 @@ pub struct GpuStats {
     pub decoded_cuda_packed: u64,
     /// The number of indexed images that Foreload's own kernels decoded.
     pub decoded_cuda_indexed: u64,
-    /// The number of images that were decoded again, because a decoder reported success but did not write the image, or
-    /// perhaps did not, or because rows of a packed or an indexed image are damaged.
+    /// The number of images that were decoded again. For some of them a decoder reported success, but the image was not
+    /// written, or it was uncertain whether it was written. The others are packed or indexed images with damaged rows.
     pub decoded_again: u64,
     /// The number of bytes of files, planes and rows that the GPU received. Kernels read packed and indexed images from
     /// host memory while they decode them; those bytes are included.

@@ -32,7 +32,7 @@ struct RunStatus {
     sharing: Option<Arc<SharingStats>>,
     run: Arc<EpochRun>,
     progress: Arc<Progress>,
-    /// The statistics of earlier runs, and the number of samples that they delivered.
+    /// The sum of the statistics of earlier runs, and the number of samples that these runs delivered.
     before: EpochStats,
     delivered: u64,
 }

@@ -31,7 +31,7 @@ struct SharedBatchThread {
     pool: BatchPool,
     bell: Arc<WakeEvent>,
     waker: Arc<FetchWaker>,
-    /// Copies batches to a GPU, if they end on one.
+    /// Copies batches to a GPU; `None` if batches stay in host memory.
     uploader: Option<Uploader>,
 }
 
@@ -150,7 +150,7 @@ impl SharedBatchThread {
     /// Sleeps until there is space for one more batch. Returns `None` if the run was stopped.
     fn wait_for_space(&self, stopped: &dyn Fn() -> bool) -> Result<Option<BatchSpace>> {
         loop {
-            // Set the flag before asking the pool, so that a buffer that comes free in between rings the bell.
+            // Set the flag before asking the pool, so that a buffer that becomes free after that wakes this thread.
             self.waker.prepare_to_wait();
             if stopped() {
                 return Ok(None);

@@ -83,7 +83,8 @@ impl Spawner {
         let config = &of.context.config;
         let batches = pool(&of, storage);
         let share = config.cpu.map(|share| CpuShareLimiter::new(&of.context, &of.engine.budget, share));
-        // The slots bound both channels: every job and every sample of a sub-batch holds a slot.
+        // The channels need no limit: every job and every sample of a sub-batch holds a slot, and the number of slots
+        // is limited.
         let ((runs, run_queue), (jobs, job_queue)) = (unbounded(), unbounded());
         for i in 0..config.threads {
             let (of, new, jobs) = (of.clone(), new.clone(), job_queue.clone());
@@ -128,8 +129,8 @@ impl Threads {
         }
         self.stop_current();
         let Self { of, runs, handles, ended, .. } = self;
-        // Dropping the sender ends the reading thread. That closes the channel of jobs, which ends the workers and any
-        // other threads of the maker of batches.
+        // Dropping the sender ends the reading thread. That closes the channel of jobs, which ends the workers and,
+        // with a GPU, the lanes.
         drop(runs);
         of.waker.wake();
         let deadline = Instant::now() + SHUTDOWN_WAIT;

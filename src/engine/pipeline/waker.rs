@@ -30,7 +30,8 @@ impl FetchWaker {
         self.waiting.store(true, Ordering::SeqCst);
     }
 
-    /// Sets whether the thread really waits. A wake-up after [`FetchWaker::prepare_to_wait`] is kept.
+    /// Clears the mark of [`FetchWaker::prepare_to_wait`] if the thread need not wait. If it `waits`, the mark stays,
+    /// unless a wake-up has cleared it already.
     pub(crate) fn keep_waiting(&self, waits: bool) {
         self.waiting.fetch_and(waits, Ordering::SeqCst);
     }
@@ -50,7 +51,7 @@ impl FetchWaker {
         *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(waker);
     }
 
-    /// Wakes the reading thread in any case.
+    /// Wakes the reading thread, even if it does not wait.
     pub(crate) fn wake(&self) {
         self.waiting.store(false, Ordering::SeqCst);
         if let Some(waker) = &*self.waker.lock().unwrap_or_else(PoisonError::into_inner) {

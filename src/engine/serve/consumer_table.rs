@@ -13,38 +13,38 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Most consumers at a time, and most connections. Further consumers are refused.
+/// The maximum number of consumers at a time, and of connections. Further consumers are refused.
 const MOST: usize = 256;
 const MAX_CONNECTIONS: usize = 2 * MOST;
 
-/// Most messages of a consumer that are handled in a row, so that the others need not wait.
+/// The maximum number of messages of one consumer that are handled in a row, so that other consumers need not wait.
 const MAX_MESSAGES_IN_A_ROW: usize = 64;
 
 /// How long a connection may exist before its hello arrives.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Most warnings that are kept for later consumers.
+/// The maximum number of warnings that are kept for consumers that join later.
 const NOTICES_KEPT: usize = 100;
 
-/// All consumers, and the window that decides about them.
+/// All consumers, and the window that decides which batches they get.
 pub(super) struct ConsumerTable {
     window: SharedWindow<Arc<MadeBatch>>,
     /// The key that all these consumers have in common.
     key: String,
     consumer_table: BTreeMap<ConsumerId, ConsumerConnection>,
     next: ConsumerId,
-    /// The leased batches, by the numbers of their buffers.
+    /// The leased batches, by the ids of their buffers.
     leased: BTreeMap<u64, Leased>,
     notices: Vec<Notice>,
     has_told_of_waits: bool,
-    /// When the youngest of the admitted loaders was made.
+    /// The latest creation time among the admitted loaders.
     youngest: Instant,
 }
 
 struct ConsumerConnection {
     socket: Socket,
     since: Instant,
-    /// When its loader was made, and the number of its latest request.
+    /// When the consumer's loader was created, and the id of the consumer's latest request.
     made: Instant,
     asked: u64,
     /// Whether it was admitted as a consumer.
@@ -57,7 +57,7 @@ struct Leased {
     made: Arc<MadeBatch>,
     at: BatchPosition,
     by: BTreeSet<ConsumerId>,
-    /// Whether a forked child of a consumer may read it without end.
+    /// Whether a forked child of a consumer may still read the buffer, which the child never returns.
     is_inherited: bool,
 }
 
@@ -98,7 +98,7 @@ impl ConsumerTable {
     /// # Errors
     /// The errors of [`Listener::accept`].
     pub(super) fn accept_connections(&mut self, listener: &Listener, now: Instant) -> io::Result<()> {
-        // Connections without a hello are closed only here: they matter only when others want to connect.
+        // Connections whose hello is overdue are closed only here: they do no harm until others want to connect.
         let is_shy = |connection: &ConsumerConnection| {
             !connection.is_admitted && connection.since + HELLO_TIMEOUT < now
         };
@@ -115,8 +115,8 @@ impl ConsumerTable {
         Ok(())
     }
 
-    /// Returns when the youngest of the admitted loaders was made. It must not rely on checks of files from before that
-    /// time.
+    /// Returns the latest creation time among the admitted loaders. That loader must not rely on checks of files from
+    /// before this time.
     pub(super) fn youngest(&self) -> Instant {
         self.youngest
     }
@@ -175,13 +175,13 @@ impl ConsumerTable {
         }
     }
 
-    /// Admits a consumer from `at` on if the window is near `at`. Returns whether it was admitted and is still
+    /// Admits a consumer that starts at `at`, if the window is near `at`. Returns whether it was admitted and is still
     /// connected.
     fn admit(&mut self, id: ConsumerId, at: BatchPosition) -> bool {
         self.window.join(id, at) && self.send_welcome(id)
     }
 
-    /// Sends a connection elsewhere. Returns false: it must not stay connected.
+    /// Sends a consumer to another producer. Returns false: the consumer must not stay connected.
     fn send_elsewhere(&mut self, id: ConsumerId) -> bool {
         if let Some(connection) = self.consumer_table.get(&id) {
             connection.socket.send(&ToConsumer::Elsewhere, &[]);
@@ -266,7 +266,7 @@ impl ConsumerTable {
         }
     }
 
-    /// Sends a consumer elsewhere. It may keep its leased batches.
+    /// Sends a consumer to another producer. The consumer may keep its leased batches.
     pub(super) fn refuse(&mut self, id: ConsumerId) {
         if let Some(connection) = self.consumer_table.get_mut(&id)
             && !connection.socket.send(&ToConsumer::Elsewhere, &[])
@@ -275,8 +275,8 @@ impl ConsumerTable {
         }
     }
 
-    /// Gives up the memory of batches that have left the window and that consumers do not return, except for the latest
-    /// `reserve` of them. Also gives up the memory of batches that forked children may read.
+    /// Gives up the memory of batches outside the window that consumers still hold, except for the latest `reserve`
+    /// batches. Also gives up the memory of batches outside the window that forked children may read.
     pub(super) fn give_up_memory(&mut self, reserve: usize) {
         let is_there = |leased: &Leased| {
             let made = self.window.batch(leased.at);
@@ -290,7 +290,7 @@ impl ConsumerTable {
             let is_due = number < late
                 || self.leased.get(&buffer).is_some_and(|leased| leased.is_inherited && leased.by.is_empty());
             let leased = is_due.then(|| self.leased.remove(&buffer)).flatten();
-            // The window has dropped it, so this is the last reference.
+            // The window has dropped the batch, so this is the last reference to it.
             if let Some(made) = leased.and_then(|leased| Arc::into_inner(leased.made)) {
                 made.batch.abandon();
             }
@@ -308,7 +308,7 @@ impl ConsumerTable {
         }
     }
 
-    /// Warns all consumers, once, that they have waited for others for long.
+    /// Warns all consumers, once, if some of them have waited for slower ones for a long time.
     pub(super) fn warn_of_long_waits(&mut self, now: Instant) {
         if self.has_told_of_waits || !self.window.waits_for_long(now) {
             return;
@@ -323,7 +323,7 @@ impl ConsumerTable {
         self.tell(std::iter::once(Notice { kind: NoticeKind::Warning, message }));
     }
 
-    /// Sends warnings to all consumers, and keeps them for later ones.
+    /// Sends warnings to all consumers, and keeps the warnings for consumers that join later.
     pub(super) fn tell(&mut self, notices: impl Iterator<Item = Notice>) {
         for notice in notices {
             let message = ToConsumer::Notice { kind: notice.kind, message: notice.message.clone() };

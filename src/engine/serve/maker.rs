@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// How long the thread waits for a batch before it checks again whether the pipeline is alive.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// A batch, and the parcel that is sent with it: values of any length, failures, and notes on damaged images.
+/// A batch, and the parcel that is sent with it: variable-length values, failures, and notes on damaged images.
 pub(super) struct MadeBatch {
     pub batch: Batch,
     pub parcel: Option<OwnedFd>,
@@ -22,12 +22,12 @@ pub(super) struct MadeBatch {
 /// A request for the batch of a step.
 pub(super) struct StepRequest {
     pub at: BatchPosition,
-    /// When the youngest of the admitted loaders was made.
+    /// The latest creation time among the admitted loaders.
     pub youngest: Instant,
 }
 
-/// Starts the thread, which rings the `bell` when a batch is made. Each batch comes with a time before which none of
-/// its samples was read.
+/// Starts the thread, which rings the `bell` when a batch is made. With each batch it returns a time before which none
+/// of the samples was read.
 ///
 /// # Errors
 /// [`Error::Unavailable`] if the thread cannot be started.
@@ -68,8 +68,8 @@ struct RunningEpoch {
 impl RunningEpoch {
     /// Records that a step was made. Returns a time before which none of its samples was read.
     ///
-    /// At most `ahead` steps have buffers at a time. So the step `ahead` before this one had been delivered when the
-    /// reading of this step began. That step was requested after the step before it had been made, and this is the time
+    /// At most `ahead` steps have buffers at a time. So reading of step n began after step n - `ahead` was delivered,
+    /// and that step was requested after step n - `ahead` - 1 was made. The time when step n - `ahead` - 1 was made is
     /// returned.
     fn note_made(&mut self, ahead: usize) -> Instant {
         self.times.push_back(Instant::now());
@@ -80,7 +80,7 @@ impl RunningEpoch {
     }
 }
 
-/// Makes the batch at `at`. Continues the running epoch if that is its next step; otherwise starts an epoch there.
+/// Makes the batch at `at`. Continues the running epoch if `at` is its next step; otherwise starts an epoch at `at`.
 fn make(
     pipeline: &Pipeline,
     place: (u32, u32),

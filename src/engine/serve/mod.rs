@@ -6,9 +6,9 @@
 //!
 //! - Consumers are not trusted. They can only read the memory of batches, their requests are bounded, and a consumer
 //!   that does not read its messages is dropped.
-//! - The producer records for each batch a time before which none of its samples was read. A batch that is too old for
-//!   a consumer is made again. If a loader joins that is younger than
-//!   all before, the tiers revalidate their copies, as at a start.
+//! - For each batch, the producer records a time before which none of its samples was read. A batch that is too old for
+//!   a consumer is made again. If a loader joins that was created after all loaders before it, the tiers revalidate
+//!   their copies, as they do at a start.
 //! - If a batch leaves the window while a consumer still holds it, the producer gives up the memory and leaves it to
 //!   that consumer. The same applies to memory that a forked child of a consumer may read.
 //!
@@ -39,13 +39,14 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 use window::{Action, SharedWindow};
 
-/// Most batches that consumers may hold after these left the window, before their memory is given up.
+/// The maximum number of leased batches outside the window. If there are more, the memory of the oldest is given up to
+/// the consumers that hold them.
 const RESERVE: u32 = 2;
 
-/// How long a producer that a loader started waits for new consumers when there are none.
+/// How long a producer without consumers waits for new ones before it exits, if a loader started it.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long it waits for the first consumer.
+/// How long a producer that a loader started waits for its first consumer.
 const FIRST: Duration = Duration::from_secs(10);
 
 /// How long no connection is accepted after the process ran out of file descriptors. New connections wait during that
@@ -84,7 +85,7 @@ pub struct Producer {
 }
 
 impl Producer {
-    /// Opens the dataset with the settings of the loader that asks for its batches.
+    /// Opens the dataset with the settings of the loader that will use the batches.
     ///
     /// # Errors
     /// The errors of a loader; [`Error::Unavailable`] if memory cannot be leased.
@@ -124,7 +125,7 @@ impl Producer {
         self.pipeline.index().notices()
     }
 
-    /// Returns the places where producers of these batches are found.
+    /// Returns the places (locks and sockets) at which consumers find producers of these batches.
     pub fn places(&self) -> &ProducerPlaces {
         &self.places
     }
@@ -137,7 +138,7 @@ impl Producer {
         self.places.listen(claim)
     }
 
-    /// Serves consumers. Returns when there have been none for `linger`, if that is given.
+    /// Serves consumers. Returns after the time `linger` without consumers; never if `linger` is `None`.
     ///
     /// # Errors
     /// [`Error::Unavailable`] if the process has no threads or descriptors left.

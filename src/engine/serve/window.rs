@@ -2,25 +2,27 @@
 //! that fall behind. This code is pure: it does no I/O, and the caller passes the time.
 //!
 //! The window holds the latest batches that were made. A consumer that asks for a batch that has left the window is
-//! sent elsewhere. Before the window drops a batch that some consumers have not taken yet, the fastest consumer waits
-//! for them a little. So consumers of the same speed stay together, and one that is slower or stopped is detached.
+//! sent to another producer. Before the window drops a batch that some consumers have not taken yet, the fastest
+//! consumer waits for them a little. So consumers of the same speed stay together, and a slower or stopped consumer is
+//! detached.
 //!
-//! The samples of a batch in the window may have been read too early for a consumer that joins later.
+//! The samples of a batch in the window may have been read too early for a consumer that joins later. Then the batch is
+//! made again, or the consumer is sent to another producer.
 
 use crate::config::SharingPolicy;
 use crate::sharing::BatchPosition;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-/// Largest share of time that the fastest consumer waits for others, and the longest single wait.
+/// The maximum share of time that the fastest consumer waits for others, and the longest single wait.
 const GRACE_SHARE: f64 = 0.02;
 const MAX_GRACE: Duration = Duration::from_millis(250);
 
-/// How long a consumer that jumps to another place waits for the others to jump there, too. All jump if they leave an
-/// epoch early.
+/// How long a consumer that jumps to another step waits until the other consumers jump to the same step. All of them
+/// jump if they leave an epoch early.
 const JUMP_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// In lockstep (`shared_policy="wait"`), the wait for the slowest after which users are warned.
+/// How long consumers wait for the slowest one, with `shared_policy="wait"`, before users are warned.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 pub(crate) type ConsumerId = u64;
@@ -30,7 +32,7 @@ pub(crate) type ConsumerId = u64;
 pub(crate) enum Action {
     /// Leases this consumer the batch that it asked for.
     Lend(ConsumerId, BatchPosition),
-    /// Sends this consumer elsewhere.
+    /// Sends this consumer to another producer.
     Refuse(ConsumerId),
     /// Makes the batch of this step, for [`SharedWindow::made`].
     Make(BatchPosition),
@@ -44,11 +46,11 @@ pub(crate) struct SharedWindow<B> {
     /// Number of steps of an epoch.
     steps: u64,
     batches: VecDeque<KeptStep<B>>,
-    /// The next batch to be made.
+    /// The position of the next batch to be made.
     end: BatchPosition,
-    /// Whether that batch is being made now.
+    /// Whether the batch at `end` is being made now.
     is_making: bool,
-    /// While the first batch waits for the consumers that begin together: their number, and the deadline.
+    /// While the first batch is held back for the consumers that begin together: their number, and the deadline.
     gathering: Option<(u32, Instant)>,
     consumers: BTreeMap<ConsumerId, Consumer>,
     grace: Grace,
@@ -76,9 +78,9 @@ struct Consumer {
     not_before: Instant,
     /// When it began to wait for the batch, if it waits.
     asks: Option<Instant>,
-    /// Whether it is detached: it fell behind, so the others do not wait for it.
+    /// Whether it is detached: it fell behind, so other consumers do not wait for it.
     is_left: bool,
-    /// Whether it has broken off its iteration. The others do not wait for it until it asks again.
+    /// Whether it has broken off its iteration. Other consumers do not wait for it until it asks again.
     rests: bool,
 }
 
@@ -103,8 +105,8 @@ impl Grace {
 }
 
 impl<B> SharedWindow<B> {
-    /// Makes a window of `size` batches for epochs of `steps`. It starts at `at` when `consumers` have joined, or at
-    /// the deadline `patience`.
+    /// Makes a window of `size` batches for epochs of `steps` steps. The first batch is at `at`. It is made when
+    /// `consumers` consumers have joined, or at the deadline `patience`.
     pub(crate) fn new(
         size: usize,
         policy: SharingPolicy,
@@ -132,7 +134,7 @@ impl<B> SharedWindow<B> {
         self.consumers.len()
     }
 
-    /// Returns the batch at a place of the window.
+    /// Returns the batch at `at`, if it is in the window.
     pub(crate) fn batch(&self, at: BatchPosition) -> Option<&B> {
         self.kept(at).map(|kept| &kept.batch)
     }
@@ -141,12 +143,13 @@ impl<B> SharedWindow<B> {
         self.batches.iter().find(|kept| kept.at == at)
     }
 
-    /// Whether no consumer ties the window to its place.
+    /// Whether the window can move anywhere: no batch is being made, and all consumers are detached.
     fn is_free(&self) -> bool {
         !self.is_making && self.consumers.values().all(|consumer| consumer.is_left)
     }
 
-    /// Whether `at` comes before the first batch, which no consumer has taken yet.
+    /// Whether the window can still begin at `at`: no batch was made yet, and `at` is not after the planned first
+    /// batch.
     fn begins_with(&self, at: BatchPosition) -> bool {
         self.gathering.is_some() && self.batches.is_empty() && self.ahead(at, self.end).is_some()
     }
@@ -170,7 +173,7 @@ impl<B> SharedWindow<B> {
     /// Adds a consumer that starts at `at`. Returns whether it could join.
     pub(crate) fn join(&mut self, id: ConsumerId, at: BatchPosition) -> bool {
         if !self.is_near(at) && (self.is_free() || self.can_rewind_to(at)) {
-            // No other consumer is affected, so the window moves to this one.
+            // No other consumer is affected, so the window moves to `at`.
             self.go_to(at);
         } else if self.begins_with(at) {
             // Consumers that begin together start with the earliest batch that any of them needs.
@@ -190,7 +193,7 @@ impl<B> SharedWindow<B> {
         self.consumers.remove(&id);
     }
 
-    /// Records that a consumer asks for a batch, with samples not read before `not_before`.
+    /// Records that a consumer asks for the batch at `at`, with samples not read before `not_before`.
     pub(crate) fn ask(&mut self, id: ConsumerId, at: BatchPosition, not_before: Instant, now: Instant) {
         if let Some(consumer) = self.consumers.get_mut(&id) {
             (consumer.next, consumer.not_before) = (at, not_before);
@@ -215,7 +218,7 @@ impl<B> SharedWindow<B> {
         self.end = self.after(self.end);
     }
 
-    /// Records that the batch could not be made. Removes and returns the consumers that wait for it or for a later one.
+    /// Records that the requested batch could not be made. Removes and returns all consumers that wait for a batch.
     pub(crate) fn failed(&mut self) -> Vec<ConsumerId> {
         self.is_making = false;
         let asking = self.consumers.iter().filter(|(_, consumer)| consumer.asks.is_some());
@@ -233,7 +236,7 @@ impl<B> SharedWindow<B> {
         if self.gathering.is_some() && !self.consumers.is_empty() {
             self.gathering = None;
         }
-        // First, so that no consumer is leased a batch that this step removes.
+        // `make_again` comes first, so that no consumer is leased a batch that `make_again` removes.
         self.make_again(&mut actions);
         self.answer(&mut actions);
         if let Some(at) = self.jump_target() {
@@ -255,7 +258,7 @@ impl<B> SharedWindow<B> {
     /// Returns the latest time at which [`SharedWindow::act`] must be called if nothing else happens.
     pub(crate) fn due(&self, now: Instant) -> Option<Instant> {
         if let Some(until) = self.gathers_until(now) {
-            // Until then [`SharedWindow::act`] does nothing else.
+            // Before `until`, [`SharedWindow::act`] does nothing.
             return Some(until).filter(|_| !self.consumers.is_empty());
         }
         let grace = self.grace.blocked.map(|since| match self.policy {
@@ -304,8 +307,8 @@ impl<B> SharedWindow<B> {
         actions.push(Action::Refuse(id));
     }
 
-    /// Makes batches again if consumers ask for batches that they cannot use, because they joined later. If another
-    /// consumer would then be too far ahead, those consumers are sent elsewhere instead.
+    /// Makes batches again that are too old for consumers that ask for them. If another consumer would then be too far
+    /// ahead, the asking consumers are sent to another producer instead.
     fn make_again(&mut self, actions: &mut Vec<Action>) {
         let lacks = |consumer: &Consumer| {
             let kept = self.kept(consumer.next).filter(|_| consumer.asks.is_some() && !consumer.is_left);
@@ -326,7 +329,7 @@ impl<B> SharedWindow<B> {
         }
     }
 
-    /// Returns the place that all consumers ask for, if it is outside of the window.
+    /// Returns the position that all consumers ask for, if it is outside the window.
     fn jump_target(&self) -> Option<BatchPosition> {
         if self.is_making {
             return None;
@@ -339,7 +342,7 @@ impl<B> SharedWindow<B> {
         all.then_some(first)
     }
 
-    /// Returns the consumers that have asked for some time for a place that this producer does not reach.
+    /// Returns the consumers that have waited for [`JUMP_TIMEOUT`] for a batch that this window does not reach.
     fn timed_out_jumps(&self, now: Instant) -> Vec<ConsumerId> {
         let is_stray = |consumer: &Consumer| {
             !self.is_near(consumer.next) && consumer.asks.is_some_and(|since| now >= since + JUMP_TIMEOUT)
@@ -347,8 +350,8 @@ impl<B> SharedWindow<B> {
         self.consumers.iter().filter(|(_, consumer)| is_stray(consumer)).map(|(id, _)| *id).collect()
     }
 
-    /// Whether a consumer will ask for the next batch or for a later one. If so, it is made ahead, except for the first
-    /// batch of an epoch: the batch before may have been the consumer's last.
+    /// Whether to make the next batch: a consumer asks for it or for a later batch, or will do so. The first batch of
+    /// an epoch is made only if a consumer asks, because the batch before it may have been the last one needed.
     fn wants_more(&self) -> bool {
         let wanted = |consumer: &Consumer| {
             let asks = consumer.asks.is_some() || self.end.step > 0;
@@ -358,8 +361,8 @@ impl<B> SharedWindow<B> {
             && self.consumers.values().any(|consumer| !consumer.is_left && wanted(consumer))
     }
 
-    /// Whether there is space for one more batch: the window is not full, or all consumers have taken its first one.
-    /// Consumers that have not are detached when the others have waited long enough.
+    /// Whether there is space for one more batch: the window is not full, or all consumers have taken its first batch.
+    /// Consumers that have not taken it are detached when the others have waited long enough.
     fn has_room(&mut self, now: Instant) -> bool {
         let first = self.batches.front().map(|kept| kept.at);
         let Some(first) = first.filter(|_| self.batches.len() >= self.size) else {
@@ -398,10 +401,11 @@ impl<B> SharedWindow<B> {
         true
     }
 
-    /// Whether a batch is in the window, or will be soon. Before the first batch is made, this covers all batches that
-    /// consumers may ask for after a producer was lost: these may be a whole window apart.
+    /// Whether a batch is in the window, or will be soon. Before the first batch is made, the range also covers
+    /// consumers of a lost producer, which may be a whole window apart.
     fn is_near(&self, at: BatchPosition) -> bool {
-        // The batch that leaves the window for the one being made is no longer available.
+        // When the batch that is being made is added, the first batch leaves the window. So it counts as unavailable
+        // already.
         let leaving = usize::from(self.is_making && self.batches.len() >= self.size);
         let begin = self.batches.get(leaving).map_or(self.end, |kept| kept.at);
         let room = ((self.batches.len() - leaving).max(1) + self.size) as u64;

@@ -24,12 +24,12 @@ impl BackoffPlaces {
         self.0.insert(number, PlaceBackoff { until: now + pause, pause });
     }
 
-    /// Records that it answers again.
+    /// Records that the producer with this number answers again.
     pub(super) fn forget(&mut self, number: u32) {
         self.0.remove(&number);
     }
 
-    /// Whether it is in its backoff period.
+    /// Whether the producer with this number is in its backoff period.
     pub(super) fn has(&self, number: u32, now: Instant) -> bool {
         self.0.get(&number).is_some_and(|place| now < place.until)
     }

@@ -1,5 +1,5 @@
 //! A consumer's access to its batches (`BatchClient`): it finds a producer near its step or starts one, and moves to
-//! another if that one is lost.
+//! another producer if the current one is lost.
 
 use super::backoff::BackoffPlaces;
 use super::key::{SharedKey, Sharing};
@@ -18,21 +18,22 @@ use std::time::{Duration, Instant};
 
 pub use super::link::LeasedBatch;
 
-/// Longest wait until a producer that another process starts listens.
+/// How long a consumer waits for a producer that another process is starting.
 const START: Duration = Duration::from_secs(30);
 
 /// Number of steps after which a consumer checks whether other producers have reached the same step.
 const REJOIN_EVERY: u64 = 8;
 
-/// Interval at which a starting producer is looked for.
+/// Interval between attempts to connect to a producer that is starting.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Longest wait for a producer's first answer: for a consumer without a producer, and for one that has another.
+/// How long a consumer waits for a producer's first answer: if it has no producer, and if it would only move to
+/// another.
 const HELLO_ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 const REJOIN_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// How long before the start of an iteration its samples may have been read. Other consumers may have begun it a little
-/// earlier.
+/// How long before the start of an iteration its samples may have been read. Other consumers may have begun the same
+/// iteration a little earlier.
 const MAX_AGE_BEFORE_ITERATION: Duration = Duration::from_secs(1);
 
 /// Counters of a consumer.
@@ -81,19 +82,19 @@ pub struct BatchClient {
     stats: Arc<SharingStats>,
     bell: Arc<WakeEvent>,
     link: Option<(SharedKey, Link)>,
-    /// Places whose producers have sent this consumer elsewhere since it last got a batch.
+    /// Places of the producers that have refused this consumer since it last got a batch.
     passed_over: BTreeSet<u32>,
     backoff: BackoffPlaces,
     /// Samples that were read before this time are too old for the running iteration.
     not_before: Instant,
-    /// Number of the place of the producer of `link`.
+    /// Place number of the producer that `link` connects to.
     number: u32,
     /// Number of consumers when the latest batch came.
     consumers: u32,
 }
 
 impl BatchClient {
-    /// Makes a consumer that its `bell` wakes.
+    /// Makes a consumer. Ringing the `bell` wakes it.
     pub fn new(
         sharing: Arc<Sharing>,
         notices: Notices,
@@ -105,7 +106,7 @@ impl BatchClient {
         Self { sharing, notices, stats, bell, link, passed_over, backoff, not_before, number, consumers }
     }
 
-    /// Records that an iteration begins. It gets samples that are read from now on, or were read just now.
+    /// Records that an iteration begins. It gets samples that were read at most a second ago, or are read later.
     pub fn begin(&mut self) {
         let earlier = Instant::now().checked_sub(MAX_AGE_BEFORE_ITERATION);
         self.not_before = earlier.map_or(self.sharing.since, |earlier| earlier.max(self.sharing.since));
@@ -208,7 +209,7 @@ impl BatchClient {
         Err(Error::Unavailable(message))
     }
 
-    /// Returns the batch at `at` of `(rank, world_size)`; `None` if it was `stopped`.
+    /// Returns the batch at `at` for `place`, which is `(rank, world_size)`; `None` after `stopped` returns true.
     ///
     /// # Errors
     /// The errors of [`BatchClient::find`]; the error that keeps the producer from making the batch.

@@ -18,13 +18,13 @@ pub struct Sharing {
     stamps: [u8; 32],
     /// The parameters to start a producer of these batches.
     pub order: ProducerLauncher,
-    /// When the dataset was opened. Shared batches are of samples that were read later.
+    /// When the dataset was opened. Shared batches contain only samples that were read after this time.
     pub since: Instant,
 }
 
 impl Sharing {
-    /// Returns how loaders of the datasets at `roots` with these `settings`, which were checked to be `config`, share
-    /// their batches; `None` without `shared`.
+    /// Returns the sharing parameters of loaders for the datasets at `roots`; `None` without `shared`. The loaders have
+    /// these `settings`, and `config` is the result of their checks.
     ///
     /// # Errors
     /// [`Error::Config`] for settings that do not fit; a loader would have refused them.
@@ -50,8 +50,8 @@ impl Sharing {
             add(name.as_bytes());
             add(value.as_bytes());
         }
-        // The labels that were read, not their setting: the file of a path may change, and so may what a relative path
-        // means.
+        // Digest the labels that were read, not the setting `labels`: the file may change, and a relative path may mean
+        // another file.
         for column in &*config.label_columns {
             column.digest(&mut add);
         }
@@ -91,7 +91,7 @@ impl Sharing {
         SharedKey(digest.finalize().into())
     }
 
-    /// Returns the same key without the stamps of shards. A loader may find the stamps changed and the samples the
+    /// Returns the key of a rank's batches without the stamps of shards: stamps may change while the samples stay the
     /// same.
     pub fn dataset_key(&self, rank: u32, world_size: u32) -> SharedKey {
         let mut digest = Sha256::new();
@@ -118,7 +118,7 @@ impl SharedKey {
         Self(Sha256::digest(text).into())
     }
 
-    /// Returns the number of the first of 256 bytes of the lock file that belong to this key.
+    /// Returns the offset of the first of 256 bytes of the lock file that belong to this key.
     pub fn first_lock(self) -> u64 {
         let mut raw = [0; 8];
         raw.copy_from_slice(&self.0[..8]);

@@ -20,11 +20,11 @@ const ANSWER: Duration = Duration::from_millis(500);
 /// A connection to a producer that has admitted this consumer.
 pub(super) struct Link {
     socket: Arc<Socket>,
-    /// The buffers that the producer has leased so far, by number.
+    /// The buffers that the producer has leased so far, by buffer id.
     maps: HashMap<u64, Arc<LeasedMap>>,
     /// Process id of the producer.
     pub producer: u32,
-    /// Number of batches that it was asked for.
+    /// Number of requests sent to the producer; also the number of the latest request.
     asked: u64,
 }
 
@@ -44,14 +44,14 @@ pub struct LeasedBatch {
     pub memory: LeasedMemory,
     pub parcel: Parcel,
     pub samples: u32,
-    /// Number of consumers that share it.
+    /// Number of consumers of the producer, including this one.
     pub consumers: u32,
 }
 
 /// Result of asking for a batch.
 pub(super) enum AskOutcome {
     Leased(LeasedBatch),
-    /// The batch is no longer wanted.
+    /// The caller no longer needs the batch.
     Stopped,
     Elsewhere,
     /// The producer has exited.
@@ -63,9 +63,9 @@ pub(super) enum AskOutcome {
 /// The contents of a hello.
 pub(super) struct HelloContents {
     pub key: SharedKey,
-    /// The first batch that it will ask for.
+    /// The first batch that the consumer will ask for.
     pub at: BatchPosition,
-    /// When its loader was made.
+    /// When the consumer's loader was created.
     pub since: Instant,
 }
 
@@ -152,11 +152,11 @@ impl Link {
         }
     }
 
-    /// Asks for the batch at `at`, of samples not read before `not_before`, and waits for it until `stopped`. The
-    /// `bell` rings when `stopped` changes.
+    /// Asks for the batch at `at`, with samples not read before `not_before`, and waits for it until `stopped` returns
+    /// true. The `bell` must ring when the result of `stopped` changes.
     ///
     /// # Errors
-    /// The error that keeps the producer from making it.
+    /// The error that keeps the producer from making the batch.
     pub(super) fn ask(
         &mut self,
         (at, not_before): (BatchPosition, Instant),
@@ -184,7 +184,7 @@ impl Link {
                         Taken::Batch(number, of, attended) if number == self.asked && of == at => {
                             return Ok(AskOutcome::Leased(attended));
                         }
-                        // An iteration that has ended asked for it; dropping it returns the buffer.
+                        // An earlier iteration asked for this batch; dropping it returns the buffer.
                         Taken::Batch(..) | Taken::Nothing => {}
                         Taken::Elsewhere => return Ok(AskOutcome::Elsewhere),
                     }
@@ -196,7 +196,7 @@ impl Link {
         }
     }
 
-    /// Reports that the iteration was broken off, so that the others do not wait for this consumer.
+    /// Reports that the iteration was broken off, so that other consumers do not wait for this consumer.
     pub(super) fn rest(&self) {
         // If sending fails, the producer has exited; the next iteration detects that.
         self.socket.send(&ToProducer::Rest, &[]);
@@ -242,7 +242,7 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        // The connection stays open until the last batch is dropped.
+        // The connection stays open until the last leased batch is dropped.
         self.socket.send(&ToProducer::Leave, &[]);
     }
 }
@@ -255,7 +255,7 @@ fn age(since: Instant) -> u64 {
 
 /// Content of a message of a producer.
 enum Taken {
-    /// The number of the request, the place, and the batch.
+    /// The number of the request, the position of the batch, and the batch.
     Batch(u64, BatchPosition, LeasedBatch),
     Elsewhere,
     Nothing,

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! producer: maker ─► pipeline ─► batches in memfds ─► window ─► leases ─► socket: buffer numbers, descriptors
-//! loader:   epoch ◄─ inbox ◄─ batch pool ◄─ thread (`pipeline/attend.rs`) ◄─ attendant ◄─► socket; returns buffers
+//! loader:   epoch ◄─ inbox ◄─ batch pool ◄─ thread (`pipeline/take_shared.rs`) ◄─ client ◄─► socket; returns buffers
 //! ```
 //!
 //! - A loader with `shared=` has one thread that takes batches instead of reading and decoding. It fills the usual
@@ -12,14 +12,15 @@
 //! - The producer is a separate process, so that a consumer that is stopped, killed or busy with Python cannot affect
 //!   the others. The first loader starts it, with its own program. The new process forks and exits at once, so that the
 //!   loader keeps no child process (`start.rs`). The producer exits when it has no consumers.
-//! - The key identifies compatible loaders (`key.rs`). It is a digest of the dataset's places, the identity of the
+//! - The key identifies compatible loaders (`key.rs`). It is a digest of the dataset's locations, the identity of the
 //!   order, the stamps of the shards, the rank, the number of ranks and the version. It also covers every setting that
 //!   decides what is in a batch.
 //! - A producer is found at a place `KEY.NUMBER`: a lock on a byte of a file, and a socket (`places.rs`). The loader
 //!   that starts a producer takes the lock and passes the open file on. So the lock is held without a gap, and the
 //!   kernel releases it when the producer exits.
-//! - All producers of a key make the same batches, at different steps. A consumer that is near none of them starts one
-//!   more. Every few steps it checks whether a producer with a lower number has reached the same step, and moves there.
+//! - All producers of a key make the same batches, at different steps. A consumer that is near none of these producers
+//!   starts one more. Every few steps a consumer checks whether a producer with a lower number has reached the same
+//!   step, and moves to that producer.
 //! - A consumer asks for each batch by epoch and step, and says how old its samples may be. They must not have been
 //!   read before its loader was made, nor more than a second before its iteration began.
 //! - A consumer that waits for long pings the producer. A producer that does not answer is skipped for a backoff period

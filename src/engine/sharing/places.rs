@@ -13,7 +13,8 @@ const LOCKS: &str = "locks";
 /// Suffix of a socket's name.
 const SOCKET: &str = ".sock";
 
-/// Most producers of the same batches at a time. Each serves consumers that are at about the same step.
+/// The maximum number of producers of the same batches at a time. Each serves consumers that are at about the same
+/// step.
 pub(crate) const MAX_PRODUCERS: u32 = 64;
 
 /// The places of the producers of one key.
@@ -80,7 +81,7 @@ impl ProducerPlaces {
     /// Locks the first free place.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] if there is none.
+    /// [`Error::Unavailable`] if no place is free.
     pub fn lock_any(&self) -> Result<PlaceLock> {
         for number in 0..MAX_PRODUCERS {
             if let Some(claim) = self.claim(number)? {
@@ -92,7 +93,7 @@ impl ProducerPlaces {
         )))
     }
 
-    /// Takes over the lock that a process was started with.
+    /// Takes over the lock that this process was started with.
     pub fn inherit(claim: OwnedFd, number: u32) -> PlaceLock {
         PlaceLock { locks: RangeLocks::new(File::from(claim)), number }
     }
@@ -133,7 +134,7 @@ impl PlaceLock {
         self.number
     }
 
-    /// Returns the descriptor that holds the lock, for a process that is started with it.
+    /// Returns the descriptor that holds the lock, to pass it to a new process.
     pub fn into_file(self) -> Result<OwnedFd> {
         let file = self.locks.descriptor_above(2);
         file.map_err(|error| Error::Unavailable(format!("no file descriptor is left: {error}")))
@@ -161,7 +162,7 @@ mod tests {
         assert!(places.claim(0).unwrap().is_none());
         drop((inherited, listener));
         let again = places.claim(0).unwrap().unwrap();
-        // An abandoned name is removed when another producer listens.
+        // An abandoned socket is removed when another producer listens.
         let second = places.claim(1).unwrap().unwrap();
         assert_eq!(places.directory.names().iter().filter(|name| name.ends_with(SOCKET)).count(), 1);
         drop(again);

@@ -15,10 +15,10 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// Most bytes of a message.
+/// The maximum length of a message in bytes.
 const LONGEST: usize = 64 << 10;
 
-/// Most file descriptors in a message.
+/// The maximum number of file descriptors in a message.
 const MAX_FILES: usize = 2;
 
 /// Longest wait if the kernel refuses to poll.
@@ -93,7 +93,8 @@ impl Socket {
     /// Connects to the process that listens at `name` in a directory of this user.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] for a process of another user, and if this system lacks such sockets.
+    /// [`Error::Unavailable`] for a process of another user, and if this system does not support SOCK_SEQPACKET
+    /// sockets.
     pub fn connect(directory: &RuntimeDirectory, name: &str) -> Result<Connected> {
         match connect(directory, name, SocketType::SEQPACKET) {
             Ok(SocketContact::Listens(socket, _)) => Ok(Connected::To(Self(socket))),
@@ -112,8 +113,8 @@ impl Socket {
         }
     }
 
-    /// Sends a message with `files`. Returns whether it was sent. Messages are not queued here, so a peer that does not
-    /// read its messages is given up.
+    /// Sends a message with `files`. Returns whether it was sent. Nothing is queued here: sending fails if the peer
+    /// does not read its messages.
     pub fn send(&self, message: &impl Serialize, files: &[BorrowedFd<'_>]) -> bool {
         let Ok(bytes) = serde_json::to_vec(message) else { return false };
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FILES))];
@@ -161,8 +162,8 @@ impl Socket {
     }
 }
 
-/// Waits until one of `files` is readable, or until `deadline`. Returns which of them are readable. The result may be
-/// wrong, so reading from any of them must not block.
+/// Waits until one of `files` is readable, or until `deadline`. Returns which of them are readable. A file reported as
+/// readable may have no data, so reads must be nonblocking.
 pub fn wait_for(files: &[BorrowedFd<'_>], deadline: Option<Instant>) -> Vec<bool> {
     let mut polled: Vec<_> = files.iter().map(|file| PollFd::new(file, PollFlags::IN)).collect();
     loop {
@@ -174,7 +175,7 @@ pub fn wait_for(files: &[BorrowedFd<'_>], deadline: Option<Instant>) -> Vec<bool
         match rustix::event::poll(&mut polled, timeout.as_ref()) {
             Ok(_) => return polled.iter().map(|file| !file.revents().is_empty()).collect(),
             Err(rustix::io::Errno::INTR) => {}
-            // For example, the process may open fewer files now than it has.
+            // For example, the limit of open files was lowered, and `files` exceeds it.
             Err(_) => {
                 std::thread::sleep(left.unwrap_or(REFUSED).min(REFUSED));
                 return vec![true; files.len()];
@@ -183,7 +184,7 @@ pub fn wait_for(files: &[BorrowedFd<'_>], deadline: Option<Instant>) -> Vec<bool
     }
 }
 
-/// Wakes a thread that waits for it in [`wait_for`].
+/// Wakes a thread that waits for this event in [`wait_for`].
 pub struct WakeEvent(OwnedFd);
 
 impl WakeEvent {
@@ -283,7 +284,7 @@ mod tests {
 
     #[test]
     fn who_cannot_wait_for_files_asks_them_all() {
-        // One more than the process may open: poll refuses them.
+        // One file more than the process may open: poll refuses so many.
         let bell = WakeEvent::new().unwrap();
         let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap();
         let files = vec![bell.as_fd(); most as usize + 1];

@@ -2,7 +2,7 @@
 //!
 //! The loader passes a [`ProducerStart`] as JSON on standard input, the lock of the place as standard output, and a
 //! pipe for the answer as standard error. The producer forks and its first process exits at once, so that the loader
-//! keeps no child process. Then it answers `serves`, or with an error.
+//! keeps no child process. Then the forked process answers `serves`, or reports an error.
 
 use super::key::SharedKey;
 use super::places::{PlaceLock, ProducerPlaces};
@@ -20,12 +20,12 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The parameters of a consumer for the producer that it would start.
+/// The parameters with which a consumer starts a producer if it finds none.
 #[derive(Clone)]
 pub struct ProducerLauncher {
     /// The program that runs a command of `foreload`, and its first arguments.
     pub command: Vec<OsString>,
-    /// Working directory in which its paths are resolved.
+    /// Working directory of the producer, in which relative paths are resolved.
     pub directory: Option<PathBuf>,
     pub roots: Vec<PathBuf>,
     pub settings: GivenSettings,
@@ -47,25 +47,25 @@ pub struct RequestedKeys {
 pub struct ProducerStart {
     pub roots: Vec<PathBuf>,
     pub settings: GivenSettings,
-    /// Rank of the batches, and number of ranks.
+    /// The rank whose batches are made, and the number of ranks.
     pub rank: u32,
     pub world_size: u32,
     /// The keys that the loader asked for, if a loader started this producer. The dataset may have changed since.
     pub keys: Option<RequestedKeys>,
-    /// Number of its place.
+    /// Place number of the producer.
     pub number: u32,
-    /// First batch that is asked for.
+    /// The first batch that the loader will ask for.
     pub at: BatchPosition,
-    /// Number of consumers that it waits for before the first batch, and the longest wait in milliseconds.
+    /// Number of consumers that the producer waits for before the first batch, and the longest wait in milliseconds.
     pub consumers: u32,
     pub patience: u64,
 }
 
-/// Longest wait for consumers that begin together, and for consumers that lost a producer.
+/// How long a producer waits for consumers that begin together, and for consumers of a lost producer.
 pub const TOGETHER: Duration = Duration::from_secs(60);
 const AGAIN: Duration = Duration::from_millis(150);
 
-/// Command of the command line that makes a process a producer.
+/// Subcommand of `foreload` that runs a producer.
 const PRODUCE: &str = "produce";
 
 /// The answer of a producer that is ready to serve.
@@ -139,8 +139,8 @@ impl ProducerLauncher {
     }
 }
 
-/// Waits for the producer's answer, or until it is known to have been killed before it answered. Does not wait for the
-/// end of the pipe, because a process that was forked at the same time may hold the pipe open.
+/// Waits for the producer's answer, or until its lock is free because it was killed. Does not wait for the end of the
+/// pipe, because a process that was forked at the same time may hold the pipe open.
 fn said(mut answer: std::io::PipeReader, is_there: &dyn Fn() -> bool) -> Result<()> {
     let deadline = Instant::now() + START;
     let mut text = Vec::new();
@@ -190,7 +190,7 @@ fn detach() -> std::io::Result<()> {
             0 => {}
             _ => libc::_exit(0),
         }
-        // `setsid` works in the child, because the child is not a process group leader as its parent is.
+        // `setsid` works in the child, because only its parent is a process group leader.
         libc::setsid();
     }
     Ok(())

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// Version of the protocol. Programs of other versions do not share batches.
 pub const PROTOCOL: u32 = 6;
 
-/// The place of a batch: its epoch, and its step in it.
+/// The position of a batch: its epoch, and its step in this epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct BatchPosition {
     pub epoch: u64,
@@ -23,11 +23,11 @@ pub enum ToProducer {
         protocol: u32,
         /// The key that all these loaders have in common: see [`super::Sharing::key`].
         key: String,
-        /// The first batch that it will ask for.
+        /// The first batch that the consumer will ask for.
         at: BatchPosition,
         /// Process id of the consumer.
         process: u32,
-        /// Microseconds since its loader was made.
+        /// Microseconds since the consumer's loader was created.
         age: u64,
     },
     /// Asks for a batch, and gets one answer, with the same `number`. Samples that were read more than `age`
@@ -35,8 +35,8 @@ pub enum ToProducer {
     Ask { number: u64, at: BatchPosition, age: u64 },
     /// Returns a buffer. `inherited`: a forked child may still read it.
     GiveBack { buffer: u64, inherited: bool },
-    /// The iteration was broken off, and the requested batch is not needed. The others do not wait for this consumer
-    /// until it asks again.
+    /// The iteration was broken off, and the requested batch is not needed. Other consumers do not wait for this
+    /// consumer until it asks again.
     Rest,
     /// Leaves. The consumer may keep its buffers, and returns them later.
     Leave,
@@ -52,8 +52,8 @@ pub enum ToConsumer {
         /// Process id of the producer.
         process: u32,
     },
-    /// Leases a buffer with the requested batch. The first descriptor is that of the buffer, if the consumer does not
-    /// have it yet; then comes that of a parcel, if there is one.
+    /// Leases the buffer with the requested batch. The message carries the buffer's descriptor if `is_new`, then the
+    /// parcel's descriptor if `has_parcel`.
     Lend {
         number: u64,
         at: BatchPosition,
@@ -61,10 +61,10 @@ pub enum ToConsumer {
         samples: u32,
         is_new: bool,
         has_parcel: bool,
-        /// Number of consumers that share, including this one.
+        /// Number of consumers of the producer, including this one.
         consumers: u32,
     },
-    /// The batch does not come from this producer: the others are at other steps.
+    /// This producer does not make the requested batch: its other consumers are at other steps.
     Elsewhere,
     /// The producer failed.
     Failed { error: SerializedError },

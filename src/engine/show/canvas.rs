@@ -4,12 +4,12 @@ use crate::pipeline::PreviewImage;
 use base::error::{Error, Result};
 use font8x8::UnicodeFonts;
 
-/// Pixels of a character's side, and from one line of text to the next.
+/// Width and height of a character in pixels, and the distance between lines of text in pixels.
 const CHARACTER: u32 = 8;
 const LINE: u32 = 10;
 /// Pixels between pictures.
 const GAP: u32 = 8;
-/// Width of the narrowest column, which leaves space for text.
+/// Minimum width of a column in pixels, which leaves space for text.
 const NARROWEST: u32 = 160;
 const INK: u8 = 30;
 const PAPER: u8 = 255;

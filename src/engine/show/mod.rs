@@ -39,8 +39,8 @@ const MAX_PICTURES: u64 = 2000;
 /// Draws the sheet as a PNG: a row for each sample, first the whole image, then its views.
 ///
 /// # Errors
-/// [`Error::Config`] for a request that makes no sheet, or a sample that does not exist; [`Error::Sample`] for a sample
-/// that cannot be read or decoded.
+/// [`Error::Config`] for an invalid request, or a sample that does not exist; [`Error::Sample`] for a sample that
+/// cannot be read or decoded.
 pub fn sheet(pipeline: &Pipeline, request: &SheetRequest) -> Result<Vec<u8>> {
     for (setting, number) in [("rows", request.rows), ("epochs", request.epochs)] {
         if number == 0 {

@@ -29,7 +29,7 @@ pub(super) fn of_view(epoch: u64, number: usize, drawn: &DrawnView) -> Result<Ve
     if added != [0; 4] {
         lines.push(format!("pad {}", added.map(|n| n.to_string()).join(" ")));
     }
-    // A crop that is resized to the whole output needs no further line.
+    // No further line is added if the crop is resized to the whole output.
     let (x, y) = (&drawn.view.x, &drawn.view.y);
     let (resized, output) = ((x.resized, y.resized), (drawn.width, drawn.height));
     if (x.offset, y.offset) != (0, 0) || output != resized {
@@ -66,7 +66,7 @@ pub(super) fn of_mix(mixed: &PreviewMix, named: impl Fn(Draw) -> Vec<String>) ->
     std::iter::once(line).chain(partner).collect()
 }
 
-/// Returns an operation with its numbers, such as `adjust_hue 0.05`; with their names if there are several.
+/// Returns an operation and its parameter, such as `adjust_hue 0.05`. Several parameters are shown with their names.
 fn of_op(op: &Value) -> String {
     let Value::Object(parameters) = op else { return op.to_string() };
     // Erasures after Normalize have no operation name.
@@ -121,7 +121,7 @@ mod tests {
     use pixels::augment::{DrawnMix, Fidelity, MemoryFormat, Recipe, Transforms};
     use serde_json::json;
 
-    /// Returns the lines under the first view that a list draws of an image of 500×375 pixels.
+    /// Returns the lines for the first view that the transforms `list` draw for an image of 500×375 pixels.
     fn lines(list: &str) -> Vec<String> {
         let request = Transforms::from_json(list).unwrap();
         let recipe = Recipe::new(&request, MemoryFormat::Nchw, Fidelity::Fast).unwrap();

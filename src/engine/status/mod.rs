@@ -2,9 +2,9 @@
 //!
 //! Each process with a running loader has one socket in the runtime directory, and one thread that waits for
 //! connections ([`register`]). The thread answers each connection with a [`snapshot::ProcessSnapshot`] as JSON, and
-//! ends with the last loader. It asks the loaders ([`StatusSource`]) only then, so the state costs nearly nothing: a
-//! snapshot has counters that a loader keeps anyway, from its beginning. The reader, [`StatusWatch`], computes the
-//! differences.
+//! ends when the last loader ends. It asks the loaders ([`StatusSource`]) only when a connection comes, so the state
+//! costs nearly nothing: a snapshot has counters that a loader keeps anyway, from its beginning. The reader,
+//! [`StatusWatch`], computes the differences.
 //!
 //! To show something else that feeds a consumer, write another [`StatusSource`]. To show something that only some
 //! loaders have, add an `Option` to [`LoaderSnapshot`], fill it in `pipeline/status.rs`, and add a line to `details` in
@@ -22,7 +22,7 @@ use snapshot::ProcessSnapshot;
 pub use snapshot::{LoaderSnapshot, QueueNumbers, SharingNumbers, StageNumbers, StallNumbers, TierNumbers};
 pub use watch::{ProcessState, ProcessStatus, StatusWatch};
 
-/// Purpose of the directory that holds the sockets.
+/// Name of this user's runtime directory that holds the sockets, below `foreload/`.
 const PURPOSE: &str = "top";
 
 /// Version of the snapshots. Raise it when the meaning of a number changes, not when a number is added.

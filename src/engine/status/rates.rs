@@ -29,10 +29,10 @@ fn by_name<S: Serializer>(shares: &[(String, f64)], to: S) -> Result<S::Ok, S::E
     to.collect_map(shares.iter().map(|(name, share)| (name, share)))
 }
 
-/// The limit if the consumer hardly waits.
+/// Name of the limit if the consumer hardly waits.
 const CONSUMER: &str = "consumer";
 
-/// The limit if samples of a stream arrive more slowly than they are used.
+/// Name of the limit if samples of a stream arrive more slowly than they are used.
 const ARRIVALS: &str = "arrivals";
 
 impl LoaderRates {
@@ -64,7 +64,8 @@ impl LoaderRates {
         let arrived: f64 = tiers.iter().map(|(_, samples, _)| *samples as f64).sum();
         let mut loads: Vec<(Stage, f64)> = Vec::new();
         for (name, _, latency) in &tiers {
-            // Reads of a tier were in flight for at most the time of all reads, and at most the sum of their own times.
+            // The time with reads of one tier in flight is not measured. It is at most the time with reads of any tier
+            // in flight, and at most the sum of the tier's latencies.
             let load = latency.min(reading);
             loads.extend(TierName::new(name).map(|name| (Stage::Read(name), load)));
         }
@@ -158,7 +159,7 @@ mod tests {
         assert_eq!(LoaderRates::between(Some(&now), &long).limit.as_deref(), Some("consumer"));
         let idle = LoaderSnapshot { running: false, ..now.clone() };
         assert_eq!(LoaderRates::between(Some(&before), &idle).limit, None);
-        // Nothing arrives: the workers did a little before, and reads are in flight.
+        // No sample has arrived: the workers worked a little before that, and reads are in flight.
         let waits = StageNumbers { decoding: 1.01, waiting: 1.0, ..Default::default() };
         let mut hangs = loader(3.0, 200, waits, now.tiers.clone());
         hangs.queue = QueueNumbers { in_flight: 4, ..Default::default() };

@@ -1,7 +1,7 @@
 //! The snapshot that a process sends of its loaders. Counters count since the first epoch of a loader began.
 //!
-//! A loader of another kind, or another source for a consumer, names itself in `kind` and leaves out fields that it
-//! does not have. A section that only some loaders have is one more `Option` of [`LoaderSnapshot`].
+//! A loader of another kind, or another source of batches, names itself in `kind` and leaves out fields that it does
+//! not have. A section that only some loaders have is one more `Option` of [`LoaderSnapshot`].
 
 use serde::{Deserialize, Serialize};
 use stream::StreamCounters;
@@ -101,7 +101,7 @@ pub struct TierNumbers {
     pub samples: u64,
     /// Sum over these samples of the seconds from request to arrival.
     pub latency: f64,
-    /// Bytes of the dataset that the tier holds, and the largest number that it may hold; 0 for the source.
+    /// Bytes of the dataset that the tier holds, and the quota of the tier; both are 0 for the source.
     pub held_bytes: u64,
     pub quota_bytes: u64,
 }
@@ -110,10 +110,10 @@ pub struct TierNumbers {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct QueueNumbers {
-    /// Reads in flight, and the largest number that may be in flight.
+    /// The number of reads in flight, and its limit.
     pub in_flight: u64,
     pub depth: u64,
-    /// Batches that are ready for the consumer, and the largest number that the pipeline has at a time.
+    /// The number of batches that are ready for the consumer, and the maximum number that the pipeline has at a time.
     pub ready: u64,
     pub prefetch: u64,
 }
@@ -125,7 +125,7 @@ pub struct SharingNumbers {
     /// Process id of the producer, and the number of its consumers.
     pub producer: u64,
     pub consumers: u64,
-    /// Batches that were leased, and the number of producers that they came from, one after another.
+    /// The number of leased batches, and the number of producers that they came from.
     pub batches: u64,
     pub producers: u64,
     /// Producers that were lost.

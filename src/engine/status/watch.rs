@@ -13,11 +13,11 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Largest number of bytes of a response, and of one read. Short reads let all responses be read in turn.
+/// The maximum number of bytes of a response, and of one read. Short reads let all responses be read in turn.
 const LONGEST: usize = 4 << 20;
 const READ_BYTES: usize = 64 << 10;
 
-/// Largest number of processes that are asked, of loaders per process, and of tiers per loader.
+/// The maximum number of processes that are asked, of loaders per process, and of tiers per loader.
 const MAX_PROCESSES: usize = 1000;
 const MAX_LOADERS: usize = 1000;
 const MAX_TIERS: usize = 16;
@@ -273,7 +273,7 @@ fn parse(bytes: &[u8]) -> std::result::Result<ProcessSnapshot, String> {
     Ok(answer)
 }
 
-/// Returns the kind and place of an error, without the text found there.
+/// Returns the kind and the position of a JSON error, without quoting the response.
 fn error_words(error: &serde_json::Error) -> String {
     format!("{:?} error at byte {} of line {}", error.classify(), error.column(), error.line()).to_lowercase()
 }

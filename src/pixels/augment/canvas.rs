@@ -30,14 +30,14 @@ pub struct CanvasAxis {
     pub first: u32,
     /// The number of image pixels that are on the canvas.
     pub length: u32,
-    /// The index of the canvas pixel that shows image pixel `first`. It is negative if the canvas begins inside of the
-    /// image and the padding is not constant: then mirrored padding at the other end can show the pixels that were cut
-    /// off.
+    /// The index of the canvas pixel that shows image pixel `first`. Negative if the canvas cuts off the image's
+    /// beginning. This occurs only for padding that is not constant: padding that mirrors the image can show the pixels
+    /// that were cut off.
     pub at: i32,
 }
 
 impl PaddedCanvas {
-    /// Returns the part of the image that `region` of the canvas shows, or a single pixel if it shows none.
+    /// Returns the part of the image that `region` of the canvas shows, or a single pixel if it shows only the fill.
     pub(super) fn of_image(&self, region: &Region) -> Region {
         let along = |axis: &CanvasAxis, first: u32, n: u32| {
             axis.sources(self.padding, &(first..first + n)).unwrap_or(axis.first..axis.first + 1)
@@ -48,8 +48,8 @@ impl PaddedCanvas {
 }
 
 impl CanvasAxis {
-    /// Removes image pixels outside of a canvas of `length` pixels from the axis. If all image pixels are outside, the
-    /// axis is returned unchanged.
+    /// Removes the image pixels that are outside of a canvas of `length` pixels. If all are outside, returns the axis
+    /// unchanged.
     pub(super) fn trimmed(self, length: u32) -> Self {
         let Range { start, end } = self.inside(&(0..length));
         if start == end {
@@ -59,7 +59,7 @@ impl CanvasAxis {
         Self { first: self.first + cut, length: end - start, at: start as i32 }
     }
 
-    /// Returns the image pixel that canvas pixel `pixel` shows, or `None` for the fill.
+    /// Returns the image pixel that canvas pixel `pixel` shows, or `None` if it shows the fill.
     pub(super) fn source(&self, padding: Padding, pixel: u32) -> Option<u32> {
         let pixel = i64::from(pixel) - i64::from(self.at);
         padding.source(pixel, self.length).map(|pixel| self.first + pixel)
@@ -77,8 +77,8 @@ impl CanvasAxis {
         clip(self.at.into())..clip(i64::from(self.at) + i64::from(self.length))
     }
 
-    /// `axis` resizes the canvas by `filter`. Returns how many of its resized pixels, at the beginning and at the end,
-    /// show nothing of the image.
+    /// Returns how many pixels at the beginning and at the end of the resized axis show nothing of the image, if the
+    /// canvas is resized along `axis` with `filter`.
     pub(super) fn filled(&self, filter: Filter, axis: &Axis) -> [u32; 2] {
         let resize = Resize::new(filter, axis.length, axis.resized);
         let (first, end) = (i64::from(self.at), i64::from(self.at) + i64::from(self.length));
@@ -136,8 +136,8 @@ impl CanvasPainter {
         std::mem::swap(planes, &mut self.canvas);
     }
 
-    /// Paints the `part` of the canvas that a view needs. On the view's own canvas, `part` begins at pixel (`left`,
-    /// `top`).
+    /// Paints `part` of the picture: the rectangle for one view. Its first pixel is pixel (`left`, `top`) of `canvas`,
+    /// the view's canvas.
     fn paint_part(&mut self, planes: &Planes, canvas: &PaddedCanvas, [left, top]: [u32; 2], part: &Region) {
         let PaddedCanvas { x, y, padding, fill } = canvas;
         let columns = left..left + part.width;

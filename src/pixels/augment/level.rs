@@ -1,8 +1,9 @@
 //! A macro for plain loops that are written once and compiled for every SIMD level.
 
-/// Defines a function that takes the [`Level`](base::simd::Level) as its first argument, and runs its body in the build
-/// for that level. Functions that the body calls in loops must be `#[inline(always)]`, so that they are compiled for
-/// the level, too. All builds give the same bits: a compiler neither reorders nor fuses floating-point arithmetic.
+/// Defines a function whose body is compiled once for each SIMD level. Its first argument, a
+/// [`Level`](base::simd::Level), selects the build. Functions that the body calls in loops must be `#[inline(always)]`,
+/// so that they are compiled for the level, too. All builds give the same bits: a compiler neither reorders nor fuses
+/// floating-point arithmetic.
 macro_rules! vectorised {
     (
         $(#[$attribute:meta])*
@@ -31,7 +32,7 @@ macro_rules! vectorised {
                 // supports.
                 #[cfg(target_arch = "x86_64")]
                 base::simd::Level::Avx512 => unsafe { avx512($($argument),*) },
-                // SAFETY: the level was lowered, as for `Avx512`.
+                // SAFETY: the level was lowered to a level that this processor supports, as above.
                 #[cfg(target_arch = "x86_64")]
                 base::simd::Level::Avx2 => unsafe { avx2($($argument),*) },
                 _ => portable($($argument),*),

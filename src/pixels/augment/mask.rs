@@ -18,7 +18,7 @@ fn sources(
     let source = |o: u32| {
         let o = if mirror { n - 1 - o } else { o };
         let pixel = view.padding.source(i64::from(o) + i64::from(axis.offset), axis.resized)?;
-        // Without a resize, torch copies pixels. The nearest filter would choose the same pixels.
+        // Without a resize, the nearest filter would choose `pixel` itself, so the filter is not computed.
         let first = match is_resized_mirrored {
             _ if axis.length == axis.resized => pixel,
             false => resize.bounds(pixel).start,
@@ -126,8 +126,8 @@ mod tests {
                 render_mask(&values, mask_width, &drawn, Filter::Nearest, 0, |at, value| line[at] = value);
                 line
             };
-            // The first mask samples every second value of 1 to 10, then mirrors them. The second mask samples every
-            // second value of 10 to 1.
+            // Without `is_resized_mirrored`, every second value of 1 to 10 is sampled, then these are mirrored. With
+            // it, every second value of 10 to 1 is sampled.
             assert_eq!(seen([false; 2]), [9, 7, 5, 3, 1]);
             assert_eq!(seen([true; 2]), [10, 8, 6, 4, 2]);
         }

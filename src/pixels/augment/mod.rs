@@ -124,7 +124,7 @@ pub struct Output {
     pub mean: [f64; 3],
     /// The standard deviation of each channel, by which the difference is divided.
     pub std: [f64; 3],
-    /// The grey levels of R, G and B, before normalisation, where a view shows no image and [`Padding::Constant`] pads.
+    /// The grey levels of R, G and B, before normalisation, of pixels outside of the image with [`Padding::Constant`].
     pub fill: [u8; 3],
     /// How closely the arithmetic follows PIL and torchvision.
     pub fidelity: Fidelity,

@@ -25,9 +25,11 @@ use super::{Fidelity, Output, View};
 use crate::decode::{ColorModel, Plane, Planes, Region, Upsampling};
 use base::simd::Level;
 
-/// The most bits after the binary point of a column's weight: 255 · 2^20 leaves headroom in 32 bits.
+/// The maximum number of bits after the binary point of a column's weight. Sums of up to 255 · 2^20 leave headroom in
+/// 32 bits.
 const COLUMN_BITS: u32 = 20;
-/// The most bits after the binary point of a row's weight: rows of the `fast` pass have 15 bits themselves.
+/// The maximum number of bits after the binary point of a row's weight. It is lower than for columns, because the rows
+/// of the `fast` pass have up to 15 bits themselves.
 const ROW_BITS: u32 = 15;
 
 /// Runs the pass. An augmenter owns tables of weights and scratch memory, so each thread has its own augmenter.
@@ -51,11 +53,11 @@ pub struct Augmenter {
 struct Filters {
     columns: ColumnTaps,
     rows: RowTaps,
-    /// The upsampling (across, down) that the filters were built for in this image.
+    /// The upsampling (across, down) for which the filters were built; `None` if they were not built for this image.
     sampling: Option<(Upsampling, Upsampling)>,
 }
 
-/// A ring buffer of horizontally resized rows. Each word holds one column of two rows.
+/// A ring buffer of horizontally resized rows. Each word holds the values of two rows in one column.
 #[derive(Debug, Default)]
 struct RowBuffer {
     words: Vec<i32>,
@@ -277,7 +279,7 @@ impl RowBuffer {
         self.made = 0;
     }
 
-    /// Returns the place of the next pair of rows.
+    /// Returns the memory for the next pair of rows.
     fn next(&mut self) -> &mut [i32] {
         let width = self.words.len() / self.capacity;
         let slot = self.made & (self.capacity - 1);
@@ -285,7 +287,8 @@ impl RowBuffer {
         &mut self.words[slot * width..][..width]
     }
 
-    /// Returns the resized rows under output row `row`, which is counted before a vertical flip.
+    /// Returns the horizontally resized rows from which output row `row` is computed. `row` is the index before a
+    /// vertical flip.
     fn source<'a>(&'a self, filters: &'a Filters, row: usize) -> ResizedRows<'a> {
         ResizedRows {
             ring: &self.words,
@@ -312,7 +315,7 @@ fn assert_holds(plane: &Plane, columns: std::ops::Range<u32>, rows: std::ops::Ra
     );
 }
 
-/// Panics unless `plane` stores the samples that the pixels of `region` are upsampled from.
+/// Panics unless `plane` stores the samples from which the pixels of `region` are upsampled.
 fn assert_covers(plane: &Plane, region: &Region) {
     let span = |start: u32, length: u32, method: Upsampling| match method {
         Upsampling::None => start..start + length,

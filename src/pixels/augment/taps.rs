@@ -11,20 +11,20 @@ use super::weights::{Resize, cubic, lanczos, triangle, truncated};
 use crate::decode::Upsampling;
 use base::simd::Level;
 
-/// The fewest bits after the binary point of weights. All weights are below 2, so weights with 14 bits fit 16 signed
-/// bits.
+/// The minimum number of bits after the binary point of weights. All weights are below 2, so weights with 14 bits
+/// always fit 16 signed bits.
 pub(super) const MIN_BITS: u32 = 14;
 
 /// For every output pixel of an axis, the samples that it is computed from and their weights, in fixed point.
 ///
 /// The weights of a pixel sum to exactly 2^bits, so flat areas keep their value; if no weight is negative, no result
-/// leaves the range of the samples. Weights are differences of the rounded running sum, so that no error exceeds one
-/// unit and the errors of neighbours cancel.
+/// leaves the range of the samples. Each weight is the difference of two rounded running sums. So no error exceeds one
+/// unit, and the errors of neighbours cancel.
 #[derive(Debug, Default)]
 pub(super) struct Taps {
-    /// The first sample of each output pixel.
+    /// For each output pixel, the index of its first sample.
     pub start: Vec<u32>,
-    /// The number of samples of each output pixel; 0 in padding.
+    /// For each output pixel, the number of its samples; 0 in padding.
     pub count: Vec<u32>,
     /// The weights: `stride` values for each output pixel, with zeros after the last used weight.
     pub weights: Vec<i16>,
@@ -36,10 +36,11 @@ pub(super) struct Taps {
     pub bits: u32,
     /// The range of all samples that are read.
     pub sample_range: Range<u32>,
-    /// The weights of samples before rounding. Each group of [`LANES`] output pixels has one row of `exact` for each
-    /// sample under its filters.
+    /// The weights before they are normalised and rounded. Each group of [`LANES`] output pixels has some rows: row i
+    /// has the weight of each pixel's i-th sample.
     exact: Vec<Lanes<f64>>,
-    /// The weights of the upsampled pixels, for one group of output pixels. Row 0 precedes the first pixel and stays 0.
+    /// Scratch: the weights of upsampled pixels, for one group of output pixels. Row 0 stays 0: it stands for the pixel
+    /// before the first.
     pixels: Vec<Lanes<f64>>,
     rounded: Vec<Lanes<i32>>,
     spans: Vec<WeightSpans>,
@@ -49,13 +50,13 @@ pub(super) struct Taps {
 /// pixels and vectorise them.
 const LANES: usize = 32;
 
-/// The most rows of one scratch buffer that are kept for the next image: 8 MiB of `f64`.
+/// A scratch buffer with more rows than this (8 MiB of `f64`) is freed after the image.
 const MAX_KEPT: usize = 1 << 15;
 
 /// One value for each output pixel of a group.
 type Lanes<T> = [T; LANES];
 
-/// The unrounded weights of a group: the samples under each filter, and the factor that makes the sum of its weights 1.
+/// For each output pixel of a group, the samples under its filter, and the factor that makes the sum of its weights 1.
 #[derive(Debug, Clone, Copy)]
 struct WeightSpans {
     first: Lanes<u32>,
@@ -64,9 +65,9 @@ struct WeightSpans {
 }
 
 impl Taps {
-    /// Computes the taps of the pixels of `line` over the samples that `upsampling` turns into pixels. Samples are
-    /// counted from the first sample of the image. Weights have at most `max_bits` bits after the binary point. All
-    /// SIMD levels give the same taps.
+    /// Computes the taps of the output pixels of `line`. Taps refer to stored samples, from which `upsampling` makes
+    /// the source pixels. Samples are counted from the first sample of the image. Weights have at most `max_bits` bits
+    /// after the binary point. All SIMD levels give the same taps.
     pub(super) fn build(&mut self, level: Level, line: &ViewAxis, upsampling: Upsampling, max_bits: u32) {
         let (n, rows_per_group) = (line.pixels as usize, line.resize().widest() + 2);
         self.exact.resize(n.div_ceil(LANES) * rows_per_group, [0.0; LANES]);
@@ -170,12 +171,14 @@ fn compute_weights_with(
         let sums = match upsampling {
             Upsampling::None => filters.compute_weights(weight, &[0; LANES], exact),
             Upsampling::Linear { samples } => {
-                // The filter begins this many pixels after the first pixel of the first sample.
+                // Sample i becomes pixels 2i and 2i + 1. The filter begins `first_row` pixels after the first pixel of
+                // its first sample.
                 let first_row = from_fn(|lane| filters.first[lane] - 2 * first[lane]);
                 let rows = &mut pixels[1..][..2 * exact.len() + 1];
                 let sums = filters.compute_weights(weight, &first_row, rows);
                 gather_linear(pixels, &count, exact);
-                // The first and the last pixel of the image have one neighbour; libjpeg counts their own sample twice.
+                // The first and the last pixel of the image lack one neighbouring sample. Like libjpeg, counts their
+                // own sample in its place.
                 for lane in 0..LANES {
                     let (begin, end) = (filters.first[lane], filters.first[lane] + filters.count[lane]);
                     if count[lane] > 0 && begin == 0 {
@@ -219,7 +222,7 @@ fn compute_weights_with(
 }
 
 /// Turns the weights of pixels into weights of samples. Sample i contributes ¾ to pixels 2i and 2i + 1, and ¼ to the
-/// pixel before and the pixel after this pair. Row 0 of `pixels` precedes the first pixel.
+/// pixel before and the pixel after this pair. Row 0 of `pixels` stands for the pixel before the first.
 #[inline(always)]
 fn gather_linear(pixels: &[Lanes<f64>], count: &Lanes<u32>, samples: &mut [Lanes<f64>]) {
     for (i, sample) in samples.iter_mut().enumerate() {
@@ -239,7 +242,7 @@ struct PixelFilters {
     count: Lanes<u32>,
     /// The distance of the first pixel from the filter's centre.
     offset: Lanes<f64>,
-    /// The factor from distances in source pixels to the argument of the filter function.
+    /// The factor that turns a distance in source pixels into the argument of the filter function.
     inverse: f64,
 }
 
@@ -275,7 +278,8 @@ impl PixelFilters {
         Self { first, count, offset, inverse: resize.inverse }
     }
 
-    /// Returns the samples that `upsampling` makes the pixels from: the first sample, and the number of samples.
+    /// Returns the samples from which `upsampling` makes each filter's pixels: the first sample, and the number of
+    /// samples.
     #[inline(always)]
     fn samples(&self, upsampling: Upsampling) -> (Lanes<u32>, Lanes<u32>) {
         let (mut first, mut count) = (self.first, self.count);
@@ -314,7 +318,7 @@ impl PixelFilters {
     }
 }
 
-/// Returns the largest number.
+/// Returns the largest of `counts`.
 #[inline(always)]
 fn max_count(counts: &Lanes<u32>) -> usize {
     counts.iter().fold(0, |most, &count| if count > most { count } else { most }) as usize
@@ -341,7 +345,7 @@ fn round_all<const SIGNED: bool>(taps: &mut Taps, pixels: usize, rows_per_group:
     for ((vector, (spans, exact)), lines) in vectors.enumerate().zip(lines) {
         let unit = spans.normalise.map(|normalise| normalise * one);
         let (mut running, mut before, mut now) = ([0.0; LANES], [0; LANES], [0; LANES]);
-        // Leading zero weights move the start; trailing ones are not counted.
+        // Weights that round to 0 at the beginning move the start; those at the end are not counted.
         let (mut skipped, mut end) = ([0u32; LANES], [0u32; LANES]);
         let exact = &exact[..max_count(&spans.count)];
         for ((i, weights), rounded) in (1..).zip(exact).zip(&mut taps.rounded) {

@@ -5,7 +5,8 @@ use super::kernels::{self, Blend};
 use crate::decode::{Plane, Region, Upsampling};
 use base::simd::Level;
 
-/// The number of bytes that may be read after the last sample of a row, as for [`Plane::data`].
+/// The number of readable bytes after the last sample of a row, as [`Plane::data`] has them: vector loads may read
+/// them.
 pub(super) const PADDING: usize = 64;
 
 /// Upsamples rows of one component.
@@ -16,8 +17,8 @@ pub(super) struct Upsampler {
 }
 
 impl Upsampler {
-    /// Returns the samples of `plane` for the pixels of `region` in image row `y`; at least [`PADDING`] bytes follow
-    /// them.
+    /// Returns the upsampled values of the pixels of `region` in image row `y`. At least [`PADDING`] readable bytes
+    /// follow them.
     pub(super) fn row<'a>(&'a mut self, level: Level, plane: &'a Plane, region: &Region, y: u32) -> &'a [u8] {
         let (across, down) = plane.upsampling();
         let (near, next) = down.samples_of(y);
@@ -50,7 +51,8 @@ impl Upsampler {
                 &self.row
             }
             Upsampling::Linear { samples } => {
-                // The sums of samples first-1 ..= last+1, with the image's edges repeated.
+                // Computes the sums of samples first-1 ..= last+1. Beyond an edge of the image, the sum at the edge is
+                // repeated.
                 let first = region.x / 2;
                 let last = (region.x + region.width - 1) / 2;
                 let count = (last - first + 1) as usize;
@@ -62,7 +64,7 @@ impl Upsampler {
                 let (stored_sums, padded_count) = ((to - from + 1) as usize, count.next_multiple_of(PADDING));
                 self.sums.resize(self.sums.len().max(padded_count + 2 * PADDING), 0);
                 self.row.resize(self.row.len().max(2 * padded_count + PADDING), 0);
-                // sums[1 + i] is the sum of sample first + i.
+                // sums[1 + i] belongs to sample first + i.
                 let at = 1 - (first - from) as usize;
                 kernels::sum_rows(level, near_row, next_row, stored_sums, &mut self.sums[at..]);
                 if from == first {

@@ -18,7 +18,7 @@ pub struct Axis {
     pub length: u32,
     /// The number of pixels after the resize.
     pub resized: u32,
-    /// The first resized pixel that the output shows.
+    /// The resized pixel that the first output pixel shows. It is negative if the output begins with padding.
     pub offset: i32,
     /// The number of resized pixels at the beginning and at the end that are filled instead of computed. The filters of
     /// these pixels cover only constant padding: the image was padded before the resize.
@@ -78,7 +78,8 @@ impl Filter {
 }
 
 impl Padding {
-    /// Returns the pixel of `0..resized` that is shown at `pixel`, or `None` for the fill. `resized` is at most 2^30.
+    /// Returns the resized pixel that is shown at index `pixel`, which may be outside of `0..resized`. Returns `None`
+    /// if the fill is shown there. `resized` is at most 2^30.
     #[inline]
     pub(super) fn source(self, pixel: i64, resized: u32) -> Option<u32> {
         if (0..i64::from(resized)).contains(&pixel) {
@@ -90,8 +91,8 @@ impl Padding {
 
     fn outside(self, pixel: i64, resized: u32) -> Option<u32> {
         let last = resized - 1;
-        // The padding repeats the image and its mirror image with this period. `twice` is 1 if border pixels are
-        // repeated.
+        // The image and its mirror image are repeated every `period` pixels. `twice` is 1 if border pixels are
+        // repeated, too.
         let (period, twice) = match self {
             Self::Constant => return None,
             Self::Reflect if last > 0 => (2 * last, 0),
@@ -142,7 +143,7 @@ impl View {
         self.line(self.x, output.width, self.flip)
     }
 
-    /// Returns how the output's rows map to source pixels, counted before a vertical flip.
+    /// Returns how the output's rows map to source pixels. Rows are counted as if there were no vertical flip.
     pub(super) fn rows(&self, output: &Output) -> ViewAxis {
         self.line(self.y, output.height, false)
     }
@@ -170,7 +171,7 @@ impl ViewAxis {
         Resize::new(self.filter, self.axis.length, self.axis.resized)
     }
 
-    /// Returns the output pixels that are computed from the image, before a flip. The others are filled.
+    /// Returns the output pixels that are computed from the image, before a flip. All other output pixels are filled.
     pub(super) fn shown(&self) -> Range<u32> {
         if self.padding != Padding::Constant {
             return 0..self.pixels;
@@ -182,7 +183,7 @@ impl ViewAxis {
         first..end.max(first)
     }
 
-    /// Returns the pixel of the resized axis that output pixel `o` shows before a flip, if it shows one.
+    /// Returns the pixel of the resized axis that output pixel `o` shows before a flip, or `None` if it shows the fill.
     #[inline]
     pub(super) fn pixel(&self, o: u32) -> Option<u32> {
         let pixel = self.padding.source(i64::from(o) + i64::from(self.axis.offset), self.axis.resized);

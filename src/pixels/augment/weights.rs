@@ -13,7 +13,7 @@ pub(super) struct Resize {
     length: u32,
     scale: f64,
     support: f64,
-    /// The factor from distances in source pixels to the argument of the filter function.
+    /// The factor that turns a distance in source pixels into the argument of the filter function.
     pub(super) inverse: f64,
 }
 
@@ -110,8 +110,8 @@ pub(super) fn cubic(distance: f64) -> f64 {
 }
 
 /// The coefficients, in descending powers, of the polynomial in x² whose value is sinc(x / 3) = sin(πx/3) / (πx/3) for
-/// x from 0 to 3. It is a Chebyshev approximation with an error below 7·10⁻¹². Weights have at most 20 bits after the
-/// binary point.
+/// x from 0 to 3. It is a Chebyshev approximation with an error below 7·10⁻¹². This is precise enough, because weights
+/// are rounded to at most 20 bits after the binary point.
 const SINC: [f64; 8] = [
     -1.260695612291763e-12,
     2.764675948253526e-10,

@@ -12,7 +12,7 @@ use base::error::DecodeError;
 use base::names::named;
 use std::ops::Range;
 
-/// Before a file smaller than this is restored, scratch memory beyond this many bytes is freed.
+/// Before the restorer restores a file of fewer bytes than this, it frees scratch memory beyond this many bytes.
 const LARGE: usize = 4 << 20;
 
 /// A storage format of an image file.
@@ -57,7 +57,7 @@ impl From<ConvertedFormat> for StorageFormat {
     }
 }
 
-/// Why a file is kept as it is.
+/// The reason why a file is not converted but kept as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum KeepReason {
     /// The file is not a JPEG.
@@ -141,10 +141,10 @@ impl FormatConverter {
     }
 
     /// Converts `file` to the storage format `form`, into `out`, whose old bytes are dropped. The result restores to
-    /// the same bytes and decodes to the same samples.
+    /// the same bytes and decodes to the same pixel values.
     ///
     /// # Errors
-    /// The reason to keep the file as it is; `out` is then empty.
+    /// The reason why the file must be kept as it is; `out` is then empty.
     pub fn make(&mut self, form: ConvertedFormat, file: &[u8], out: &mut Vec<u8>) -> Result<(), KeepReason> {
         match form {
             ConvertedFormat::Indexed => self.indexer.index(file, out),

@@ -1,4 +1,4 @@
-//! The layout of an image's planes in device memory: which samples they hold, and at which offsets.
+//! The layout of an image's planes in device memory: which pixel values each plane holds, and at which offsets.
 
 use super::planes::Sampling;
 use super::{ColorModel, JpegHeader, Planes, Region};
@@ -37,7 +37,7 @@ pub struct PlaneLayout {
 
 impl PlaneLayout {
     /// A plane at offset 0 that holds these columns and rows of a component, within the component's bounds. The stride
-    /// has room for all columns.
+    /// is large enough for all columns.
     pub(super) fn new(sampling: &Sampling, columns: Range<u32>, rows: Range<u32>) -> Self {
         let (full_width, full_height) =
             (sampling.image_width.div_ceil(sampling.step_x), sampling.image_height.div_ceil(sampling.step_y));
@@ -104,7 +104,7 @@ impl PlanesLayout {
             *sampling = header.sampling(index)?;
         }
         let samplings = &samplings[..count];
-        // The union of the components' needs, in whole MCUs, so that every component begins and ends between samples.
+        // The region that any component needs, in whole MCUs, so that its edges are sample edges in every component.
         let along = |x: bool| {
             let mcu = 8 * samplings.iter().map(|s| if x { s.step_x } else { s.step_y }).max().unwrap_or(1);
             let full = if x { header.width } else { header.height };
@@ -140,7 +140,7 @@ impl PlanesLayout {
         layout
     }
 
-    /// The layout of planes that the CPU decoded and that are copied unchanged, `stride * height` bytes of each plane.
+    /// The layout of planes that the CPU has decoded. Each plane is copied unchanged, as `stride * height` bytes.
     pub fn staged(planes: &Planes) -> Self {
         let count = if planes.color == ColorModel::Gray { 1 } else { 3 };
         let mut layout = [PlaneLayout::default(); 3];

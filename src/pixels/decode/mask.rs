@@ -53,7 +53,7 @@ fn decode(bytes: &[u8], max_pixels: u64) -> Result<Mask, DecodeError> {
     let size = reader.output_buffer_size();
     let mut packed = vec![0; size.ok_or_else(|| DecodeError::Corrupt("PNG: does not fit in memory".into()))?];
     reader.next_frame(&mut packed).map_err(corrupt)?;
-    // Read the rest, so that a truncated file is detected.
+    // Read the file to its end, so that a truncated file is detected.
     reader.finish().map_err(corrupt)?;
     let row = packed.len() / height.max(1) as usize;
     let rows = packed.chunks_exact(row.max(1)).take(height as usize);

@@ -1,5 +1,5 @@
-//! From the bytes of an image file to planes of samples: a region decoder for JPEG, and third-party decoders for PNG
-//! and WebP.
+//! Decodes image files to planes, one array of pixel values (samples) per colour component: a region decoder for JPEG,
+//! and third-party decoders for PNG and WebP.
 //!
 //! - One table (`codecs/mod.rs`) lists the file formats and their decoders.
 //! - `jpeg/` decodes only the wanted region of baseline and progressive files. Two storage formats of a JPEG make
@@ -75,7 +75,7 @@ impl Region {
     }
 }
 
-/// The meaning of planes.
+/// The colour model of an image: which colour component each plane holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ColorModel {
     /// One plane of grey levels.
@@ -87,7 +87,7 @@ pub enum ColorModel {
     Rgb,
 }
 
-/// The 8-bit samples of one component, which cover at least the requested region.
+/// The 8-bit values (samples) of one colour component, at least for the requested region.
 ///
 /// Sample (x, y) of the whole component is at `data[(y - y0) * stride + (x - x0)]` for x in x0..x0+width and y in
 /// y0..y0+height. At least 64 bytes after the last sample are readable.
@@ -125,7 +125,7 @@ pub struct Planes {
     pub image_width: u32,
     /// The height of the whole image in pixels.
     pub image_height: u32,
-    /// The meaning of the planes; `Gray` uses only the first.
+    /// The colour model; `Gray` uses only the first plane.
     pub color: ColorModel,
     /// The components.
     pub planes: [Plane; 3],
@@ -260,9 +260,9 @@ impl Decoder {
         }
     }
 
-    /// Decodes like [`Decoder::decode`], starting at the first wanted row if `rows` has its position. Afterwards `rows`
-    /// has the positions that decoding found, or `None` if the file is damaged or is no JPEG whose rows can be found.
-    /// If `rows` belongs to another file, a checksum detects that.
+    /// Decodes like [`Decoder::decode`], but starts at the first wanted row if `rows` has its position. Afterwards
+    /// `rows` has the positions that decoding found. It is `None` if the file is damaged, or is not a JPEG whose rows
+    /// can be found. A checksum detects that `rows` belongs to another file.
     ///
     /// # Errors
     /// The errors of [`Decoder::decode`].

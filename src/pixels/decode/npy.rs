@@ -46,8 +46,8 @@ impl NpyArray {
     /// Reads a whole file.
     ///
     /// # Errors
-    /// [`DecodeError::Damaged`] if the file is not a `.npy` file, ends too early or too late, or has an array of
-    /// anything but numbers.
+    /// [`DecodeError::Damaged`] if the file is not a `.npy` file, is shorter or longer than its header says, or has
+    /// elements that are not numbers.
     pub fn decode(file: &[u8]) -> Result<Self, DecodeError> {
         let (header, data) =
             split_header(file).ok_or_else(|| corrupt("its signature is wrong, or it is truncated"))?;

@@ -1,4 +1,4 @@
-//! The shapes of planes: the samples that a region needs, and memory for them.
+//! The sizes of planes: the pixel values that a region needs, and memory for them.
 
 use std::ops::Range;
 
@@ -31,8 +31,8 @@ pub(super) struct Sampling {
 }
 
 impl Sampling {
-    /// The columns and rows of samples that `region` needs, with one more sample on each side where chroma upsampling
-    /// reads it.
+    /// Returns the columns and rows of the component that `region` needs. One more sample is included on each side
+    /// where chroma upsampling reads it.
     pub(super) fn wanted(&self, region: Region) -> (Range<u32>, Range<u32>) {
         (
             along(region.x..region.x + region.width, self.step_x, self.image_width),
@@ -66,7 +66,7 @@ impl Plane {
 }
 
 impl Planes {
-    /// Whether both images have equal samples of the same region.
+    /// Whether both decoded images cover the same region with equal pixel values.
     pub fn same_samples(&self, other: &Self) -> bool {
         let count = if self.color == ColorModel::Gray { 1 } else { 3 };
         let shape =

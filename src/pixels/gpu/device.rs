@@ -98,7 +98,7 @@ struct DeviceInner {
 
 // SAFETY: the context is a handle that the driver lets any thread use.
 unsafe impl Send for DeviceInner {}
-// SAFETY: as for `Send`.
+// SAFETY: the driver lets several threads use the context at a time.
 unsafe impl Sync for DeviceInner {}
 
 impl GpuDevice {

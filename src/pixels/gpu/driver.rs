@@ -16,8 +16,8 @@ const LIBRARY: &str = "libcuda.so.1";
 /// The oldest supported version, encoded like [`Driver::version`]: CUDA 12.2, driver 535.
 pub(super) const OLDEST: i32 = 12020;
 
-/// The result of a driver function: a `CUresult` as a number, because newer drivers return values that no list here
-/// has.
+/// The result of a driver function: a `CUresult` as a number and not as an enum, because newer drivers return codes
+/// that this code does not know.
 pub(super) type Status = c_uint;
 
 pub(super) const OUT_OF_MEMORY: Status = 2;
@@ -155,7 +155,7 @@ extern "C" fn mark_forked() {
 pub(super) struct NoDriver {
     /// The reason, as a sentence.
     pub why: String,
-    /// Whether the machine has no driver or no device. Then there is no problem to report.
+    /// Whether the machine has no driver or no device. Such a machine has no fault that must be reported.
     pub absent: bool,
 }
 
@@ -210,7 +210,7 @@ impl Driver {
         }
         let functions = Functions::find(&library).map_err(unusable)?;
         let driver = Self { functions, version, _library: library };
-        // SAFETY: flags must be 0.
+        // SAFETY: `cuInit` only requires that its flags are 0.
         let status = unsafe { (driver.functions.cuInit)(0) };
         let described = || driver.describe(status);
         match status {

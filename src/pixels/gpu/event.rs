@@ -7,7 +7,7 @@ use base::error::Result;
 use cudarc::driver::sys;
 use std::time::Duration;
 
-/// A mark in a stream. It can be recorded repeatedly; a wait is a wait for the latest record.
+/// A mark in a stream. It can be recorded repeatedly: waiting for it means waiting for its latest record.
 ///
 /// An event that was never recorded counts as passed.
 pub struct Event {
@@ -17,7 +17,7 @@ pub struct Event {
 
 // SAFETY: an event is a handle that the driver lets any thread use.
 unsafe impl Send for Event {}
-// SAFETY: as for `Send`.
+// SAFETY: the driver lets several threads use the event at a time.
 unsafe impl Sync for Event {}
 
 impl Event {

@@ -125,7 +125,8 @@ impl InFlight {
         unsafe { call!(bound.driver(), cuMemcpyDtoHAsync_v2(target, from.ptr(), bytes, stream)) }
     }
 
-    /// Takes the next buffer that a copy has filled. Returns `None` while the work is not known to be done.
+    /// Takes the next buffer that a copy has filled. Returns `None` if no buffer is left, or if neither
+    /// [`InFlight::is_done`] nor [`InFlight::wait`] has found the work done yet.
     pub fn arrived(&mut self) -> Option<PinnedBuffer> {
         (self.state == InFlightState::Empty && !self.arriving.is_empty()).then(|| self.arriving.remove(0))
     }

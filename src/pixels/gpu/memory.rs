@@ -35,21 +35,21 @@ struct Used {
 
 // SAFETY: a pool is a handle that the driver lets any thread use; the other fields are behind a mutex.
 unsafe impl Send for MemoryPoolInner {}
-// SAFETY: as for `Send`.
+// SAFETY: the driver lets several threads use the pool at a time; a mutex guards the field that changes.
 unsafe impl Sync for MemoryPoolInner {}
 
 /// Gauges of a [`MemoryPool`], in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub struct PoolUsage {
-    /// The most bytes that all buffers together may have.
+    /// The maximum total size of all buffers.
     pub cap: usize,
-    /// The bytes that all buffers together have now.
+    /// The current total size of all buffers.
     pub used: usize,
-    /// The most bytes that all buffers together ever had.
+    /// The largest total size of all buffers so far.
     pub peak: usize,
-    /// The bytes that the driver holds for the pool.
+    /// The memory that the driver holds for the pool now.
     pub reserved: usize,
-    /// The most bytes that the driver ever held for the pool.
+    /// The largest amount of memory that the driver has held for the pool so far.
     pub reserved_peak: usize,
 }
 
@@ -67,8 +67,8 @@ impl MemoryPool {
             type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
             id: device.handle(),
         };
-        // `maxSize` stays unset: the count here enforces the cap to the byte, and a driver may refuse a `maxSize` that
-        // is larger than the device's memory.
+        // `maxSize` stays unset: [`MemoryPool::allocate`] counts bytes and enforces the cap exactly, and a driver may
+        // refuse a `maxSize` that is larger than the device's memory.
         let mut pool = std::ptr::null_mut();
         // SAFETY: both pointers are valid for the call.
         unsafe { call!(bound.driver(), cuMemPoolCreate(&mut pool, &properties)) }?;
@@ -89,9 +89,9 @@ impl MemoryPool {
     }
 
     /// Allocates a buffer of `bytes` with arbitrary contents, aligned to 512 bytes, for work that is queued on `stream`
-    /// from now on. The buffer is freed in the order of `stream`. Another stream must wait for an event that `stream`
-    /// records after the allocation before it uses the buffer. Before the buffer is dropped, `stream` must wait for the
-    /// other stream's last use.
+    /// from now on. The buffer is freed in the order of `stream`. Before another stream uses the buffer, it must wait
+    /// for an event that `stream` records after the allocation. Before the buffer is dropped, `stream` must wait for
+    /// the other stream's last use.
     ///
     /// # Errors
     /// An error that names `device_memory` if the buffer would exceed the cap.

@@ -54,7 +54,7 @@ struct ModuleInner {
 
 // SAFETY: a module is a handle that the driver lets any thread use.
 unsafe impl Send for ModuleInner {}
-// SAFETY: as for `Send`.
+// SAFETY: the driver lets several threads use the module at a time.
 unsafe impl Sync for ModuleInner {}
 
 /// Errors after which another image may still work: CUDA_ERROR_INVALID_IMAGE, _NO_BINARY_FOR_GPU, _INVALID_PTX,
@@ -62,7 +62,7 @@ unsafe impl Sync for ModuleInner {}
 const TRY_NEXT: [u32; 8] = [200, 209, 218, 221, 222, 223, 300, 801];
 
 impl Module {
-    /// Loads the image that fits `device` best, of the images that the driver accepts.
+    /// Of the images that the driver accepts, loads the image that fits `device` best.
     pub fn load(device: &GpuDevice, images: &[KernelImage]) -> Result<Self> {
         let capability = device.info().capability;
         let mut suiting: Vec<_> =
@@ -188,7 +188,7 @@ pub struct Function {
 
 // SAFETY: a function is a handle that the driver lets any thread use.
 unsafe impl Send for Function {}
-// SAFETY: as for `Send`.
+// SAFETY: the driver lets several threads use the function at a time.
 unsafe impl Sync for Function {}
 
 /// Resources that a compiled kernel uses.

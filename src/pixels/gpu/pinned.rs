@@ -140,7 +140,7 @@ pub struct PinnedSlice {
 
 // SAFETY: the bytes belong to the owner, which is Send and Sync, and are only read.
 unsafe impl Send for PinnedSlice {}
-// SAFETY: as for `Send`.
+// SAFETY: the bytes are only read, and the owner is Sync.
 unsafe impl Sync for PinnedSlice {}
 
 impl PinnedSlice {
@@ -190,7 +190,7 @@ impl Deref for PinnedSlice {
     }
 }
 
-/// Writable page-locked memory: a part of a [`Registration`]'s arena, or memory of its own.
+/// Writable page-locked memory: a part of a [`Registration`]'s arena, or memory that was allocated for this buffer.
 pub struct PinnedBuffer {
     slot: Slot,
     bytes: usize,
@@ -198,8 +198,8 @@ pub struct PinnedBuffer {
 }
 
 impl PinnedBuffer {
-    /// Makes a buffer of `bytes` zeros in its own memory, for data that is in no slot. The memory uses huge pages and
-    /// is rounded up to 2 MiB.
+    /// Makes a buffer of `bytes` zeros in newly allocated memory, for data that is in no slot. The memory uses huge
+    /// pages and is rounded up to 2 MiB.
     pub fn new(device: &GpuDevice, bytes: usize) -> Result<Self> {
         let slots = bytes.checked_add(base::slot::PAGE).and_then(|size| SlotPool::new(size).ok());
         let slot = slots.and_then(|slots| Some((slots.try_take(bytes)?, slots)));

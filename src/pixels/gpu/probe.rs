@@ -29,7 +29,7 @@ pub struct Probe {
     pub devices: Vec<DeviceInfo>,
     /// The reason why no device can be used, as a sentence; `None` if a device can be used.
     pub problem: Option<String>,
-    /// Whether the machine has no driver or no device. Then there is no problem to report.
+    /// Whether the machine has no driver or no device. Such a machine has no fault that must be reported.
     #[serde(skip)]
     pub absent: bool,
 }

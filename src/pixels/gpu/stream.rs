@@ -22,7 +22,7 @@ struct StreamInner {
 
 // SAFETY: a stream is a handle that the driver lets any thread use.
 unsafe impl Send for StreamInner {}
-// SAFETY: as for `Send`.
+// SAFETY: the driver lets several threads use the stream at a time.
 unsafe impl Sync for StreamInner {}
 
 impl Stream {

@@ -24,8 +24,8 @@ pub(super) fn mixes_hard_labels(config: &LoaderConfig) -> bool {
     config.mix.as_ref().is_some_and(|plan| !plan.labels.are_mixed())
 }
 
-/// Returns the field, element type and number of dimensions per sample of each tensor with one size for all samples,
-/// for consumers that take nothing else.
+/// Returns the tensors that have the same size for all samples: for each, its field, its element type, and the number
+/// of its dimensions per sample. Some consumers take only such tensors.
 pub(super) fn dense(py: Python<'_>, config: &LoaderConfig) -> PyResult<Vec<(String, &'static str, usize)>> {
     let tensors = raise(py, config.dense_tensors())?.into_iter();
     Ok(tensors.map(|(field, element, dimensions)| (field, element.name(), dimensions)).collect())

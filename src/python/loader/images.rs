@@ -56,8 +56,8 @@ impl ImageLoader {
         fields::mixes_hard_labels(this.as_super().pipeline.config())
     }
 
-    /// Returns the field, element type and number of dimensions per sample of each tensor with one size for all
-    /// samples, for consumers that take nothing else.
+    /// Returns the tensors that have the same size for all samples: for each, its field, its element type, and the
+    /// number of its dimensions per sample. Some consumers take only such tensors.
     fn _dense(this: PyRef<'_, Self>, py: Python<'_>) -> PyResult<Vec<(String, &'static str, usize)>> {
         fields::dense(py, this.as_super().pipeline.config())
     }

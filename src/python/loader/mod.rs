@@ -49,7 +49,8 @@ pub(super) struct Loader {
     concealed: Mutex<ConcealedLog>,
 }
 
-/// A pipeline that a loader and its iterations share. The drop by the last owner waits for the threads without the GIL.
+/// A pipeline that a loader and its iterations share. When the last owner is dropped, it waits for the pipeline's
+/// threads without the GIL.
 #[derive(Clone)]
 pub(super) struct SharedPipeline(Option<Arc<Pipeline>>);
 
@@ -306,13 +307,13 @@ impl Loader {
 }
 
 impl Loader {
-    /// Returns the epoch of an argument; without one, the epoch that the next iteration runs.
+    /// Returns the epoch that an argument gives; without an argument, the attribute `epoch`.
     fn epoch_or_this(&self, argument: Option<&Bound<'_, PyAny>>) -> PyResult<u64> {
         argument.map_or_else(|| Ok(self.epoch()), |epoch| whole_number("epoch", epoch, u64::MAX))
     }
 
-    /// Returns an epoch that has begun, or raises its error. An exception that ended the ranks' meeting is raised
-    /// unchanged.
+    /// Returns an epoch that was started, or raises the error of starting it. If an exception ended the ranks' meeting,
+    /// that exception is raised unchanged.
     fn started_or_raise(&self, py: Python<'_>, epoch: crate::Result<Epoch>) -> PyResult<Epoch> {
         let raised = self.meeting.as_ref().and_then(|meeting| meeting.take_raised());
         if let (Err(_), Some(exception)) = (&epoch, raised) {

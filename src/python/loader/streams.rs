@@ -190,8 +190,8 @@ impl StreamEngine {
         fields::mixes_hard_labels(self.pipeline.config())
     }
 
-    /// Returns the field, element type and number of dimensions per sample of each tensor with one size for all
-    /// samples.
+    /// Returns the tensors that have the same size for all samples: for each, its field, its element type, and the
+    /// number of its dimensions per sample.
     fn _dense(&self, py: Python<'_>) -> PyResult<Vec<(String, &'static str, usize)>> {
         fields::dense(py, self.pipeline.config())
     }

@@ -18,7 +18,7 @@ fn convert_nested(value: &Bound<'_, PyAny>, with_iterables: bool, depth: usize) 
     convert(value, with_iterables, depth).unwrap_or_else(|| UserValue::Other(repr_text(value)))
 }
 
-/// Deepest nesting that is read. No setting nests deeper, but a list that contains itself does.
+/// The maximum depth of nesting that is read. No setting nests deeper, but a list that contains itself does.
 const DEEPEST: usize = 8;
 
 /// Returns the `repr` of an object.

@@ -81,7 +81,7 @@ fn single_files_pay_an_open_each() {
     let loose = PredictedJob { shards: None, ..JOB };
     let late = TierRates { open_seconds: 30e-3, ..MACHINE.source };
     let prediction = predict(&loose, &Machine { source: late, ..MACHINE });
-    // 100 000 files take 31 ms each, 32 at a time.
+    // Each of 100 000 files takes 31 ms, and 32 are read at a time.
     close(prediction.first.seconds, 100_000.0 * 31e-3 / 32.0);
     assert_eq!(prediction.first.limit, Limit::SourceLatency);
     close(prediction.later.seconds, 50_000.0 * 31e-3 / 32.0);
@@ -111,12 +111,13 @@ fn repeats_are_read_once_and_decoded_each_time() {
     assert_eq!(prediction.later.slow_bytes, JOB.bytes / 4);
     assert_eq!(prediction.later.limit, Limit::Decode);
     close(prediction.later.seconds, 25.0);
-    // Each of four ranks has one repeat, and reads it.
+    // Each of the four ranks gets one repeat of a sample, and each reads the sample.
     let four = predict(&PredictedJob { ranks_per_node: 4, ..job }, &MACHINE);
     assert_eq!(four.later.slow_bytes, JOB.bytes);
     let two_nodes = predict(&PredictedJob { nodes: 2, ..job }, &MACHINE);
     assert_eq!(two_nodes.later.slow_bytes, JOB.bytes / 2);
-    // A cache for the whole dataset stores a quarter first, then a quarter of the missing samples in each epoch.
+    // A cache that can hold the whole dataset gets a quarter first, then a quarter of the missing samples in each
+    // epoch.
     let whole = PredictedJob { cache_bytes: JOB.bytes, ..job };
     let hits: Vec<f64> = kept(&whole, 1.0, false).iter().map(|kept| kept.hits).collect();
     for (epoch, hits) in hits.into_iter().enumerate() {
@@ -155,8 +156,7 @@ fn staging_ahead_hides_latency() {
     );
 }
 
-/// The prediction of the automatic choice with the other fields of `ahead`: the two differ only in the text of the
-/// reason.
+/// Returns `ahead` with the reason text of the automatic choice. The two predictions differ in nothing else.
 fn ahead_auto(ahead: &Prediction, machine: &Machine, job: &PredictedJob) -> Prediction {
     let reason = predict(&PredictedJob { fill: FillChoice::Auto, ..*job }, machine).fill_reason;
     Prediction { fill_reason: reason, ..ahead.clone() }
@@ -179,7 +179,7 @@ fn peers_read_the_source_once() {
     let half = predict(&PredictedJob { cache_bytes: fast.cache_bytes / 2, ..fast }, &MACHINE);
     assert_eq!(half.later.slow_bytes, JOB.bytes / 2);
     close(half.later.seconds, 25.0);
-    // Private caches of that size have only the hits of their own plan, which are far fewer.
+    // Private caches of that size serve only hits on the samples that their own node has kept, which are far fewer.
     let private = predict(&PredictedJob { network: None, ..fast }, &MACHINE);
     assert!(private.later.hits < 0.7 && private.later.slow_bytes > JOB.bytes / 4, "{private:?}");
     assert_eq!(private.held_together, 0.25);

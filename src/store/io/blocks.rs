@@ -19,13 +19,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-/// The most threads that read and decompress blocks of local files.
+/// The maximum number of threads that read and decompress blocks of local files.
 const MAX_THREADS: usize = 4;
-/// The most threads that read and decompress blocks of files on servers, where each read waits longer.
+/// The maximum number of threads that read and decompress blocks of files on servers, where each read waits longer.
 pub const MAX_REMOTE_THREADS: usize = 8;
 
-/// Returns the bytes of a block, and whether this thread read and decompressed them. It does so unless the bytes are in
-/// the cache of decompressed blocks. Adds the number of repeated requests to `again`.
+/// Returns the bytes of a block, from the cache of decompressed blocks if it has them. Otherwise this thread reads and
+/// decompresses the block, and the second value is `true`. Adds the number of repeated requests to `again`.
 ///
 /// # Errors
 /// The errors of reading; [`Error::Dataset`] for a block that is damaged.
@@ -68,7 +68,8 @@ pub(super) fn read_in_block(files: &dyn Files, block: &FileBlock, extent: Extent
     found
 }
 
-/// Wraps `in_file`, which reads extents outside of blocks, and accepts up to `depth` requests for extents in blocks.
+/// Makes a reader that passes extents outside of blocks to `in_file`, and accepts up to `depth` requests for extents in
+/// blocks.
 ///
 /// # Errors
 /// [`Error::Unavailable`] if the system refuses a thread.
@@ -86,7 +87,8 @@ pub(super) fn unpacking(
 fn is_in_block(files: &dyn Files, request: &mut ReadRequest) -> bool {
     let is_in_block = files.block(request.extent).is_some();
     if !is_in_block && request.extent.length == 0 {
-        // An empty sample needs no bytes, and its offset may be past the end of the file, where block addresses are.
+        // An empty sample needs no bytes. Its offset may be past the end of the file, where block addresses are, so set
+        // it to 0.
         request.extent.offset = 0;
     }
     is_in_block
@@ -98,7 +100,7 @@ enum BlockAnswer {
     Woken,
 }
 
-/// Identifies a block: its file, and its first address.
+/// Identifies a block: its file, and the address of its first decompressed byte.
 type BlockStart = (FileId, u64);
 
 /// Reads samples out of blocks, on threads that decompress them.
@@ -158,7 +160,7 @@ impl BlockReader {
 }
 
 impl BlockWork {
-    /// Answers all requests for a block that have arrived by now.
+    /// Answers the requests for a block that have arrived so far.
     fn answer(&self, block: &FileBlock, done: &Sender<BlockAnswer>) {
         if self.closed.load(Relaxed) {
             return;
@@ -188,8 +190,8 @@ impl BlockWork {
         answers.extend(requests.into_iter().map(|request| self.copy(block, &bytes, request)));
         let _ = done.send(BlockAnswer::Done(answers));
         if is_new {
-            // The cache tiers may keep the block's other samples. All requests for the block are answered already, so
-            // no request waits for the tiers.
+            // Offer the block to the cache tiers, which may keep its other samples. No request waits for this, because
+            // all requests for the block are answered already.
             let _ = catch_unwind(AssertUnwindSafe(|| offer(&*self.files, block, &bytes)));
         }
     }

@@ -1,7 +1,8 @@
 //! A reader that fails on purpose: with errors, delays, reordering and cancellation, drawn from a seed.
 //!
-//! It wraps any [`Reader`], so that tests expose the code above it to every fault. Short reads come from `ShortReads`
-//! inside the readers, so that the code that requests the rest really runs.
+//! It wraps any [`Reader`], so that tests expose the code above it to every fault. Short reads are injected by
+//! `ShortReads` inside the readers instead, so that tests also run the readers' own code that requests the missing
+//! bytes.
 
 use super::{Completion, Filled, ReadRequest, ReadStats, Reader, Waker};
 use base::error::{Error, Result};
@@ -14,13 +15,13 @@ use std::collections::HashMap;
 pub struct FaultOptions {
     /// The seed of every choice; print it when a test fails.
     pub seed: u64,
-    /// Requests that end with EIO. The wrapped reader's answer is discarded.
+    /// Percentage of requests that end with EIO. The wrapped reader's answer is discarded.
     pub errors: u64,
-    /// Requests that end as cancelled (ECANCELED) without reaching the wrapped reader.
+    /// Percentage of requests that end as cancelled (ECANCELED) without reaching the wrapped reader.
     pub cancelled: u64,
-    /// Answers that are delayed by up to `longest` more waits, so that later answers overtake them.
+    /// Percentage of answers that are delayed by up to `longest` calls of `wait`, so that later answers overtake them.
     pub delayed: u64,
-    /// The most waits that an answer is delayed by.
+    /// The maximum number of `wait` calls that an answer is delayed by.
     pub longest: u64,
 }
 
@@ -43,7 +44,7 @@ pub struct FaultReader {
     random: RandomStream,
     /// Requests in the wrapped reader whose answer is replaced by an error.
     to_fail: HashMap<u64, Extent>,
-    /// Delayed answers, each with the number of the wait that returns it.
+    /// Delayed answers, each with the number of the `wait` call that returns it.
     delayed_answers: Vec<(u64, Completion)>,
     waits: u64,
 }
@@ -67,7 +68,7 @@ impl FaultReader {
         self.delayed_answers.push((self.waits + delay, completion));
     }
 
-    /// Moves the answers that are due to `out`, in a random order.
+    /// Appends each answer whose wait has come to `out`, in a random order.
     fn release(&mut self, out: &mut Vec<Completion>) {
         let mut due: Vec<_> = self.delayed_answers.extract_if(.., |(due, _)| *due <= self.waits).collect();
         while !due.is_empty() {
@@ -123,7 +124,7 @@ impl Reader for FaultReader {
                     break;
                 }
             } else if let Some(due) = earliest {
-                // Nothing else can come: skip to the time at which an answer is due.
+                // No answer can arrive before the next delayed answer: skip to the number of the wait that returns it.
                 self.waits = self.waits.max(due);
             }
             for completion in arrived {

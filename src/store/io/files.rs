@@ -223,7 +223,7 @@ pub(super) fn open_file(path: &Path, mode: OpenMode) -> Result<OwnedFd, ReadFail
         .map_err(ReadFailure::Open)
 }
 
-/// The flags of a stat after a read. On a network file system, this machine's cache answers the stat.
+/// The flags of a stat after a read. On a network file system, the client's attribute cache may answer such a stat.
 const STAT_AFTER_READ: AtFlags = AtFlags::STATX_DONT_SYNC;
 
 /// One attempt to read a file that is one sample, with all bytes from one version.
@@ -241,8 +241,8 @@ impl ReadAttempt {
         Self { begun: Instant::now(), before: None, is_last: former >= MAX_RESTARTS }
     }
 
-    /// Begins an attempt on an open file. Also takes the file's stamp before the read, so that the clocks of a file
-    /// server and of this machine do not have to agree.
+    /// Begins an attempt on an open file, and takes the file's stamp before the read. Comparing the stamp with a stamp
+    /// after the read detects a change even if the clocks of a file server and of this machine disagree.
     pub(super) fn of_open(fd: &OwnedFd, former: u8) -> Self {
         Self { before: stat_after_read(fd), ..Self::begin(former) }
     }
@@ -335,7 +335,7 @@ pub(super) fn dio_fits(memory: u32, offset: u32) -> bool {
     fits(memory) && fits(offset)
 }
 
-/// The most times that a read starts over because its file changed during the read.
+/// The maximum number of times that a read starts over because its file changed during the read.
 pub const MAX_RESTARTS: u8 = 3;
 
 /// The shards that are kept open; the least recently used one is closed first. A shard in use stays open until its last
@@ -352,7 +352,7 @@ pub(super) struct OpenShards {
 pub(super) type ShardCell = Mutex<Option<Arc<OpenShard>>>;
 
 impl OpenShards {
-    /// Makes a table of at most a quarter of the files that this process may have open, and at most 4096. Up to three
+    /// Makes a table of at most 4096 shards, and at most a quarter of the process's limit on open files. Up to three
     /// readers have such a table: the readers of the source, of the cache and of staging.
     pub(super) fn new() -> Self {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
@@ -424,7 +424,7 @@ mod tests {
         assert_eq!(left, [0, 1, 2, 9, 10, 11]);
     }
 
-    /// Files, some of which are gone.
+    /// Files for tests. The set has the files that will never be requested again.
     #[derive(Default)]
     struct Evicted(Mutex<HashSet<u32>>);
 

@@ -44,7 +44,7 @@ impl GroupedReader {
     }
 }
 
-/// Ends the current wait of the group's thread, for any of its readers.
+/// Wakes the group's thread, no matter which of the readers it waits for.
 #[derive(Default)]
 pub struct GroupWaker {
     wakers: RwLock<Vec<Waker>>,
@@ -117,7 +117,8 @@ impl ReaderGroup {
             }
         }
         if ready {
-            // The reader must submit queued requests and return available answers, but not wait for more.
+            // With its waker called, the reader submits queued requests and returns available answers, but does not
+            // block.
             (self.readers[waits_for].reader().waker().0)();
         }
         let mut arrived = Vec::new();

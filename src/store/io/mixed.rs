@@ -13,7 +13,7 @@ use std::sync::Arc;
 const FIRST: usize = 0;
 const SECOND: usize = 1;
 
-/// Whether a request is for the second reader. May rewrite the request for the reader that gets it.
+/// Returns whether a request is for the second reader. May rewrite the request for the reader that gets it.
 type IsForSecond = fn(&dyn Files, &mut ReadRequest) -> bool;
 
 /// Two readers as one.
@@ -43,8 +43,8 @@ impl MixedReader {
         Ok(Self { files, is_for_second, group: ReaderGroup::new(readers, group_waker), arrived: Vec::new() })
     }
 
-    /// Makes a reader that sends requests for files with a path to `local`, and has up to `depth` requests for files on
-    /// servers.
+    /// Makes a reader that passes requests for files with a path to `local`, and sends up to `depth` concurrent
+    /// requests for files on servers.
     ///
     /// # Errors
     /// [`base::error::Error::Unavailable`] if the system refuses a thread, or a resource that its runtime needs.
@@ -58,7 +58,7 @@ impl MixedReader {
 }
 
 impl Reader for MixedReader {
-    /// Returns the room of the fuller reader, because the next request may be for either reader.
+    /// Returns how many requests the fuller of the two readers accepts, because the next request may be for either.
     fn room(&self) -> usize {
         self.group.get(FIRST).room().min(self.group.get(SECOND).room())
     }

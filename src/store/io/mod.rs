@@ -55,16 +55,17 @@ use std::time::Duration;
 
 /// A request to read the bytes of `extent` into `slot`.
 pub struct ReadRequest {
-    /// A number of the caller's choice, which the completion carries too.
+    /// A number that the caller chooses. The completion has the same number.
     pub token: u64,
     /// The bytes to read. The reader looks up the path and the expected size of the file.
     pub extent: Extent,
     /// The slot to read into, with space for at least `extent.length` bytes.
     pub slot: Slot,
-    /// The version of the source's file that a copy must be of, if known. Another node that keeps a copy compares the
-    /// copy's version with it.
+    /// The version of the source file, if known. A copy must be of this version: another node that keeps a copy
+    /// compares the two versions.
     pub version: Option<FileVersion>,
-    /// The only bytes of the extent that are wanted; `None` if all are. Readers may read the whole extent nevertheless.
+    /// The parts of the extent that are needed; `None` if the whole extent is. Readers may read the whole extent
+    /// nevertheless.
     pub parts: Option<WantedBytes>,
     /// The header summary (`header_summary`) by which the parts were chosen, if known. A reader of a cached copy
     /// compares it with the copy's own summary, because a copy in another storage format has other parts.
@@ -89,12 +90,13 @@ pub struct Completion {
     pub token: u64,
     /// The slot with exactly `extent.length` bytes, or the error.
     pub result: Result<Filled>,
-    /// The slot of a failed read, for an attempt with another source. `None` if the slot was lost. A lost slot is in
-    /// its pool, or returns there later.
+    /// The slot of a failed read, for an attempt with another source. `None` if the reader could not hand the slot
+    /// back; the slot then returns to its pool on its own.
     pub slot: Option<Slot>,
     /// The tier that the bytes came from.
     pub tier: TierName,
-    /// The version of the source's file that the bytes are of, if the tier's reader receives it with them.
+    /// The version of the source file that the bytes come from, if the tier's reader receives the version with the
+    /// bytes.
     pub version: Option<FileVersion>,
 }
 
@@ -104,7 +106,7 @@ impl Completion {
         Self { token, result: Ok(filled), slot: None, tier: TierName::SOURCE, version: None }
     }
 
-    /// Makes a completion that failed. `slot` is the request's slot; `None` if the slot was lost on the way.
+    /// Makes a completion that failed. `slot` is the request's slot; `None` if the reader cannot hand it back.
     pub fn failed(token: u64, error: Error, slot: impl Into<Option<Slot>>) -> Self {
         Self { token, result: Err(error), slot: slot.into(), tier: TierName::SOURCE, version: None }
     }
@@ -220,7 +222,7 @@ const PARTS_ALONE: &str = "the whole sample is needed, but only parts of it were
 pub struct ReadStats {
     /// The bytes that arrived.
     pub bytes: u64,
-    /// The bytes of samples that were not read, because only parts of the samples were wanted.
+    /// The bytes that were not read, because only parts of their samples were wanted.
     pub skipped: u64,
     /// The number of reads submitted to the system, including resubmitted short reads.
     pub reads: u64,

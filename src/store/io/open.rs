@@ -18,7 +18,7 @@ use data::dataset::{DatasetIndex, Extent, FileId, NeighbourBlocks, Stamp};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The most bytes of a compressed block that the self-test reads. It is less than the largest sample allowed.
+/// The maximum number of bytes of a compressed block that the self-test reads. The limit for samples is larger.
 const MAX_TESTED: u32 = 1 << 20;
 
 /// Opens the reader of `index` that `io` and `direct` ask for. The reader reads into slots of `slots`, with up to
@@ -89,7 +89,7 @@ pub struct DataSource {
     pub files: Arc<dyn Files>,
     /// The absolute path of the directory that holds all files, or of the only file.
     pub root: PathBuf,
-    /// The extent of any sample. Its file identifies the storage, and its bytes test the reader.
+    /// The extent of some sample, no matter which. Its file identifies the storage, and its bytes test the reader.
     pub first: Extent,
     /// The bytes of all samples.
     pub bytes: u64,
@@ -118,7 +118,7 @@ fn choose(
     let (is_direct, why_direct) = storage.choose(direct, source.bytes, available_memory())?;
     let direct_is_required = direct == Direct::On;
     if is_direct && huge_pages().as_deref() == Some("never") {
-        // `base::slot` documents the slowdown.
+        // Small pages make O_DIRECT reads slower; `base::slot` says how much.
         notices.warn_once("huge pages", || SMALL_PAGES.to_owned());
     }
     let uring = || {

@@ -150,8 +150,8 @@ impl Queues {
         end
     }
 
-    /// Returns the time at which one more request can be served. That request takes the place of the request that ends
-    /// then.
+    /// Returns the earliest time at which one more request can be in service. If all places are taken, this is the end
+    /// of the request that ends first, and its place is freed for the new request.
     fn earliest_start(&mut self, rates: &ParallelFsRates) -> f64 {
         match rates.concurrency {
             Some(limit) if self.served.len() >= limit.max(1) => {

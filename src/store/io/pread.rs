@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-/// The most threads. Network storage serves more reads per second the more reads are in flight, up to hundreds. A local
-/// drive needs far fewer threads; `queue_depth` sets their number.
+/// The maximum number of threads. Network storage serves more reads per second the more reads are in flight, up to
+/// hundreds. A local drive needs far fewer threads; `queue_depth` sets their number.
 const MAX_THREADS: usize = 256;
 
 /// The bytes of a thread's stack. A read touches few of its pages: paths, a request, and the frames of libc.
@@ -33,7 +33,7 @@ pub struct PreadReader {
     waker: Waker,
     /// Disconnected when the last thread ends.
     alive: Receiver<()>,
-    /// The threads so far. Another thread starts when more requests are in flight than threads exist.
+    /// The threads started so far. Another thread starts when more requests are in flight than threads exist.
     threads: Vec<JoinHandle<()>>,
     start: StartThread,
     depth: usize,

@@ -27,7 +27,7 @@ pub struct ProbeReport {
     pub io_uring: UringReport,
     /// RLIMIT_MEMLOCK in bytes; `None` when unlimited. Without CAP_IPC_LOCK it bounds registered buffers.
     pub memlock_limit: Option<u64>,
-    /// RLIMIT_NOFILE; `None` when unlimited. Each reader keeps shards open up to a quarter of it.
+    /// RLIMIT_NOFILE; `None` when unlimited. Each reader keeps at most a quarter of this number of shards open.
     pub open_files_limit: Option<u64>,
     /// The setting of transparent huge pages: `always`, `madvise` or `never`; `None` where the kernel has none.
     pub huge_pages: Option<String>,

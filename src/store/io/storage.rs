@@ -95,7 +95,7 @@ impl Storage {
     /// `root`, and then `root` itself, so that one deleted sample does not hide the storage of the others.
     ///
     /// # Errors
-    /// The error for `path`, when `root` fails too.
+    /// The error for `path`, if all directories up to `root` fail as well.
     pub fn near(path: &Path, root: &Path) -> Result<Self> {
         Self::of(path).or_else(|error| {
             let above = path.ancestors().skip(1).take_while(|directory| directory.starts_with(root));
@@ -121,7 +121,7 @@ impl Storage {
     }
 
     /// Decides whether to read `bytes` of data from this storage with O_DIRECT, given `memory` bytes for the page
-    /// cache. The text is the reason.
+    /// cache. Returns (whether to use O_DIRECT, reason).
     ///
     /// # Errors
     /// [`Error::Config`] if O_DIRECT is requested and does not work on this storage.
@@ -139,7 +139,7 @@ impl Storage {
                 StorageKind::Local if self.direct_works == Some(false) => {
                     (false, format!("{name} refuses O_DIRECT"))
                 }
-                // Checksummed and compressed extents go through the page cache in any case.
+                // These file systems read checksummed and compressed extents through the page cache even with O_DIRECT.
                 StorageKind::Local
                     if matches!(name.as_str(), "btrfs" | "bcachefs" | "zfs" | "squashfs" | "erofs") =>
                 {
@@ -185,14 +185,14 @@ fn find_regular_file(path: &Path, depth: usize) -> Option<PathBuf> {
         .find_map(|entry| find_regular_file(&entry.path(), depth - 1))
 }
 
-/// Returns the bytes of memory that could hold page cache: the system's available memory, or the limit of the control
-/// group.
+/// Returns the bytes of memory that could hold page cache: the system's available memory, but at most the limit of the
+/// control group.
 pub fn available_memory() -> u64 {
     meminfo("MemAvailable:").map_or(0, |available| available.min(memory_limit()))
 }
 
 /// Returns the bytes of memory that this process may use: the machine's, or less where a control group (version 1 or 2)
-/// limits it. Without `/proc` and any limit it is [`u64::MAX`].
+/// limits it. If neither number can be read, it is [`u64::MAX`].
 pub fn memory_limit() -> u64 {
     let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let limits = limit_files(&groups)
@@ -202,9 +202,9 @@ pub fn memory_limit() -> u64 {
     limits.chain(meminfo("MemTotal:")).min().unwrap_or(u64::MAX)
 }
 
-/// Returns the files that may hold a limit for a process whose `/proc/self/cgroup` is `groups`: the files of its
-/// control groups and of all groups around them. Inside a container the mounted hierarchy begins at the container's own
-/// group.
+/// Returns the files that may hold a limit for a process whose `/proc/self/cgroup` is `groups`. A limit may be set by
+/// each of its control groups and by their parent groups. Some of the files do not exist in a container, where the
+/// mounted hierarchy begins at the container's own group.
 fn limit_files(groups: &str) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for line in groups.lines() {
@@ -223,7 +223,7 @@ fn limit_files(groups: &str) -> Vec<PathBuf> {
     files
 }
 
-/// Returns a line of `/proc/meminfo`, in bytes.
+/// Returns the value of the line `name` of `/proc/meminfo`, in bytes.
 fn meminfo(name: &str) -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let value = text.lines().find_map(|line| line.strip_prefix(name))?;

@@ -45,7 +45,7 @@ impl DelayedReader {
         })
     }
 
-    /// Moves the answers that are due to `out`.
+    /// Appends each answer whose time has come to `out`.
     fn release(&mut self, out: &mut Vec<Completion>) {
         let now = Instant::now();
         while let Some(first) = self.delayed_answers.first_entry().filter(|first| first.key().0 <= now) {

@@ -47,17 +47,18 @@ pub(super) struct Transfer {
     alignment: usize,
     /// Bytes from the aligned start to the extent's first byte.
     padding: usize,
-    /// The ranges to read. Usually only the first one has bytes, and the second is empty and over.
+    /// The ranges to read. Usually only the first has bytes, and the second is empty and marked as over.
     runs: [ReadRun; 2],
 }
 
-/// A contiguous range to read, as places in the slot, and its progress.
+/// A contiguous range to read, and its progress. All numbers are offsets in the slot.
 #[derive(Debug, Clone, Copy, Default)]
 struct ReadRun {
     start: usize,
     /// The end of the needed bytes.
     needed_end: usize,
-    /// The end of the requested bytes.
+    /// The end of the requested bytes: `needed_end` and, if necessary, more bytes for alignment or to detect a grown
+    /// file.
     requested_end: usize,
     done: usize,
     is_over: bool,
@@ -76,8 +77,9 @@ impl ReadRun {
 }
 
 impl Transfer {
-    /// Makes a transfer into the request's slot. `is_whole_file` says that the extent is the whole file. Otherwise,
-    /// wanted parts with a gap of more than `longest_gap` bytes between them are read without the gap.
+    /// Makes a transfer into the request's slot. `is_whole_file` says that the extent is the whole file, which is
+    /// always read without a gap. In other extents, a gap of more than `longest_gap` bytes between wanted parts is not
+    /// read.
     pub(super) fn new(
         request: ReadRequest,
         is_whole_file: bool,

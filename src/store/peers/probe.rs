@@ -22,16 +22,16 @@ use std::time::{Duration, Instant};
 /// The size of the small sample in bytes. Reads of the small sample measure the round trip alone.
 const SMALL: u32 = 1000;
 
-/// The total size of the large samples in bytes: more than a processor's caches hold.
+/// The total size of the large samples in bytes: more than fits into a processor's caches.
 const LARGE_TOTAL: u64 = 64 << 20;
 
-/// The most bytes of samples in flight.
+/// The maximum number of bytes of samples in flight.
 const MAX_BYTES_IN_FLIGHT: usize = 256 << 20;
 
 /// The version of all samples.
 const VERSION: FileVersion = FileVersion(1);
 
-/// The most reads of the small sample from one peer.
+/// The maximum number of reads of the small sample from one peer.
 const MAX_LATENCY_READS: u64 = 500;
 
 /// The number of failures in a row after which the probe gives up a peer. If a firewall drops packets, each failure
@@ -54,8 +54,8 @@ fn large_samples(size: u32) -> u64 {
     (LARGE_TOTAL / u64::from(size)).clamp(4, 256)
 }
 
-/// Returns the most bytes in flight for samples of `size` bytes over `connections`. On each connection, one sample is
-/// read while another sample waits.
+/// Returns the maximum number of bytes in flight for samples of `size` bytes over `connections`. On each connection,
+/// one sample is read while another sample waits.
 pub fn most_in_flight(size: u32, connections: usize) -> usize {
     let size = size as usize;
     size * (2 * connections).min((MAX_BYTES_IN_FLIGHT / size).max(1))
@@ -118,7 +118,7 @@ pub struct PeerProbe {
     transfer: HttpTransfer,
     slots: SlotPool,
     size: u32,
-    /// The most reads in flight.
+    /// The maximum number of reads in flight.
     depth: usize,
     /// The number of reads so far.
     posted: u64,
@@ -150,7 +150,7 @@ impl PeerProbe {
                 ceiling: DEADLINE,
                 ..DeadlineLimits::default()
             },
-            // The probe itself gives up failing peers.
+            // The probe itself gives up failing peers, so the breaker never has to open.
             breaker: BreakerLimits { failures: u32::MAX, ..BreakerLimits::default() },
             ..HttpOptions::new(dataset, token)
         };

@@ -22,8 +22,7 @@ pub trait ServedCache: Send + Sync {
     /// Reports that the copy of `sample` is damaged: its bytes do not match its checksum `crc`.
     fn damaged(&self, sample: u64, crc: u32);
 
-    /// Returns whether [`ServedCache::accept`] decides about this sample at once. Otherwise it has to free space first,
-    /// which takes a while.
+    /// Returns `false` if [`ServedCache::accept`] must first free space for this sample, which takes a while.
     fn accepts_at_once(&self, _sample: u64) -> bool {
         true
     }
@@ -47,7 +46,7 @@ pub enum Found {
         bytes: CopyBytes,
         /// The CRC-32C of the bytes. The receiver of the bytes checks it.
         crc: u32,
-        /// The version of the source's file that the bytes are of.
+        /// The version of the source file that the bytes come from.
         version: FileVersion,
     },
 }

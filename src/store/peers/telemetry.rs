@@ -6,7 +6,7 @@ use base::trace::{Histogram, PeerNumbers, PeersRecord, TraceNumber};
 use serde::Serialize;
 use std::time::Duration;
 
-/// The most nodes that a [record](peers_record) names.
+/// The maximum number of nodes that a [record](peers_record) names.
 const NAMED: usize = 20;
 
 /// A value of [`PeerStats::by_name`].
@@ -78,8 +78,8 @@ impl PeersSum {
         sum
     }
 
-    /// Returns the numbers under the names of [`PeerStats::by_name`], with the number of nodes and the number of nodes
-    /// whose breaker is not closed.
+    /// Returns the summed values, with the same names as in [`PeerStats::by_name`]. Adds the number of nodes, and the
+    /// number of nodes whose breaker is not closed.
     fn numbers(&self) -> PeerNumbers {
         let nodes = [("nodes", self.nodes), ("breakers_open", self.breakers)];
         let nodes = nodes.map(|(name, count)| (name, TraceNumber::Whole(count)));

@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 
 /// The offset of the version in a lock file.
 pub const VERSION_AT: u64 = 8;
-/// The offset of the run.
+/// The offset of the number of the run.
 pub const RUN_AT: u64 = 12;
 /// The offset of the next segment's number.
 pub const NEXT_AT: u64 = 16;
@@ -31,7 +31,7 @@ pub enum LockState {
     New,
     /// The file belongs to another program, or is damaged.
     Foreign,
-    /// The file has this other version.
+    /// The file has another version than this program writes; the value is the file's version.
     OtherVersion(u32),
     /// The file is valid.
     Ours {

@@ -41,11 +41,12 @@ pub struct CacheOptions {
     pub tiers: Vec<TierOptions>,
     /// How the tiers are filled.
     pub fill: FillChoice,
-    /// Bytes per second that staging may read from the source; `None` allows what the pipeline's own reads leave.
+    /// Bytes per second that staging may read from the source; `None` allows the bandwidth that the pipeline leaves
+    /// unused.
     pub stage_bandwidth: Option<u64>,
     /// How a copy is verified to match the dataset.
     pub verify: Verify,
-    /// The number of ranks that share the tiers, in consecutive groups of ranks; `None` means all ranks.
+    /// The number of consecutive ranks that share the tiers; `None` means that all ranks share them.
     pub local_world_size: Option<u32>,
     /// How the cache's files are read.
     pub io: IoChoice,
@@ -98,7 +99,7 @@ pub struct Cache {
     /// A bit for each sample that a tier has taken in this epoch, published or not.
     taken: Vec<AtomicU64>,
     demand_waits: AtomicBool,
-    /// Shared with the server for other nodes.
+    /// Whether the pipeline waits for reads from this node's own tiers. Shared with the server for other nodes.
     own_reads_wait: Arc<AtomicBool>,
     /// Whether no tier has room for more staging in this epoch.
     full: AtomicBool,
@@ -106,7 +107,7 @@ pub struct Cache {
     lacks_room: AtomicBool,
     counted: SourceCounters,
     last_error: Mutex<Option<String>>,
-    /// The locks on files of which this process keeps whole compressed blocks.
+    /// The locks on files: this process keeps all samples of these files' compressed blocks.
     block_locks: Mutex<HashMap<FileId, Vec<Box<dyn Any + Send>>>>,
     /// The process that opened the cache. A forked child does not have the cache's threads.
     process: u32,
@@ -325,7 +326,7 @@ impl Cache {
         self.plans.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether a tier is filled with the samples that come first, and then stops.
+    /// Returns whether a tier keeps the samples that come first, until it is full.
     fn keeps_first(&self, place: TierPlace) -> bool {
         self.rules.keep_first(place)
     }
@@ -382,7 +383,7 @@ impl Cache {
         self.options.verify
     }
 
-    /// Marks all copies as unverified, as at the start of a run. Called when a loader joins later.
+    /// Marks all copies as unverified, as at the start of a run. Called when another loader joins a running pipeline.
     pub fn mark_unverified(&self) {
         if self.verify() != Verify::Never {
             self.local_tiers().for_each(|(_, local)| local.mark_unverified());

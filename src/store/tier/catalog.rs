@@ -17,7 +17,7 @@ pub(in crate::tier) type SegmentIndex = u32;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::tier) struct SegmentRow {
     pub sample: u64,
-    /// The version of the source's file that the bytes are of.
+    /// The version of the source file that the bytes come from.
     pub version: FileVersion,
     /// The offset of the sample's bytes. All samples of a segment begin below 4 GiB.
     pub offset: u32,
@@ -25,8 +25,8 @@ pub(in crate::tier) struct SegmentRow {
     pub crc: u32,
     /// The storage format of the sample's bytes.
     pub form: StorageFormat,
-    /// The storage format that the last conversion of the sample tried to make. If it failed, the bytes have another
-    /// one.
+    /// The storage format that the last conversion of the sample tried to make. If the conversion failed, the bytes
+    /// have another format.
     pub last_target: StorageFormat,
     /// The header summary (`header_summary`) of an image that was packed for the cache, if the segment keeps it; else
     /// zeros.
@@ -78,7 +78,7 @@ pub(in crate::tier) struct Segment {
     rows: u32,
     /// The number of samples in the file that are out of date, because their source files have changed.
     stale: u32,
-    /// The lowest storage format of the last attempts to convert the segment's samples.
+    /// The lowest `last_target` of the segment's rows: conversion to this storage format was tried for all samples.
     pub last_target: StorageFormat,
     /// The segment that this segment was converted from.
     former: Option<SegmentIndex>,
@@ -206,7 +206,7 @@ impl Catalog {
         (true, segment.is_mostly_stale())
     }
 
-    /// Returns whether a sample is kept in `group`, or is on its way to it.
+    /// Returns whether a sample is kept in `group`, or is pending: taken, but not written yet.
     pub(in crate::tier) fn keeps(&self, sample: u64, group: u64) -> bool {
         let here = |place: PackedLocation| {
             self.is_live(place) && self.segments[place.segment as usize].group == group
@@ -214,8 +214,8 @@ impl Catalog {
         self.get(sample).is_some_and(|place| place == PENDING || here(place))
     }
 
-    /// Marks a sample as on its way to `group`. Returns `false` if `group` has the sample already. A sample of another
-    /// group moves: it cannot be located until it arrives.
+    /// Marks a sample as pending: taken for `group`, but not written yet. Returns `false` if it is pending or kept in
+    /// `group` already. A sample that another group keeps moves: it cannot be located until it is written again.
     pub(in crate::tier) fn mark_pending(&mut self, sample: u64, group: u64) -> bool {
         let new = !self.keeps(sample, group);
         if new {
@@ -224,12 +224,12 @@ impl Catalog {
         new
     }
 
-    /// Returns whether a sample is on its way.
+    /// Returns whether a sample is pending: taken, but not written yet.
     pub(in crate::tier) fn is_pending(&self, sample: u64) -> bool {
         self.get(sample) == Some(PENDING)
     }
 
-    /// Clears the mark of a sample that was on its way but will not arrive.
+    /// Clears the mark of a pending sample that will not be written.
     pub(in crate::tier) fn cancel_pending(&mut self, sample: u64) {
         if self.is_pending(sample) {
             self.chunks[(sample / 64) as usize].clear((sample % 64) as u32);

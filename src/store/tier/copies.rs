@@ -24,7 +24,7 @@ pub struct Location {
     pub extent: Extent,
     /// The [`checksum`] that the bytes must have; `None` if the tier's own reader verifies it.
     pub crc: Option<u32>,
-    /// The version of the source's file that the bytes are of; `None` if it is known only after the bytes were read.
+    /// The version of the source file that the bytes come from; `None` if it is known only after the bytes were read.
     pub version: Option<FileVersion>,
     /// Whether this run has verified that the source's file has this version. If not, compare the versions before the
     /// bytes are used.
@@ -58,7 +58,7 @@ pub enum Offer {
 pub enum CopyFault {
     /// The copy was evicted and no longer exists.
     Gone,
-    /// The copy could not be read, or is shorter or newer than it was.
+    /// The copy could not be read, or its file has changed: it is shorter or newer than before.
     Unreadable,
     /// The copy's bytes do not match their checksum.
     Checksum,
@@ -84,9 +84,8 @@ pub(super) trait CacheTier: Send + Sync {
     /// failed.
     fn can_take(&self) -> bool;
 
-    /// Offers a sample's bytes, to be kept with other samples of its `group`. The samples of a group leave together. A
-    /// sample that is kept in another group moves. `version` is the version that the sample's file had before it was
-    /// read.
+    /// Offers a sample's bytes, to be kept with other samples of its `group`, which are evicted together. A sample that
+    /// another group has moves to this group. `version` is the version that the sample's file had before it was read.
     fn offer(&self, group: u64, sample: u64, version: FileVersion, bytes: &[u8]) -> Offer;
 
     /// Records that the copy of a sample at `location` matches the source. This run does not check it again.
@@ -101,7 +100,7 @@ pub(super) trait CacheTier: Send + Sync {
     /// Returns the counters and gauges.
     fn stats(&self) -> CopyStats;
 
-    /// Returns a reader of the tier's copies, into slots of the pool.
+    /// Returns a reader of the tier's copies, which reads into slots of the pool.
     fn reader(&self, slots: &SlotPool) -> TierReader;
 }
 
@@ -175,11 +174,11 @@ pub(super) trait LocalTier: Send + Sync {
 
 /// A tier that the ranks of a node share, and that is kept for the next run.
 pub(super) trait SharedTier: Send + Sync {
-    /// Locks unit `unit` of this dataset for staging; `None` if another process has locked it. The lock ends when the
-    /// returned value is dropped, or with the process.
+    /// Locks a staging unit (a shard, by its number) of this dataset; `None` if another process has locked it. The lock
+    /// ends when the returned value is dropped, or with the process.
     fn lock_unit(&self, unit: u64) -> Option<Box<dyn Any + Send>>;
 
-    /// Returns the most bytes that may have been taken and cannot be located yet.
+    /// Returns the maximum number of bytes that the tier has taken but that cannot be located yet.
     fn unpublished(&self) -> u64;
 
     /// Removes soon a file of copies from an earlier run, because other nodes own its samples now.
@@ -195,8 +194,8 @@ pub(super) trait ConvertibleTier: Send + Sync {
     /// Converts the copies of one file of copies, or of one block of memory. This takes a while.
     fn convert(&self, conversion: &mut Conversion<'_>) -> ConversionResult;
 
-    /// Reserves space for the conversion of a file of copies, if `wanted`. Returns whether the tier is large enough for
-    /// the reservation.
+    /// If `wanted`, reserves space for the conversion of a file of copies; otherwise releases that space. Returns
+    /// whether the tier is large enough for the reservation.
     fn reserve_for_conversion(&self, wanted: bool) -> bool;
 }
 

@@ -27,10 +27,10 @@ pub(super) struct Directory {
     pub(super) served: ServedFiles,
 }
 
-/// The most reads in flight from a drive.
+/// The maximum number of reads in flight from a drive.
 const MAX_READS: usize = 64;
 
-/// The most segments that are open for other nodes.
+/// The maximum number of segments that are open for other nodes.
 const MAX_SERVED: usize = 256;
 
 /// The segments that are open for serving other nodes.
@@ -117,7 +117,7 @@ impl CacheTier for Directory {
         let source = DataSource {
             files: self.store.files(),
             root: self.path.clone(),
-            // The store may be empty; then the reader tests itself on another file.
+            // If the store is empty, this extent does not exist, and the reader tests itself on another file.
             first: Extent { file: FileId(0), offset: 0, length: 1 },
             bytes: self.size,
         };
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
     use data::dataset::Stamp;
 
-    /// Segments that are all one file.
+    /// A test double: every segment is the same file.
     struct OneFile(PathBuf);
 
     impl Files for OneFile {

@@ -11,7 +11,8 @@ pub enum FillChoice {
     Auto,
     /// Samples are written through as they are read: each byte leaves the source once.
     Use,
-    /// Whole shards are copied ahead during training, too, in large sequential reads, in the order of their next use.
+    /// Samples are written through as they are read. In addition, whole shards are copied ahead of their use, in large
+    /// sequential reads, in the order of their next use.
     Ahead,
 }
 
@@ -22,7 +23,7 @@ named!(FillChoice: "auto" => Auto, "use" => Use, "ahead" => Ahead);
 pub enum Fill {
     /// With samples as they are read.
     Use,
-    /// With whole shards too, ahead of their use.
+    /// With samples as they are read, and also with whole shards ahead of their use.
     Ahead,
 }
 
@@ -37,7 +38,8 @@ pub const KEPT_AS_READ: &str = "the node uses only a part of each epoch, and kee
 /// How many times faster staging must be than reading on use. Staging needs a second reader, and samples that are used
 /// before their shard has arrived are read twice.
 const ADVANTAGE: f64 = 1.5;
-/// The same factor if each request is charged. Staging makes far fewer requests, and may take twice the time for that.
+/// The value of [`ADVANTAGE`] if each request is charged. Staging makes far fewer requests, so it may take twice the
+/// time.
 const CHARGED_ADVANTAGE: f64 = 0.5;
 
 /// The inputs of the cost model.
@@ -47,7 +49,7 @@ pub struct FillJob {
     pub samples: u64,
     /// The bytes of all samples.
     pub bytes: u64,
-    /// Whether samples are in shards. Files of one sample each are opened one by one in either case.
+    /// Whether samples are in shards. If each sample is a file, staging would open the files one by one too.
     pub shards: bool,
     /// The number of reads in flight.
     pub depth: usize,

@@ -17,7 +17,7 @@ pub struct Reads {
     pub in_flight: usize,
     /// The number of reads that were answered in time.
     pub reads: u64,
-    /// The bytes of these reads.
+    /// The bytes that the answered reads returned.
     pub bytes: u64,
     /// Seconds from the first request to the last answer.
     pub seconds: f64,
@@ -27,7 +27,7 @@ pub struct Reads {
     took: Vec<f64>,
 }
 
-/// Makes a reader into slots of a pool, for the given number of reads in flight.
+/// Makes a reader that reads into slots of the pool, with the given number of reads in flight.
 pub type MakeReader<'a> = dyn Fn(&SlotPool, usize) -> Result<Box<dyn Reader>> + 'a;
 
 /// A tier's rates, and the reads that they were computed from.
@@ -54,7 +54,7 @@ pub struct MeasuredTier {
 /// afterwards.
 const SEED: u64 = 0x6d65_6173_7572_6521;
 
-/// The most shards that are read.
+/// The maximum number of shards that are read.
 const SHARDS: u64 = 64;
 
 /// The number of samples that are read one at a time from an open shard.
@@ -63,7 +63,7 @@ const OF_A_SHARD: u64 = 12;
 /// The number of large chunks in flight.
 const LARGE: usize = 4;
 
-/// The most bytes of slots, unless samples are larger.
+/// The maximum size of the arena of slots in bytes, unless large samples need more.
 const ARENA: usize = 128 << 20;
 
 /// Reads samples of `index` through its own reader for about `limit`: one at a time, then `depth` at a time, then large
@@ -148,8 +148,9 @@ fn rates(opened: Option<&Reads>, one: &Reads, full: &Reads, large: Option<&Reads
     let all = [opened, Some(one), Some(full), large];
     let read_bandwidth = all.into_iter().flatten().map(Reads::bandwidth).fold(1.0, f64::max);
     let transfer = one.bytes as f64 / one.reads.max(1) as f64 / read_bandwidth;
-    // If only many readers or large reads show the bandwidth, all the time of a small read counts as latency. Otherwise
-    // the latency would not explain how few reads are answered in a second.
+    // Usually only concurrent or large reads reach the bandwidth, so almost all the time of a small read is latency. If
+    // single reads reach the bandwidth, the difference is near zero. The lower bound, the mean time between answers,
+    // then explains how few reads are answered per second.
     let latency = (one.median_seconds - transfer).max(1.0 / full.per_second().max(f64::MIN_POSITIVE));
     let at_once = full.in_flight.max(1) as f64;
     let concurrency = match large {
@@ -159,7 +160,8 @@ fn rates(opened: Option<&Reads>, one: &Reads, full: &Reads, large: Option<&Reads
     };
     let (open_seconds, read_seconds) = match (opened, large) {
         (Some(opened), _) => ((opened.median_seconds - one.median_seconds).max(0.0), latency),
-        // A file of one sample is opened for every read: the two times cannot be distinguished, and need not be.
+        // If each sample is a file, every read opens a file. Then the two times cannot be distinguished, and only their
+        // sum matters.
         (None, None) => (latency, 0.0),
         (None, Some(_)) => (0.0, latency),
     };

@@ -4,9 +4,9 @@
 //! Samples are assigned to *slots*, and a slot's owner is found by weighted rendezvous hashing (Thaler and Ravishankar,
 //! "Using name-based mappings to increase hit rates", 1998). Each node draws a time for each slot, exponentially
 //! distributed with its capacity as the rate, and the node with the earliest time owns the slot. So a node that joins
-//! or leaves moves only its own slots. A slot that exceeds its node's capacity goes to the node with the next time that
-//! has space. This rule moves slightly more slots. But if the capacities of all nodes together suffice, the nodes
-//! really hold the whole dataset.
+//! or leaves moves only its own slots. If that node has no space left for the slot, the slot goes to the node with the
+//! earliest time among the nodes with space. This rule moves slightly more slots. But if the capacities of all nodes
+//! together suffice, the nodes really hold the whole dataset.
 //!
 //! If the capacities do not suffice, a virtual bidder for the missing bytes takes part like a node; its slots have no
 //! owner. All arithmetic is in integers, so that all machines compute the same result.
@@ -37,8 +37,8 @@ pub struct Placement {
 /// The owner of slots that no node keeps.
 const NO_OWNER: u32 = u32::MAX;
 
-/// The most slots. The table of their owners takes half a megabyte. Of a thousand nodes, each owns about a hundred
-/// slots.
+/// The maximum number of slots. The table of their owners takes half a megabyte. Of a thousand nodes, each owns about a
+/// hundred slots.
 const MAX_SLOTS: u64 = 1 << 17;
 
 impl Placement {
@@ -101,7 +101,7 @@ struct SlotAssignment {
 impl SlotAssignment {
     fn new(key: &RandomKey, samples: u64) -> Self {
         let rounds = samples.div_ceil(MAX_SLOTS).max(1);
-        // The last round is as full as possible.
+        // Choose the number of slots so that the last round is as full as possible.
         let slots = samples.div_ceil(rounds).max(1);
         Self { slots, begins: (0..rounds).map(|round| key.stream(round).below(slots) as u32).collect() }
     }
@@ -169,7 +169,7 @@ impl Bidders {
             for (block, first) in first.iter_mut().enumerate() {
                 for (word, first) in first.iter_mut().enumerate() {
                     let word = words[word][block];
-                    // The word itself is a lower bound of its exponential, so few exponentials need to be computed.
+                    // A bidder's time is at least `word` times its pace, so most times need not be computed.
                     if u128::from(word) * u128::from(bidder.pace) < first.0 {
                         *first = (bidder.time(word), number).min(*first);
                     }
@@ -187,7 +187,8 @@ impl Bidders {
             Some(bidder) if bidder.room >= bytes => Some(first),
             Some(_) => self.first_with(slot, |bidder| bidder.room >= bytes),
         };
-        // At the end there may be room for only a part of the slot.
+        // If no bidder has space for the whole slot, give it to the virtual bidder, else to a bidder with any space
+        // left.
         let virtual_bidder = || self.0.iter().position(|bidder| bidder.node == NO_OWNER);
         let first = first.or_else(virtual_bidder).or_else(|| self.first_with(slot, |bidder| bidder.room > 0));
         let Some(bidder) = first.map(|first| &mut self.0[first]) else { return NO_OWNER };
@@ -204,7 +205,7 @@ impl Bidders {
 }
 
 impl Bidder {
-    /// Returns the bidder's time at a slot for which it has drawn `word`.
+    /// Returns the bidder's time at a slot, computed from the random `word` that the bidder has drawn for the slot.
     fn time(&self, word: u32) -> u128 {
         u128::from(exponential(word)) * u128::from(self.pace)
     }

@@ -1,6 +1,6 @@
 //! Decides what a tier keeps. The pipeline and the simulator share this module, which does no I/O.
 //!
-//! Samples of one *group* are used at about the same time. They are stored in their own segments and leave together.
+//! Samples of one *group* are used at about the same time. They are stored in their own segments and evicted together.
 
 use data::schedule::{Order, RepeatSpread};
 use std::collections::BTreeMap;
@@ -9,7 +9,8 @@ use std::ops::Range;
 /// A point in the progress of a training: `epoch · samples + position`.
 pub type Moment = u64;
 
-/// The uses of samples by a node, for as many epochs as are known. Each node computes its own uses from the schedule.
+/// The uses of samples by a node, in all epochs whose orders are known. Each node computes its own uses from the
+/// schedule.
 #[derive(Debug, Clone)]
 pub struct KnownUses {
     samples: u64,
@@ -73,8 +74,8 @@ impl KnownUses {
     }
 
     /// Returns the first moment after `moment` at which the node uses `sample`; `None` if no known epoch uses it again.
-    /// Each searched epoch costs one inverse of the order. On average as many epochs are searched as there are nodes,
-    /// or repeats if these are more.
+    /// Each searched epoch costs one inverse of the order. The average number of searched epochs is the number of nodes
+    /// or the number of repeats, whichever is larger.
     pub fn next_use(&self, sample: u64, moment: Moment) -> Option<Moment> {
         let known = self.first_epoch..self.first_epoch + self.orders.len() as u64;
         let first = (moment / self.samples.max(1)).max(known.start);
@@ -94,19 +95,20 @@ pub enum RetentionRule {
     Keep,
     /// The samples that are used soonest stay. This pays (two to five times the hits) if a node uses only a part of the
     /// samples in each epoch, because it is one of several nodes or because samples are repeated. Samples of one group
-    /// are used within `moments` of one another, and leave together.
+    /// are used within `moments` of one another, and are evicted together.
     NextUse {
-        /// The length of a group.
+        /// The length of the interval in which the samples of a group are used.
         moments: Moment,
     },
 }
 
 impl RetentionRule {
-    /// Returns the best rule for a node that takes `slice` of epochs such as `order`, if its tier has no space for all
-    /// samples.
+    /// Returns the best rule for a node whose tier has no space for all samples. The node takes `slice` of each global
+    /// batch, and epochs are like `order`.
     pub fn best(slice: NodeSlice, order: &Order) -> Self {
         let uses_all = slice.is_whole() && order.repeats() == 1;
-        // A sample that is drawn repeatedly within an epoch is always used soon, so it also came first and stays.
+        // A sample that is drawn several times within an epoch most likely comes early, so `Keep` keeps the most used
+        // samples.
         if uses_all || order.selection().repeats() {
             return Self::Keep;
         }
@@ -127,7 +129,7 @@ pub enum Admission {
     Bypass,
     /// The sample is kept with the samples of `group`.
     Admit {
-        /// The group that the sample leaves with.
+        /// The group that the sample is evicted with.
         group: GroupId,
     },
 }
@@ -185,7 +187,7 @@ impl TierPlan {
             return Admission::Bypass;
         }
         while self.held + bytes > self.capacity {
-            // The group with the latest use leaves first, if its use is later than the use of the new sample.
+            // The group with the latest use is evicted first, if its use is later than the use of the new sample.
             let Some((&last, _)) = self.groups.last_key_value().filter(|(last, _)| **last > group) else {
                 return Admission::Bypass;
             };
@@ -237,7 +239,7 @@ mod tests {
     use std::collections::HashSet;
     use std::sync::Arc;
 
-    /// A tier without files: the samples that it holds.
+    /// A simulated tier: the samples that it holds, without files.
     #[derive(Default)]
     struct Contents {
         groups: BTreeMap<GroupId, HashSet<u64>>,
@@ -265,7 +267,7 @@ mod tests {
     }
 
     /// Returns the share of hits of node 0 of `nodes`, if samples are shown `repeats` times. Counts only epochs in
-    /// which the tier is full and the future is known. A batch reads a sample once.
+    /// which the tier is full and the future is known. A batch with repeats of a sample reads it only once.
     fn hits(
         nodes: u32,
         repeats: u32,

@@ -32,15 +32,15 @@ pub struct Machine {
 }
 
 impl TierRates {
-    /// Returns the least seconds in which `files` files (or extents of open shards) of `bytes` in total arrive in
-    /// random order. The limits are the concurrency and the bandwidth.
+    /// Returns the minimum time in seconds until `files` files (or extents of open shards) of `bytes` in total arrive
+    /// in random order. The limits are the concurrency and the bandwidth.
     pub fn random_seconds(&self, files: u64, bytes: u64, opens: bool) -> f64 {
         let latency = self.read_seconds + if opens { self.open_seconds } else { 0.0 };
         let waiting = files as f64 * latency / self.concurrency.max(1.0);
         waiting.max(bytes as f64 / self.read_bandwidth)
     }
 
-    /// Returns the least seconds in which `bytes` arrive in reads of `read_bytes` bytes.
+    /// Returns the minimum time in seconds until `bytes` arrive in reads of `read_bytes` bytes.
     pub fn sequential_seconds(&self, bytes: u64, read_bytes: u64) -> f64 {
         self.random_seconds(bytes.div_ceil(read_bytes.max(1)), bytes, false)
     }

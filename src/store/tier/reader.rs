@@ -89,9 +89,9 @@ fn of(place: TierPlace) -> usize {
 }
 
 impl TieredReader {
-    /// Opens the readers of all tiers. The source's reader, which `source` opens, has its own thread. Of the tiers'
-    /// readers that wait for their reads themselves, the calling thread drives the first. Each further such reader has
-    /// its own thread.
+    /// Opens the readers of all tiers. The source's reader, which `source` opens, has its own thread. The calling
+    /// thread drives the first of the readers that wait for their reads themselves ([`TierReader::Waiting`]); each
+    /// further one has its own thread.
     ///
     /// # Errors
     /// The errors of opening any reader.
@@ -147,7 +147,8 @@ impl TieredReader {
         if let Route::Copy(place, location) = &route
             && location.extent.length as usize + OVERHEAD > slot.capacity()
         {
-            // The slot has the largest possible size, but another storage format made this huge sample slightly larger.
+            // The slot is as large as a slot can be, but this huge copy is slightly larger, because of its storage
+            // format.
             self.cache.count_fallback(sample_request.sample, *place, *location, None);
             let lookup = self.cache.route_without_copy(sample_request.extent.file);
             return self.submit_or_query(token, sample_request, slot, lookup);
@@ -306,7 +307,7 @@ impl std::fmt::Display for Unconfirmed {
 
 impl std::error::Error for Unconfirmed {}
 
-/// Returns the fault of a copy that the error of a read shows; `None` if this process lacks a resource.
+/// Returns the fault of a copy that could not be read with this error; `None` if this process lacks a resource.
 pub(super) fn fault(error: &Error) -> Option<CopyFault> {
     const OURS: [i32; 4] = [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::EAGAIN];
     match error {
@@ -321,7 +322,8 @@ pub(super) fn fault(error: &Error) -> Option<CopyFault> {
 
 impl Reader for TieredReader {
     fn room(&self) -> usize {
-        // A copy that fails needs a place at the source. A sample that waits for a version needs a place anywhere.
+        // Keep a place in the source's reader for each copy in flight, which may fail, and a place in every reader for
+        // each sample that waits for a version.
         let revalidation = self.revalidation.in_flight();
         let source = self.readers.get(SOURCE).room().saturating_sub(self.copies_in_flight());
         let copies = (0..self.cache.tiers().len()).map(|place| self.readers.get(of(place)).room());
@@ -357,8 +359,8 @@ impl Reader for TieredReader {
             let went_on = self.resume_after_version();
             let nothing_came = self.arrived.is_empty() && !went_on;
             self.complete_reads(out);
-            // A sample that is read again from the source is no answer yet. Otherwise, a return without answers means
-            // that a waker was called.
+            // If the only result is a sample that must be read again from the source, keep waiting: the caller takes a
+            // return without answers to mean that a waker was called.
             if out.len() > before || nothing_came || waited_for == 0 {
                 self.cache.note_demand(false);
                 self.cache.note_own_reads(false);

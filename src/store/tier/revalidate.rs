@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-/// The most threads that query a file system.
+/// The maximum number of threads that query a file system.
 const MAX_THREADS: usize = 16;
-/// The most threads if each query is a request to a server.
+/// The maximum number of threads if each query is a request to a server.
 const MAX_REMOTE_THREADS: usize = 64;
 
 /// The answer to a query for the version of a file.
@@ -130,7 +130,7 @@ impl Revalidation {
     pub(super) fn listen(&self) -> bool {
         let Some(threads) = &self.threads else { return self.ready.is_empty() };
         threads.shared.listening.store(true, Ordering::SeqCst);
-        // Answers that arrived before the flag was set have called nothing.
+        // An answer that arrived before the flag was set did not call `on_answer`, so check for it.
         threads.answers.is_empty()
     }
 

@@ -1,12 +1,12 @@
 //! Divides the rehearsal buffers of former ranks among more or fewer ranks.
 //!
 //! Each rank takes the samples that belong to it from all former buffers, and merges their reservoirs. The merged
-//! reservoir ends at the smallest threshold of the former ranks, because below this threshold every former rank still
-//! has all of its samples.
+//! reservoir keeps only samples below the smallest threshold of the former reservoirs, because below this threshold
+//! every former rank still has all of its samples.
 //!
 //! Until a state of this run is safely written, no rank changes any data that a former state needs. So the same restart
-//! can be tried again. A directory stores its run, and a state stores the runs that it continues. So a directory of
-//! another run is not mistaken for the directory of a former rank.
+//! can be tried again. A directory stores the number of its run, and a state stores the numbers of the runs that it
+//! continues. So a directory of another run is not mistaken for the directory of a former rank.
 
 use super::RehearsalBuffer;
 use super::saved::{has_states, ids_of, no_directory};

@@ -26,8 +26,8 @@ use std::sync::Arc;
 use storage::SampleStorage;
 use store::io::{Direct, IoChoice, Reader};
 
-/// The number of steps after which a sample that failed in a batch leaves the buffer. Fewer steps are planned ahead, so
-/// the drawn samples do not depend on how far ahead steps are planned.
+/// The number of steps after which a sample that failed in a batch leaves the buffer. Always fewer steps than this are
+/// planned ahead, so the drawn samples do not depend on how far ahead steps are planned.
 const FAILED_LEAVE_AFTER: u64 = 64;
 
 /// The settings of the rehearsal buffer.
@@ -36,18 +36,18 @@ pub struct RehearsalOptions {
     pub by: KeepBy,
     pub capacity: Capacity,
     /// The directory with the bytes of all kept samples; `None` to keep them in memory. If there are several ranks, the
-    /// rank is appended to its name.
+    /// rank is appended to the directory's name.
     pub directory: Option<PathBuf>,
     /// The quota of the directory in bytes.
     pub directory_bytes: u64,
-    /// The limit of the bytes of kept samples that are also in memory, if there is a directory.
+    /// The maximum number of bytes of kept samples that are in memory in addition to the directory.
     pub memory_bytes: u64,
     /// The number of states that may wait to be acknowledged.
     pub keep_states: usize,
 }
 
 impl RehearsalOptions {
-    /// The settings as text. A state must have the same text.
+    /// The settings as text. A state can be loaded only if its text is the same.
     pub(super) fn words(&self) -> String {
         format!("{:?}, {:?}", self.by, self.capacity)
     }
@@ -102,7 +102,7 @@ struct BufferStep {
     evicted: Vec<u64>,
     /// The ids of the samples that were inserted.
     inserted: Vec<u64>,
-    /// The number of samples that had been offered before.
+    /// The number of samples that had been offered before this step.
     offered: u64,
 }
 
@@ -273,7 +273,7 @@ impl RehearsalBuffer {
         evicted.into_iter().try_for_each(|id| self.forget_bytes(id))
     }
 
-    /// Drops samples because of which a batch cannot be delivered.
+    /// Drops samples that keep a batch from being delivered.
     ///
     /// # Errors
     /// I/O errors of the directory.

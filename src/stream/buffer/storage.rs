@@ -170,7 +170,7 @@ impl SampleStorage {
         let source = DataSource {
             files: stored.store.as_files(),
             root: stored.store.path().to_owned(),
-            // There may be no file yet; then the reader tests itself on another file.
+            // If there is no file yet, the reader tests itself on another file.
             first: Extent { file: FileId(0), offset: 0, length: 1 },
             bytes: stored.store.quota(),
         };

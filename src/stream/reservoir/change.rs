@@ -10,9 +10,9 @@ pub(super) enum ReservoirChange {
     Inserted(u64),
     /// This sample was evicted.
     Evicted(ReservoirEntry),
-    /// The sample with this id was rehearsed again.
+    /// The sample with this id was rehearsed.
     Used(u64),
-    /// The part had this threshold before.
+    /// The part had this threshold before the change.
     Threshold(u32, (u64, u64)),
     /// The part was created.
     NewPart(u32),

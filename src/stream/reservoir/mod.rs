@@ -202,7 +202,8 @@ impl Reservoir {
     pub fn draw(&self, step: u64, count: usize) -> Vec<u64> {
         let mut random = self.rehearse.stream(step);
         let len = self.entries.len();
-        // The first swaps of a shuffle of all indices. Only the indices that were moved are stored.
+        // Do the first `count` swaps of a Fisher-Yates shuffle of all indices. Only the indices that were moved are
+        // stored.
         let mut moved = HashMap::new();
         let ranks: Vec<usize> = (0..count.min(len))
             .map(|place| {

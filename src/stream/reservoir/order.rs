@@ -48,7 +48,7 @@ impl KeepOrder {
                 return Err(Error::config("by", message));
             }
         };
-        // The middle of one of 2^52 intervals: never 0 or 1, whose double logarithm is infinite.
+        // The middle of one of 2^52 equal intervals between 0 and 1: never 0 or 1, for which ln(-ln u) is infinite.
         let unit = ((bits >> 12) as f64 + 0.5) * (1.0 / (1u64 << 52) as f64);
         Ok(ordered(libm::log(-libm::log(unit)) - log_weight))
     }

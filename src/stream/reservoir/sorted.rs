@@ -5,7 +5,7 @@
 
 use super::KeptSample;
 
-/// The most entries of a chunk, which then takes 40 KiB.
+/// The maximum number of entries of a chunk. A full chunk takes 40 KiB.
 const MAX_CHUNK: usize = 1024;
 
 /// The sort key of an entry: its part, its random key, its id.

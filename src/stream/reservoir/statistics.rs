@@ -45,9 +45,9 @@ pub(super) fn assert_follows(what: &str, counts: &[u64], expected: &[f64]) {
     assert_likely(what, value.sum(), counts.len() - 1);
 }
 
-/// Fails like [`assert_follows`] if the counts are not uniform. Each count says how often an item was drawn: `times`
-/// times, `taken` items were drawn without replacement. The counts of one time are not independent: drawing one item
-/// makes the other items rarer. The statistic corrects this.
+/// Fails if the counts are so uneven that chance explains it only once in ten thousand times. In each of `times`
+/// rounds, `taken` items were drawn without replacement; each count says how often one item was drawn. The counts are
+/// not independent: drawing one item makes other items rarer in the same round. The statistic corrects this.
 pub(super) fn assert_uniform(what: &str, counts: &[u64], taken: usize, times: u64) {
     let (all, times) = (counts.len() as f64, times as f64);
     let share = taken as f64 / all;

@@ -9,7 +9,7 @@ impl Reservoir {
         self.entries.iter().map(|entry| &entry.kept)
     }
 
-    /// The parts that were seen, in order.
+    /// The parts of the reservoir, in order.
     pub fn parts(&self) -> impl Iterator<Item = ReservoirPart> {
         self.parts.iter().map(|(&part, found)| ReservoirPart {
             part,

@@ -50,7 +50,7 @@ fn content(reservoir: &Reservoir) -> (Vec<ReservoirPart>, Vec<KeptSample>) {
     (parts, entries)
 }
 
-/// The content computed directly from the rule, without incremental updates.
+/// The content computed directly from the rule that the `reservoir` module documents, without incremental updates.
 fn by_the_law(
     seed: u64,
     by: KeepBy,
@@ -256,7 +256,7 @@ fn a_withdrawn_sample_is_told_of_and_what_was_refused_stays_away() {
         assert!(!reservoir.offer(offered, &mut change).unwrap().kept);
     }
     assert_eq!(reservoir.len(), 19);
-    // A sample that a pending step evicted is returned too, and does not come back.
+    // Withdrawing a sample that a pending step evicted returns the sample, and undoing the step does not bring it back.
     let mut pending = [StepChange::default()];
     let mut number = 50;
     let evicted = loop {

@@ -130,7 +130,7 @@ impl RecordDirectory {
         self.used
     }
 
-    /// Counts `pages` more as used, if `spare` pages stay free.
+    /// Counts `pages` additional pages as used, if `spare` pages stay free.
     ///
     /// # Errors
     /// [`StoreFull`] if the quota has not enough free pages.

@@ -9,7 +9,7 @@ use data::dataset::Stamp;
 use std::os::unix::fs::FileExt;
 use store::segments::pages;
 
-/// The most bytes that are buffered before they are written.
+/// The maximum number of bytes that are buffered before they are written.
 const WRITE_BUFFER: usize = 1 << 20;
 
 /// A segment without a name: some of its samples are in the file, the later samples are buffered.
@@ -20,7 +20,7 @@ pub(super) struct SegmentDraft {
     /// The number of bytes in the file. The following bytes are in `buffer`.
     written: u64,
     buffer: Vec<u8>,
-    /// The most bytes in `buffer`.
+    /// The maximum number of bytes in `buffer`.
     most: usize,
 }
 

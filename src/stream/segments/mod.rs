@@ -126,7 +126,7 @@ pub struct SegmentStore {
     unreadable: BTreeMap<u64, u64>,
     /// The snapshots, and the pages of each.
     snapshots: BTreeMap<u64, u64>,
-    /// Published segments that may not be on the drive yet.
+    /// Published segments that may not be synced to the drive yet.
     unsynced: BTreeSet<u64>,
     files: Arc<SegmentFiles>,
     /// The segment that was read last. It stays open.

@@ -14,7 +14,8 @@ use std::path::PathBuf;
 use store::segments::footer::SegmentError;
 use store::segments::numbered;
 
-/// The most times that the segments are listed, because some may be rewritten during the read.
+/// The maximum number of times that the segments are listed. They are listed again if some were rewritten during the
+/// read.
 const LIST_ATTEMPTS: u32 = 5;
 
 /// A directory of samples and snapshots that is only read.

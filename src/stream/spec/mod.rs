@@ -41,7 +41,7 @@ pub struct StreamSpec {
     max_bytes: String,
     journal: Option<PathBuf>,
     replay: Option<PathBuf>,
-    /// The names of the classes; empty where classes are numbers only.
+    /// The names of the classes; empty if classes are numbers only.
     pub classes: Vec<String>,
 }
 

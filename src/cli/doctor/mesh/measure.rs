@@ -11,9 +11,9 @@ use store::peers::{Peer, PeerProbe, ProbedReads, SharedDataset, Token};
 /// The fraction of the measuring time in which samples are read one at a time.
 const LATENCY_SHARE: f64 = 0.2;
 
-/// The number of connections to each other node during training, if there are few nodes.
+/// The number of connections to each other node during training, while the job has few nodes.
 const CONNECTIONS: usize = 4;
-/// The most connections in a measurement.
+/// The maximum number of connections in a measurement.
 const MAX_CONNECTIONS: usize = 32;
 
 /// The settings of the measurement.
@@ -25,12 +25,12 @@ pub(super) struct MeasureSettings<'a> {
     pub sample_bytes: u32,
     /// The total duration.
     pub seconds: Duration,
-    /// The number of connections to the node that this node reads from.
+    /// The number of connections that this node opens to the one node that it reads from.
     pub connections: usize,
 }
 
-/// The number of connections to the node that this node reads from, for `nodes` nodes. Training has about this number
-/// of connections to all other nodes together.
+/// The number of connections that a node of a job of `nodes` nodes opens to the node that it reads from. In training, a
+/// node has about this number of connections to all other nodes together.
 pub(super) fn connections(nodes: usize) -> usize {
     (CONNECTIONS * nodes.saturating_sub(1)).clamp(CONNECTIONS, MAX_CONNECTIONS)
 }
@@ -52,15 +52,15 @@ pub(super) struct LinkMeasure {
     pub from: usize,
     /// The number of small samples that were read one at a time.
     pub alone: u64,
-    /// The seconds within which half of these small samples arrived.
+    /// The median time in seconds of a small sample that is read alone.
     pub p50: f64,
-    /// The seconds within which 99 % of these small samples arrived.
+    /// The 99th percentile of the time in seconds of a small sample that is read alone.
     pub p99: f64,
-    /// The number of samples that arrived on all connections at once.
+    /// The number of samples that arrived while all connections were in use at once.
     pub samples: u64,
-    /// The bytes of these samples.
+    /// The total bytes of `samples`.
     pub bytes: u64,
-    /// The duration of these reads in seconds.
+    /// The time in seconds in which `samples` arrived.
     pub seconds: f64,
     /// The failed reads, by reason.
     pub missed: BTreeMap<String, u64>,
@@ -74,7 +74,7 @@ impl LinkMeasure {
     }
 }
 
-/// The name of the meeting after the first part of the measurement (0), and after each round (from 1).
+/// The name of meeting `number`: meeting 0 follows the latency measurement, meeting n follows round n.
 pub(super) fn purpose(number: usize) -> String {
     match number {
         0 => "doctor, reads one at a time".to_owned(),
@@ -82,8 +82,8 @@ pub(super) fn purpose(number: usize) -> String {
     }
 }
 
-/// Measures as node `own`, which reads from the nodes at these distances. `wait_for_all` waits until all nodes have
-/// reached the same point. It is called once for each [`purpose`].
+/// Measures as node `own`. For each distance d of `distances`, node `own` reads from node `own` + d, modulo the number
+/// of nodes. `wait_for_all` waits until all nodes have reached the same point. It is called once for each [`purpose`].
 ///
 /// # Errors
 /// The errors of `wait_for_all` and of [`PeerProbe`].
@@ -112,8 +112,8 @@ pub(super) fn run(
     wait_for_all(&purpose(0))?;
     let mut cpu_seconds = 0.0;
     for (number, link) in links.iter_mut().enumerate() {
-        // Skip a node that gave no small sample: reading from it would only delay all nodes. Other nodes may still read
-        // from this node.
+        // Skip a node from which no small sample arrived: reading from it would only delay all nodes. Other nodes may
+        // still read from this node.
         if link.alone > 0 {
             let before = ProcessUsage::now().cpu_seconds;
             let reads = probe.measure_throughput(link.from, each.mul_f64(1.0 - LATENCY_SHARE))?;

@@ -37,10 +37,10 @@ const OTHER_FILES: u64 = 256;
 /// The number of connections of the node's server for other clients, beyond the connections of the measurement.
 const OTHER_CONNECTIONS: usize = 64;
 
-/// The most sentences about unreachable nodes in an error.
+/// The maximum number of sentences about unreachable nodes in an error.
 const NAMED_PROBLEMS: usize = 4;
 
-/// The remedy for unreachable nodes.
+/// What the user can do about unreachable nodes.
 const REMEDY: &str = "check for a firewall (--listen ADDRESS:PORT sets the port to open), that the nodes can reach one \
                       another at these addresses (--listen ADDRESS sets others), and that all processes still run";
 
@@ -110,7 +110,7 @@ pub(super) fn run(
     json: bool,
     finder: Option<&dyn FindsJob>,
 ) -> Result<()> {
-    // A node whose reads fail keeps the other nodes waiting.
+    // All nodes wait for a node whose reads time out, so add the longest time that such reads take.
     let unresponsive_wait =
         LONGEST_WITHOUT_ANSWER.saturating_mul(args.rounds.min(u64::from(u32::MAX)) as u32);
     let patience = args.patience.saturating_add(args.seconds).saturating_add(unresponsive_wait);
@@ -132,7 +132,7 @@ pub(super) fn run(
     }
 }
 
-/// The place of this rank in the job, and the options for meeting the other ranks.
+/// The rank of this process, the number of ranks, and the options for meeting the other ranks.
 struct Ranks {
     place: RankPlace,
     options: PeersOptions,
@@ -154,7 +154,7 @@ impl Ranks {
     }
 }
 
-/// Takes part in the measurement. Rank 0 gets the measurements of all nodes.
+/// Measures from this node. Rank 0 gets the measurements of all nodes, the other ranks get `None`.
 fn measure_all(args: &MeshArgs, ranks: &Ranks) -> Result<Option<MeshSummary>> {
     let terms = MeshTerms {
         version: base::version::get().to_owned(),
@@ -178,7 +178,7 @@ fn measure_all(args: &MeshArgs, ranks: &Ranks) -> Result<Option<MeshSummary>> {
     }
     let one_node = met.nodes.len() == 1;
     if one_node {
-        // Each rank counts as a node, so that something is measured.
+        // There is only one node, so count each rank as a node to have something to measure.
         met.nodes = met.nodes.concat().into_iter().map(|rank| vec![rank]).collect();
     }
     let first_of = |ranks: &Vec<u32>| ranks.first().copied().unwrap_or(0);
@@ -218,7 +218,7 @@ fn measure_all(args: &MeshArgs, ranks: &Ranks) -> Result<Option<MeshSummary>> {
     let measured = match own_node {
         Some(own_node) => measure::run(&by, own_node, &distances, |purpose| ranks.wait_for_all(purpose))?,
         None => {
-            // The ranks of a node other than its first rank only take part in the meetings.
+            // Only the first rank of a node measures. The other ranks just attend the meetings.
             (0..=distances.len()).try_for_each(|number| ranks.wait_for_all(&measure::purpose(number)))?;
             NodeMeasure::default()
         }
@@ -248,7 +248,8 @@ fn serve(
         let tls = args.nodes.tls.then(TlsIdentity::for_this_job).transpose()?;
         let pin = tls.as_ref().map(|tls| tls.pin().0);
         let usual = ServerOptions::new(listen()?, token.clone());
-        // There is space for all concurrent reads of one other node, and connections of earlier rounds stay open.
+        // Allow for all concurrent reads of one other node. Connections of earlier rounds stay open, so allow for those
+        // of all rounds.
         let bytes_under_way = usual.bytes_under_way.max(most_in_flight(args.sample_size, connections));
         let kept = connections * rounds;
         let allowed = allow_open_files(2 * kept as u64 + OTHER_FILES) as usize;

@@ -12,7 +12,7 @@ pub(super) struct MeshTerms {
     pub sample_bytes: u32,
     /// The requested duration in seconds.
     pub seconds: f64,
-    /// The most other nodes that each node reads from.
+    /// The maximum number of other nodes that each node reads from.
     pub most_rounds: u64,
     pub tls: bool,
 }
@@ -43,16 +43,16 @@ pub(super) struct MeshSummary {
     #[serde(flatten)]
     pub terms: MeshTerms,
     pub place: NodePlacement,
-    /// The number of connections to the node that a node reads from.
+    /// The number of connections that a node opens to the node that it reads from.
     pub connections: usize,
     /// The number of rounds, which is the number of other nodes that each node read from.
     pub rounds: usize,
     pub nodes: Vec<NodeSummary>,
     pub links: Vec<LinkSummary>,
-    /// The median over the nodes of the samples per second, while all nodes read at once.
+    /// The samples per second of a node while all nodes read at once: the median over the nodes.
     pub median_samples_per_s: f64,
-    /// Sentences about nodes that cannot be reached, or that give only small samples. If there are any, the exit code
-    /// is 1.
+    /// Sentences about nodes that cannot be reached, or from which only small samples arrive. If there are any, the
+    /// exit code is 1.
     pub problems: Vec<String>,
 }
 
@@ -62,18 +62,18 @@ pub(super) struct NodeSummary {
     pub node: String,
     pub rank: u32,
     pub address: SocketAddr,
-    /// The seconds within which half of the small samples arrived, which are read one at a time: the median over the
-    /// node's links; null if none arrived.
-    pub p50_seconds: Option<f64>,
-    /// The seconds within which 99 % of the small samples arrived: the maximum over the node's links; null if none
+    /// The median time in seconds of a small sample that is read alone: the median over the node's links; null if none
     /// arrived.
+    pub p50_seconds: Option<f64>,
+    /// The 99th percentile of the time in seconds of a small sample that is read alone: the maximum over the node's
+    /// links; null if none arrived.
     pub p99_seconds: Option<f64>,
     /// The rates while all nodes read at once.
     pub samples_per_s: f64,
     pub bytes_per_s: f64,
     /// The processor time for reading one sample and serving one sample to another node; null if no sample arrived.
     pub cpu_seconds_per_sample: Option<f64>,
-    /// The average number of busy processors during these reads.
+    /// The average number of busy processors while all nodes read at once.
     pub processors: f64,
     /// The number of samples that did not arrive.
     pub failed: u64,
@@ -120,7 +120,8 @@ impl MeshSummary {
         }
     }
 
-    /// The links with less than half of the median rate, the slowest first. Links without any sample are not included.
+    /// Returns the links with less than half of the median rate, the slowest first. Links on which no sample arrived
+    /// are not included.
     pub(super) fn slow_links(&self) -> Vec<&LinkSummary> {
         let mut links: Vec<&LinkSummary> =
             self.links.iter().filter(|link| link.samples_per_s > 0.0).collect();
@@ -168,7 +169,7 @@ impl LinkSummary {
     }
 }
 
-/// The median; if the number of values is even, the higher of the two middle values.
+/// The median. For an even number of values, it is the higher of the two middle values.
 fn median(values: &mut [f64]) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied()
@@ -177,7 +178,7 @@ fn median(values: &mut [f64]) -> Option<f64> {
 /// A link: the reading node, and its reads.
 type MeshRead<'a> = (usize, &'a LinkMeasure);
 
-/// Sentences about nodes that cannot be reached, or that give only small samples.
+/// Makes sentences about nodes that cannot be reached, or from which only small samples arrive.
 fn problems(nodes: &[MeshNode], links: &[MeshRead<'_>]) -> Vec<String> {
     let (dead, living): (Vec<MeshRead<'_>>, Vec<MeshRead<'_>>) =
         links.iter().copied().partition(|(_, link)| link.alone == 0);
@@ -225,7 +226,7 @@ fn problems(nodes: &[MeshNode], links: &[MeshRead<'_>]) -> Vec<String> {
     alone.chain(unreached).chain(narrow).collect()
 }
 
-/// The first `most` sentences, and a line with the number of further sentences.
+/// Returns at most `most` sentences, and a line that counts the sentences that were left out.
 pub(super) fn first_of(sentences: &[String], most: usize) -> Vec<String> {
     let more = sentences.len().saturating_sub(most);
     let rest = (more > 0).then(|| format!("and {more} more lines like these; --json lists all"));
@@ -245,7 +246,7 @@ fn reasons(dead: &[MeshRead<'_>]) -> String {
     counts.iter().map(|(reason, count)| format!("{count} {reason}")).collect::<Vec<_>>().join(", ")
 }
 
-/// The most names of a list that are written out.
+/// The maximum number of names in a list. A longer list is shortened.
 const LISTED: usize = 8;
 
 fn listed(names: &[String]) -> String {

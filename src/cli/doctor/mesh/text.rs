@@ -3,13 +3,13 @@
 use super::summary::{MeshSummary, MeshTerms, NodePlacement, NodeSummary, first_of};
 use crate::output;
 
-/// The most nodes in the table. If there are more, the slowest are shown.
+/// The maximum number of nodes in the table. If there are more, the table shows the slowest ones.
 const SHOWN: usize = 24;
 
-/// The most slow links that are named.
+/// The maximum number of slow links that are named.
 const NAMED_LINKS: usize = 5;
 
-/// The number of busy processors from which the processors limit the rate. Two threads of a process work for peers.
+/// If this many processors are busy on average, they limit the rate: a process serves and reads with only two threads.
 const BUSY: f64 = 1.5;
 
 /// Formats the report.

@@ -173,8 +173,8 @@ impl BatchReader<'_, '_> {
         Ok(Some(bits(&bytes, rows as usize).collect()))
     }
 
-    /// Which values of a column are present. A value inside a struct is present if the struct is, too. `None` if all
-    /// are present.
+    /// Which values of a column are present. A value is missing if the struct around it is missing. `None` if all are
+    /// present.
     fn present(&mut self, column: &ArrowColumn) -> Result<Option<Vec<bool>>, ColumnFault> {
         let mut present = self.bitmap(column.place)?;
         for &place in column.structs.iter() {

@@ -72,7 +72,7 @@ impl<'a> FlatTable<'a> {
         self.number(field).map(i64::from_le_bytes)
     }
 
-    /// Whether a field that refers to another object exists.
+    /// Whether a field is present. Use this for a field that refers to another object, such as a table.
     pub(super) fn has(&self, field: usize) -> bool {
         self.place(field).is_some()
     }

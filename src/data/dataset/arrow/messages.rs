@@ -10,7 +10,7 @@ use crate::source::Malformed;
 
 /// The magic bytes at the beginning and at the end of an Arrow file.
 const MAGIC: &[u8] = b"ARROW1";
-/// The largest size in bytes of a message without its body, and of a file's footer.
+/// The maximum size in bytes of a message without its body, and of a file's footer.
 const LARGEST: u64 = 64 << 20;
 
 /// The messages of a table.
@@ -39,7 +39,7 @@ pub(super) struct ArrowBatch {
     pub(super) nodes: Vec<(u64, i64)>,
     /// The offset in the file and the length of each buffer. All buffers are inside the body of the message.
     pub(super) buffers: Vec<(u64, u64)>,
-    /// The number of additional buffers of each field whose number of buffers varies.
+    /// For each field whose number of buffers varies, the number of its additional buffers.
     pub(super) variadic: Vec<u64>,
     /// The codec of the buffers. The error is the name of an unsupported codec.
     pub(super) codec: Result<Option<BlockCodec>, String>,

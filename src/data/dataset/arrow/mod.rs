@@ -18,7 +18,7 @@ use crate::source::{Malformed, ReadAt, Window};
 use messages::BatchUse;
 use schema::{ArrowColumn, ArrowContent};
 
-/// The table in an Arrow file or stream, with columns as [`super::parquet::table`] returns them.
+/// The table in an Arrow file or stream. Structs become columns, and `kept` is used, as in [`super::parquet::table`].
 ///
 /// # Errors
 /// [`Malformed`] for a file that is neither an Arrow file nor a stream, or is damaged or truncated. A column that

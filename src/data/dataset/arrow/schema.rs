@@ -6,10 +6,10 @@ use super::super::hugging_face;
 use super::flat::FlatTable;
 use std::rc::Rc;
 
-/// The largest number of fields of a schema, and the largest depth of nested structs and lists.
+/// The maximum number of fields of a schema, and the maximum depth of nested structs and lists.
 const MAX_FIELDS: usize = 1 << 16;
 const DEEPEST: usize = 32;
-/// The largest total size of all column names in bytes. The name of a column includes the names of the structs around
+/// The maximum total size of all column names in bytes. The name of a column includes the names of the structs around
 /// it.
 const MAX_NAMES: usize = 16 << 20;
 
@@ -25,7 +25,7 @@ pub(super) struct ArrowColumn {
     /// column.
     pub(super) place: BufferPlace,
     pub(super) structs: Rc<Vec<BufferPlace>>,
-    /// Whether the column is in a struct that has `bytes` and at most a `path` in addition.
+    /// Whether the column is in a struct that consists of `bytes`, or of `bytes` and a `path`.
     pub(super) in_bytes_and_path: bool,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct ArrowColumn {
 pub(super) struct BufferPlace {
     pub(super) node: usize,
     pub(super) buffer: usize,
-    /// How many of the fields before this field have a number of buffers that depends on the batch.
+    /// The number of earlier fields whose number of buffers depends on the batch.
     pub(super) variadic: usize,
 }
 
@@ -91,7 +91,7 @@ enum FieldDictionary {
     Refused(String),
 }
 
-/// A field some of whose children are not read yet.
+/// A field with children that are not read yet.
 struct OpenField<'a> {
     field: FlatTable<'a>,
     next: usize,
@@ -173,7 +173,8 @@ impl ArrowSchema {
                 }
             };
             place.node += 1;
-            // A batch holds only the indices of a dictionary's values. The children are in the dictionary.
+            // For a field with a dictionary, a batch holds only indices. The field's children are stored in the
+            // dictionary.
             if !matches!(dictionary, FieldDictionary::Absent) {
                 place.buffer += 2;
                 column(match (dictionary, layout) {
@@ -290,7 +291,7 @@ fn layout(field: FlatTable<'_>, version: i16) -> Option<FieldBuffers> {
     })
 }
 
-/// Whether a struct has a field `bytes`, and at most a `path` in addition.
+/// Whether a struct consists of `bytes`, or of `bytes` and a `path`.
 fn is_bytes_and_path(field: FlatTable<'_>) -> Option<bool> {
     let children = field.tables(5)?;
     let is_part = |number| {

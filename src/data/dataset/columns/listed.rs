@@ -8,8 +8,8 @@ use crate::dataset::label_column::UsualLabels;
 use crate::dataset::table::{TableCells, TableColumn};
 use crate::source::TableFormat;
 
-/// Names of the column with the files of the samples, in addition to [`NAMES`], for a table that lists the samples. In
-/// order of preference.
+/// Further names of the column that names the files of a dataset, in order of preference. All names in [`NAMES`] are
+/// preferred to these.
 const MORE_NAMES: [&str; 7] =
     ["filepath", "file_path", "image_path", "image_file", "url", "image_url", "uri"];
 
@@ -33,7 +33,7 @@ impl ListingTable {
     /// Parses the bytes of a table. `label` is the label column, if the user named one.
     ///
     /// # Errors
-    /// [`TableFault`] if the bytes are no such table, or the table names no files.
+    /// [`TableFault`] if the bytes are not a table of this format, or no column names the files.
     pub(in crate::dataset) fn parse(
         format: TableFormat,
         text: &[u8],

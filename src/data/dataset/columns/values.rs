@@ -113,7 +113,7 @@ pub fn typed(
     })
 }
 
-/// The values of a column of the table in the file at `path`. Sample i has the row `samples[i]`.
+/// The values of a table column for all samples. Sample i has the row `samples[i]`. `path` is the file of the table.
 pub(super) fn values(
     path: &Path,
     name: &str,

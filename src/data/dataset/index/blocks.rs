@@ -14,9 +14,9 @@ pub struct BlockCosts {
     pub packed_bytes: u64,
     /// The total decompressed size of all blocks in bytes.
     pub unpacked_bytes: u64,
-    /// The bytes that are read in an epoch that reads a block again for each sample.
+    /// The bytes that an epoch reads if it reads a block again for each sample.
     pub random_read_bytes: u64,
-    /// The bytes that are decompressed in such an epoch.
+    /// The bytes that an epoch decompresses if it decompresses a block again for each sample.
     pub random_unpacked_bytes: u64,
     /// The total size of the samples in blocks, in bytes.
     pub sample_bytes: u64,

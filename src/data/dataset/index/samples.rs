@@ -7,7 +7,7 @@ use base::error::{Error, Result};
 use base::parts::RawHeaderSummary;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Largest number of classes that an error message lists.
+/// Maximum number of classes that an error message lists.
 const CLASSES_NAMED: usize = 10;
 
 impl DatasetIndex {

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 /// The file in which `datasets` lists the files of a saved dataset.
 const STATE: &str = "state.json";
-/// The largest size of this file in bytes; enough for about a hundred thousand shards.
+/// The maximum size of this file in bytes; enough for about a hundred thousand shards.
 const LARGEST: u64 = 16 << 20;
 /// The keys in `state.json` that name files with a selection of rows, for all versions of `datasets`.
 const INDICES: [&str; 2] = ["_indices_files", "_indices_data_files"];

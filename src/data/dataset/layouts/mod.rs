@@ -32,11 +32,11 @@ use base::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Options for reading the shards of a dataset that must be the same for all shards.
+/// Options by which shards are read. They must be the same for all shards of a dataset.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct ShardReadOptions {
-    /// The columns of which the index keeps all strings, even if a shard stores these strings verbatim, because another
-    /// shard does not. A column must be read in the same way from all shards.
+    /// The columns for which the index keeps all strings. Some shards do not store the strings of such a column
+    /// verbatim, and a column must be read in the same way from all shards.
     pub(super) kept_texts: Vec<String>,
     /// The only column, member or key that can be the label; `None` for the usual names.
     pub(super) label: Option<String>,
@@ -247,7 +247,7 @@ fn is_file_name(name: &str) -> bool {
     !name.is_empty() && !name.contains(['/', '\0', '\\']) && name != "." && name != ".."
 }
 
-/// Whether a string is the path of a file below a directory that does not leave the directory.
+/// Whether a string is a relative path to a file that does not lead out of its directory.
 fn is_relative_path(name: &str) -> bool {
     name.split('/').all(is_file_name)
 }

@@ -29,9 +29,9 @@ const LABELS: UsualLabels = UsualLabels {
 };
 /// The names of features that are images, whatever their first bytes are.
 const IMAGES: &[&str] = &["image", "image/encoded", "image_raw", "image/raw", "encoded_image", "jpeg", "png"];
-/// The largest number of features. Each feature takes memory for every record.
+/// The maximum number of features. Each feature takes memory for every record.
 const MAX_FEATURES: usize = 512;
-/// The largest number of bytes of a feature's name.
+/// The maximum number of bytes of a feature's name.
 const LONGEST_NAME: u64 = 1024;
 /// Payloads of up to this many bytes are compared with their checksums during parsing, because they are read anyway.
 const SMALL: u32 = 4096;
@@ -225,7 +225,7 @@ struct ExampleTable {
     columns: Vec<(String, FeatureColumn)>,
 }
 
-/// The values of a feature. Records after the last one that has the feature have no cell yet.
+/// The values of a feature, up to the last record that has it. Later records have no cell yet.
 enum FeatureColumn {
     /// No record so far has a value.
     Nothing,
@@ -347,7 +347,7 @@ impl ExampleTable {
                 FeatureColumn::IntegerLists(each, cells) => {
                     (FieldKind::Integer, TableCells::IntegerLists(each, padded(cells, records)))
                 }
-                // The values in another shard determine the type.
+                // No record in this shard has a value. Another shard with values determines the type.
                 FeatureColumn::Nothing => return None,
                 FeatureColumn::Refused(reason) => (FieldKind::Bytes, TableCells::Refused(reason)),
             };

@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn checksums_are_those_of_rfc_3720_masked() {
-        // Appendix B.4: CRC-32C of 32 zeros is aa 36 91 8a as sent, 0x8a9136aa.
+        // RFC 3720, appendix B.4: the CRC-32C of 32 zeros is sent as the bytes aa 36 91 8a, which are 0x8a9136aa.
         assert_eq!(masked(checksum(&[0; 32])), 0x8a91_36aa_u32.rotate_right(15).wrapping_add(0xa282_ead8));
     }
 }

@@ -4,9 +4,9 @@
 
 use crate::source::{Malformed, ReadAt, Window};
 
-/// The largest size of a varint in bytes.
+/// The maximum size of a varint in bytes.
 const LONGEST_VARINT: u64 = 10;
-/// The largest depth of nested groups.
+/// The maximum depth of nested groups.
 const DEEPEST: usize = 100;
 
 /// The value of a field.

@@ -26,7 +26,7 @@ pub struct PackingFacts {
     pub table: PackedColumns,
 }
 
-/// Location of a member of a sample. The name of the member is that of a column or a suffix.
+/// Location of a member of a sample. The key of the member is the name of a column, or the suffix of a file name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PackingMember {
     /// The index of the member's key in [`PackedColumns::keys`].
@@ -50,7 +50,7 @@ impl SourceStamps {
         Self { digest: Sha256::new_with_prefix(b"foreload packing 2"), last: None }
     }
 
-    /// Adds the file of the next sample. It can be the file of the sample before.
+    /// Adds the file of the next sample. A file that the previous sample has too is not added again.
     pub fn add(&mut self, file: FileId, stamp: Stamp) {
         if self.last.replace(file) != Some(file) {
             self.digest.update(stamp.to_bytes());
@@ -69,7 +69,7 @@ impl DatasetIndex {
         let part = self.first_part();
         let mut notes = part.notes.clone();
         let left_out = std::mem::take(&mut notes.skipped);
-        // The packed dataset has the files of a manifest, so their locations no longer matter.
+        // The packed dataset contains the files that a manifest lists, so their original locations no longer matter.
         (notes.on_servers, notes.secrets) = (false, false);
         notes.bad_shards.clear();
         // The fault names a shard of the source, which the packed dataset does not have.

@@ -20,7 +20,7 @@ const VERSION: u32 = 2;
 pub const FIRST_MEMBER: u64 = 16;
 /// The size of the trailer in bytes.
 const TRAILER: usize = 64;
-/// The largest footer in bytes. A file that states a larger footer is not read into memory.
+/// The maximum size of a footer in bytes. A file that states a larger footer is not read into memory.
 pub const LARGEST_FOOTER: u64 = 256 << 20;
 /// The size of the footer before its lists, in bytes.
 const FIXED: usize = 96;
@@ -309,8 +309,8 @@ impl PackedFooter {
         })
     }
 
-    /// Checks the invariants on which readers rely. Members are stored in ascending order and end before `end`. The
-    /// index can store the distance of each member from its image. Every number refers to an existing entry.
+    /// Checks the invariants on which readers rely: members are stored in ascending order and end before `end`; the
+    /// distance of each member from its image fits into the index; every number refers to an existing entry.
     fn check(&self, end: u64) -> Result<(), String> {
         let members: u64 = self.samples.iter().map(|sample| u64::from(sample.members)).sum();
         let names: u64 = self.members.iter().map(|member| u64::from(member.name)).sum();
@@ -326,7 +326,7 @@ impl PackedFooter {
                 Err(format!("sample {number} of the packed shard {message}: its footer is damaged"))
             };
             let Some((image, _)) = members.first() else {
-                // A row of a table can consist of numbers only.
+                // A sample of a table can have numbers only, and so no members.
                 let may_have_none = self.layout.is_table() && !self.layout.is_of_single_files();
                 if may_have_none && *header_summary == RawHeaderSummary::default() {
                     continue;

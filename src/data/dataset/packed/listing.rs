@@ -100,8 +100,8 @@ fn rows(footer: &PackedFooter) -> Result<ShardRows, String> {
     Ok(rows)
 }
 
-/// Indexes the shards of a packed dataset, and checks that each shard is the one in `manifest`. Shards that are not are
-/// added to `unread`. Returns the notes about the source.
+/// Indexes the shards of a packed dataset, and checks that each shard is the one in `manifest`. A shard that differs or
+/// cannot be read is added to `unread`. Returns the notes about the source.
 pub(in crate::dataset) fn index(
     source: &dyn DatasetSource,
     manifest: &PackedManifest,

@@ -14,7 +14,7 @@ use std::path::Path;
 
 /// The version of the format of manifests.
 const VERSION: u32 = 1;
-/// The largest size in bytes of a manifest that is read.
+/// The maximum size in bytes of a manifest that is read.
 const LARGEST: u64 = 256 << 20;
 
 /// A name in JSON: text, or bytes if it is not UTF-8.
@@ -132,7 +132,7 @@ pub struct PackedManifest {
     pub files: bool,
     /// The layout of the dataset that was packed.
     pub layout: Layout,
-    /// The largest total size of the original files in a shard with several samples, in bytes.
+    /// The maximum total size of the original files in a shard with several samples, in bytes.
     pub shard_size: u64,
     /// The class names by class number; empty if classes have no names.
     pub classes: Vec<RawName>,

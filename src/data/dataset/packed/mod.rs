@@ -39,7 +39,7 @@ pub const UNPACKING_DIRECTORY: &str = "foreload-unpacking";
 /// File names that show that a directory is a packed dataset, or that a dataset is being packed or unpacked in the
 /// directory.
 pub(super) const NAMES: [&str; 3] = [MANIFEST_FILE, PACKING_STATE_FILE, UNPACKING_DIRECTORY];
-/// The largest number of shards. Shard names have six digits, so that names sort like the indices of shards.
+/// The maximum number of shards. Shard names have six digits, so that names sort like the indices of shards.
 pub const MAX_SHARDS: usize = 1_000_000;
 
 /// The file name of the shard at index `number`.

@@ -26,7 +26,7 @@ pub struct TarMemberIndex {
     parts: Vec<NamedTarMember>,
     /// The members of each stem, as indices into `parts`.
     stems: Vec<Vec<u32>>,
-    /// The index of the stem in `stems`, by the offset of each of its members.
+    /// Maps the offset of each member to the index of its stem in `stems`.
     by_offset: HashMap<u64, u32>,
     /// The number of members that belong to no stem: links, hidden files, and members that are too large.
     unrelated: u64,
@@ -66,9 +66,8 @@ impl TarMemberIndex {
         Ok(listing)
     }
 
-    /// The members of the sample with a member at `offset`: its image, or the member that replaces a missing image.
-    /// This member comes first, the other members follow in the order of the shard. `None` if no member begins at
-    /// `offset`.
+    /// The members of the sample whose image, or the member that replaces a missing image, begins at `offset`. This
+    /// member comes first; the other members follow in the order of the shard. `None` if no member begins at `offset`.
     pub fn sample(&self, offset: u64) -> Option<Vec<&NamedTarMember>> {
         let stem = *self.by_offset.get(&offset)?;
         let mut members: Vec<&NamedTarMember> =

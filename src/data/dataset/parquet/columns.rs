@@ -150,8 +150,8 @@ impl ChunkReader<'_, '_> {
         let mut reader = ValueReader { content, count: count as usize, page: page.offset, limits, left: 0 };
         let values = reader.read(encoding, bytes, self.file)?;
         let left = reader.left;
-        // If a page of strings has exactly one null, its definition levels are parsed as one value, and no bytes are
-        // left.
+        // Levels that are wrongly parsed as values leave bytes at the end of the page. Only in a page of strings with
+        // exactly one null they leave none, because all levels are parsed as one value.
         let may_be_levels = left > 0 || matches!(self.content, LeafContent::Text | LeafContent::Json);
         if may_be_levels && encoding == PLAIN && page.kind == PageKind::DataV1 && self.leaf.present == 0 {
             self.check_for_levels(page, body, left)?;

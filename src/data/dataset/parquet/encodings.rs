@@ -6,7 +6,7 @@
 /// Message about bytes that are not valid in an encoding.
 pub(super) const DAMAGED: &str = "the values of a page are damaged";
 
-/// Decoder that consumes bytes from the front of `rest`.
+/// Decoder of numbers. `rest` has the bytes that are not decoded yet.
 pub(super) struct PackedNumbers<'a> {
     pub(super) rest: &'a [u8],
 }

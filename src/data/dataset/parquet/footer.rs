@@ -10,9 +10,9 @@ use crate::source::Malformed;
 
 /// The magic bytes at the beginning and at the end of a Parquet file.
 const MAGIC: &[u8] = b"PAR1";
-/// The largest size of a footer in bytes.
+/// The maximum size of a footer in bytes.
 const LARGEST: u64 = 256 << 20;
-/// The largest number of columns and structs in a schema.
+/// The maximum number of columns and structs in a schema.
 const MAX_ELEMENTS: usize = 1 << 16;
 
 /// Contents of the footer of a file.

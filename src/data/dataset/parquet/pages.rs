@@ -52,7 +52,7 @@ impl ChunkPages {
         Self { at: chunk.start, end: chunk.end, left: chunk.values }
     }
 
-    /// The next page with values; `None` after the number of values that the chunk states.
+    /// The next page with values; `None` when the pages so far have all values that the chunk states.
     pub(super) fn next(
         &mut self,
         file: &mut TableFile<'_>,

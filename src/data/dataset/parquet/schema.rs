@@ -6,9 +6,9 @@ use super::footer::{LogicalType, SchemaElement};
 use crate::source::Malformed;
 use std::collections::HashMap;
 
-/// The largest depth of nested structs.
+/// The maximum depth of nested structs.
 const DEEPEST: usize = 32;
-/// The largest total size of all column names in bytes. The name of a column includes the names of the structs around
+/// The maximum total size of all column names in bytes. The name of a column includes the names of the structs around
 /// it.
 const MAX_NAMES: usize = 16 << 20;
 
@@ -22,7 +22,7 @@ pub(super) struct SchemaLeaf {
     pub(super) physical: u64,
     /// The type of the leaf's values, or why the values cannot be read.
     pub(super) content: Result<LeafContent, String>,
-    /// Whether the leaf is in a struct that has `bytes` and at most a `path` in addition.
+    /// Whether the leaf is in a struct that consists of `bytes`, or of `bytes` and a `path`.
     pub(super) in_bytes_and_path: bool,
 }
 

@@ -18,7 +18,7 @@ const MAP: u8 = 11;
 pub(super) const STRUCT: u8 = 12;
 const UUID: u8 = 13;
 
-/// The largest depth of nested structs, lists and maps in a skipped value.
+/// The maximum depth of nested structs, lists and maps in a skipped value.
 const DEEPEST: usize = 64;
 
 /// Reads structs from bytes.

@@ -11,7 +11,7 @@ impl DatasetPart {
         self.layout().is_sharded().then(|| self.stamp_within(file.0 as usize))
     }
 
-    /// The stamp that was last accepted for a shard in this run.
+    /// The stamp that was last accepted for a shard in this run, or else its stamp in the index.
     pub(in crate::dataset) fn stamp_within(&self, group: usize) -> Stamp {
         if self.any_accepted.load(Ordering::Relaxed)
             && let Some(stamp) =

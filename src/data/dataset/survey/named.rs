@@ -1,4 +1,4 @@
-//! Roots that are the path of a shard, or of several shards by braces.
+//! Roots that are the path of one shard, or a path with braces that stands for several shards.
 
 use super::super::cancel::Cancel;
 use super::super::layouts::{ShardLayout, TarsOfClasses};

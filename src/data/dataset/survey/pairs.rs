@@ -38,7 +38,7 @@ const MASKS: &[&str] = &[
 ];
 /// Suffixes that a mask's file stem adds to the stem of its image.
 const OF_MASKS: &[&str] = &["_gt", "_label", "_labels", "_mask", "_seg", "-mask"];
-/// Largest number of files that are compared in each directory.
+/// Maximum number of files that are compared in each directory.
 const COMPARED: usize = 4096;
 
 /// Refuses a directory with a name in [`IMAGES`] next to a directory with a name in [`MASKS`], if most of their files

@@ -27,7 +27,7 @@ pub(super) struct RootListing {
     pub(super) descriptions: Vec<Vec<u8>>,
     /// The images in the root itself. These images are the dataset if there are neither classes nor shards.
     pub(super) images: RootImages,
-    /// The name of another file, the first in sorted order.
+    /// With [`Contents::Files`], the first file in sorted order that neither is nor describes a TFRecord shard.
     pub(super) other: Option<Vec<u8>>,
     pub(super) notes: Notes,
     /// The files that can define the dataset: READMEs, manifests, lists of shards.
@@ -84,13 +84,14 @@ pub(super) fn list_root(
 }
 
 impl RootListing {
-    /// Whether the root has neither directories nor shards of a layout that needs no list file.
+    /// Whether the root has no directories, and no shards that can be read without a list file.
     pub(super) fn has_only_files(&self) -> bool {
         let Self { directories, shards, compressed, tables, .. } = self;
         directories.is_empty() && shards.is_empty() && compressed.is_empty() && tables.is_empty()
     }
 
-    /// Searches the directories below the root, if other entries of the root can be the dataset.
+    /// Searches the directories below the root. The result is empty if the root has neither shards nor images and
+    /// cannot be a repository.
     pub(super) fn search_directories(
         &self,
         source: &dyn DatasetSource,
@@ -115,7 +116,8 @@ impl RootListing {
         self.notes.skip_all(SkipReason::ImageInRoot, *count, || text(first));
     }
 
-    /// Records a file that can define a kind of dataset that names of files alone do not show.
+    /// Records a README, a manifest or a list of shards in `special`. Records in `unlisted` a shard that needs such a
+    /// list.
     fn record_marker_files(&mut self, name: &[u8]) {
         let mut lists = Layout::ALL.iter().filter_map(|layout| Some((*layout, layout.shards()?)));
         let is_list = |(_, shards): (Layout, &dyn ShardLayout)| {

@@ -72,7 +72,7 @@ impl HttpSource {
     }
 }
 
-/// Returns a text that begins like a URL, without the secrets of the URL.
+/// Returns `text`, which begins like a URL, without the secrets of the URL.
 pub(super) fn shown(text: &str) -> String {
     if let Ok(url) = HttpUrl::parse(text) {
         let place = url.to_string();
@@ -203,7 +203,7 @@ impl HttpRoot {
     fn stamp_of_directory(&self, name: &[u8], url: &HttpUrl) -> Result<EntryState> {
         match self.page(url) {
             Ok(page) => Ok(EntryState::Stamped(Stamp::of_text(&page.bytes))),
-            // A directory that cannot be listed may still contain files, for example those of a packed dataset.
+            // Even if a directory cannot be listed, it may contain files, for example those of a packed dataset.
             Err(RequestError { failure, .. })
                 if name.is_empty() && (failure.is_gone() || failure.is_denied()) =>
             {
@@ -382,7 +382,8 @@ impl DatasetSource for HttpSource {
 
 impl RangeSource for HttpRoot {
     fn prepare<'a>(&'a self, name: &'a [u8], _: FileRequest) -> PreparedRequest<'a> {
-        // The root's kind is known after the dataset was indexed. Before that, this call blocks for a request.
+        // If the root's kind is not known yet, this call blocks for a request. Indexing the dataset determines the
+        // kind.
         let url = self.url(name).and_then(|url| {
             url.ok_or_else(|| Error::io("open", self.path(name), std::io::ErrorKind::NotFound.into()))
         });

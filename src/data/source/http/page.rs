@@ -42,7 +42,7 @@ fn references(mut text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Decodes the entities in a page's text.
+/// Replaces HTML entities, such as `&amp;`, by the characters that they stand for.
 fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut rest = text;

@@ -40,7 +40,8 @@ pub(super) fn find(root: &HttpRoot) -> Result<HttpRootKind> {
     match root.inspect(&root.url) {
         Ok(found) if found.url.is_directory() || found.is_page => Ok(HttpRootKind::Directory),
         Ok(_) => Ok(HttpRootKind::File),
-        // A packed dataset is found by its manifest even if the server shows no directory.
+        // The server may have no page for the directory of a packed dataset, but the dataset's manifest shows that it
+        // exists.
         Err(gave_up)
             if !name.contains(&b'.') && (gave_up.failure.is_gone() || gave_up.failure.is_denied()) =>
         {

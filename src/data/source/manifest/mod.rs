@@ -68,11 +68,11 @@ pub struct ManifestSource {
     /// Directory that relative names refer to.
     directory: Arc<dyn DatasetSource>,
     urls: Arc<ManifestUrls>,
-    /// Files on HTTP servers, with their URLs as names.
+    /// Files that the manifest names by HTTP URLs. Their names are these URLs.
     by_url: Arc<HttpSource>,
     /// Buckets of object stores that the manifest names, by URL.
     buckets: Arc<Mutex<BTreeMap<String, Arc<dyn DatasetSource>>>>,
-    /// Current watch. It is also set for buckets that are opened later.
+    /// Decides how long callers wait for requests. Buckets that are opened later get it as well.
     watch: Arc<Mutex<Option<Arc<dyn WaitControl>>>>,
 }
 
@@ -114,7 +114,7 @@ impl ManifestSource {
         ManifestNames::of(&self.urls)
     }
 
-    /// Whether the file `name` is read by requests. The manifest itself may be stored elsewhere.
+    /// Whether the file `name` is read by requests to a server. The manifest itself may be stored elsewhere.
     pub fn is_on_server(&self, name: &[u8]) -> bool {
         self.directory.is_remote() || Self::is_url(name)
     }
@@ -166,7 +166,7 @@ fn named_url(name: &[u8]) -> Option<&str> {
     url(Path::new(text))
 }
 
-/// Returns the URL of the directory of a file, with the same query.
+/// Returns the URL of the directory that contains a file, with the query of the file's URL.
 fn above(text: &str) -> String {
     let (place, query) = text.split_at(text.find(['?', '#']).unwrap_or(text.len()));
     // In keys of object stores, `?` does not begin a query.

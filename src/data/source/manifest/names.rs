@@ -12,9 +12,9 @@ pub struct ManifestNames<'a> {
     urls: &'a ManifestUrls,
     /// URLs with secrets, by file name.
     secret: HashMap<Vec<u8>, HttpUrl>,
-    /// Name of the file for each text that contains secrets.
+    /// Text of a row that contains secrets → name of the file.
     known: HashMap<String, Vec<u8>>,
-    /// Number of different texts that become the same URL without secrets.
+    /// Number of texts so far that are equal once their secrets are removed, by the URL without secrets.
     alike: HashMap<String, u32>,
 }
 
@@ -26,7 +26,7 @@ impl<'a> ManifestNames<'a> {
     /// Returns the name of the file that a row's `text` names.
     ///
     /// # Errors
-    /// Why the text names no file. The message contains no secrets.
+    /// The reason why the text cannot name a file. The message contains no secrets.
     pub fn take(&mut self, text: &str) -> Result<Vec<u8>, String> {
         if text.contains(['\0', '\n', '\r']) {
             return Err("has a file name with a line break or a NUL byte".to_owned());
@@ -91,7 +91,7 @@ impl<'a> ManifestNames<'a> {
         !self.secret.is_empty()
     }
 
-    /// Makes the collected URLs the targets of requests.
+    /// Passes the collected URLs with secrets on, so that later requests use them.
     pub fn set_secret_urls(self) {
         self.urls.set_secret_urls(self.secret);
     }

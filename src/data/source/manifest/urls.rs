@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
 
-/// Marks the name of a file whose URL contains a secret. In the name, it replaces the query of the URL.
+/// Marks a file name that was made from a URL with secrets. In the name, it replaces the query of the URL.
 pub(super) const SECRET: char = '?';
 
 /// Where a manifest is stored. This limits what it may name.
@@ -54,7 +54,8 @@ impl ManifestUrls {
     /// Parses a URL in the manifest's text.
     ///
     /// # Errors
-    /// Why the URL is refused, in words that continue a sentence after the URL. The message contains no secrets.
+    /// The reason why the URL is refused, as the end of a sentence that begins with the URL. The message contains no
+    /// secrets.
     pub(super) fn parse(&self, text: &str) -> Result<HttpUrl, String> {
         match &self.place {
             // `join` keeps the credentials of the manifest's URL only for the manifest's own server.
@@ -85,7 +86,7 @@ impl ManifestUrls {
     /// machine's credentials are sent. The author of a manifest on a server must not choose that host.
     ///
     /// # Errors
-    /// Why the object must not be requested, in words that continue a sentence after its URL.
+    /// The reason why the object must not be requested, as the end of a sentence that begins with its URL.
     pub(super) fn check_object(&self, found: &ObjectUrl) -> Result<(), String> {
         let names_account = found.kind == StoreKind::Azure && found.bucket.contains(['@', '.']);
         let is_same = matches!(&self.place, ManifestPlace::Store(Some(own)) if own.kind == found.kind

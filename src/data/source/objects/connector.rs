@@ -34,9 +34,8 @@ impl CapturedRequest {
     }
 }
 
-/// Extension that marks a request for a page of a listing. The caller of such a request retries it and needs the
-/// server's response. The caller also needs to know whether the request was sent, or failed earlier because there are
-/// no credentials.
+/// Extension that marks a request for a page of a listing. Its caller does the retries, and needs the server's
+/// response. The caller also needs to know whether the request was sent, or failed earlier for lack of credentials.
 #[derive(Clone, Default)]
 pub(super) struct ListingPage(Arc<AtomicBool>);
 
@@ -47,7 +46,7 @@ impl ListingPage {
     }
 }
 
-/// Why a request of the crate got no successful response.
+/// Why a request of the crate `object_store` got no successful response.
 #[derive(Debug)]
 pub(super) enum StoreFailure {
     /// The request was captured instead of sent.
@@ -73,8 +72,8 @@ impl std::error::Error for StoreFailure {}
 #[derive(Clone)]
 pub(super) struct StoreConnector {
     http: Arc<BlockingHttp>,
-    /// Whether a credential service has responded before. Before the first response, there may be no such service.
-    /// After it, a service that does not respond is out of order.
+    /// Whether a credential service has responded at least once. Until then, there may be no such service. Afterwards,
+    /// a service that does not respond is out of order.
     has_answered: Arc<AtomicBool>,
 }
 
@@ -100,7 +99,7 @@ impl HttpService for StoreConnector {
         let page = request.extensions_mut().remove::<ListingPage>();
         page.iter().for_each(|page| page.0.store(true, Relaxed));
         let is_page = page.is_some();
-        // Callers that request listing pages retry themselves.
+        // For listing pages, the caller does the retries.
         let fetched =
             if is_page { self.exchange(request).await } else { self.exchange_again(&request).await };
         let fetched = fetched.map_err(|failure| {

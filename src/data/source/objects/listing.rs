@@ -15,7 +15,7 @@ pub(super) struct ObjectListing {
     pub(super) entries: Vec<ListedObject>,
 }
 
-/// An object, or a common key prefix up to a slash (a directory).
+/// An object, or a directory: the part up to a slash that several keys have in common.
 pub(super) struct ListedObject {
     pub(super) name: Vec<u8>,
     pub(super) kind: EntryKind,
@@ -26,8 +26,8 @@ pub(super) struct ListedObject {
 }
 
 impl ObjectListing {
-    /// Lists the direct children of `prefix`, which is empty or ends in a slash. If `one` is true, stops after the
-    /// first page with an entry.
+    /// Lists the direct children of `prefix`, which is empty or ends in a slash. With `one`, stops after the first page
+    /// that has an entry.
     pub(super) fn read(root: &ObjectRoot, prefix: &str, one: bool) -> Result<Self, RequestError> {
         let once = |failure| RequestError { failure, tries: 1 };
         let mut entries = Vec::new();
@@ -50,7 +50,7 @@ impl ObjectListing {
         Ok(Self { entries })
     }
 
-    /// Returns a stamp that depends on names and sizes.
+    /// Returns a stamp of the listing: a digest of its names and sizes.
     pub(super) fn stamp(&self) -> Stamp {
         let mut digest = Sha256::new();
         for ListedObject { name, size, .. } in &self.entries {
@@ -70,7 +70,7 @@ impl ObjectListing {
     }
 }
 
-/// Requests a page, with retries, each of which is signed again. Also returns the token of the next page.
+/// Requests a page of the listing. Each retry is signed again. Also returns the token of the next page.
 async fn page(
     root: &ObjectRoot,
     prefix: &str,
@@ -130,7 +130,7 @@ fn take(page: ListResult, prefix: &str, entries: &mut Vec<ListedObject>) {
     }
 }
 
-/// Returns the name of a direct child of a prefix; `None` for any other key.
+/// Returns the name of a direct child of `prefix`; `None` if `key` is not a direct child.
 fn below(key: &str, prefix: &str) -> Option<Vec<u8>> {
     let name = key.strip_prefix(prefix)?;
     (!name.is_empty() && !name.contains('/')).then(|| name.as_bytes().to_vec())

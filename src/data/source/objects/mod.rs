@@ -38,7 +38,7 @@ use std::time::{Duration, Instant};
 use stores::OpenStore;
 use tokio::time::timeout;
 
-/// How long the stamp of an object from a listing is used instead of a request for the object.
+/// Maximum age of an object's stamp from a listing. A younger stamp saves a request for the object.
 const LISTING_MAX_AGE: Duration = Duration::from_secs(30);
 /// Maximum number of objects that are remembered from listings.
 const MAX_REMEMBERED: usize = 100_000;
@@ -46,7 +46,7 @@ const MAX_REMEMBERED: usize = 100_000;
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(60);
 /// Maximum duration of signing a request, including all tries to get credentials.
 const LONGEST_SIGNING: Duration = Duration::from_secs(20);
-/// How long after a renewal of credentials responses to requests with the old credentials may still arrive.
+/// For this long after a renewal of the credentials, responses to requests with the old credentials may still arrive.
 const RENEWAL_GRACE: Duration = Duration::from_secs(5);
 
 /// A root in an object store.
@@ -64,7 +64,7 @@ struct ObjectRoot {
     signed: SignedRequests,
     /// Kind of the root; empty until a request has determined it.
     root_kind: OnceLock<ObjectRootKind>,
-    /// Stamps of objects from listings, by key, with the time of the listing.
+    /// Stamps of objects that listings contained, by key, with the time of the listing.
     remembered: Mutex<HashMap<String, (Instant, Stamp)>>,
 }
 
@@ -79,7 +79,7 @@ impl ObjectSource {
         let store = stores::open(&url, &http).map_err(|why| Error::dataset(&shown, why))?;
         let root_kind = OnceLock::new();
         if url.is_directory {
-            // A URL with a slash at its end needs no request.
+            // A URL that ends in a slash is a directory. No request is needed to know that.
             root_kind.get_or_init(|| ObjectRootKind::Directory);
         }
         Ok(Self(Arc::new(ObjectRoot {
@@ -238,7 +238,7 @@ impl ObjectRoot {
             return Ok(stamp);
         }
         let looked = match self.fetch(key, FileRequest::Head, 0) {
-            // The response to a HEAD request has no body with the reason of a refusal.
+            // The response to HEAD has no body. Request one byte, to get a body with the reason of the refusal.
             Err(RequestError { failure, .. }) if failure.status().is_some() && !failure.is_gone() => {
                 self.fetch(key, FileRequest::Range(0, 0), 1)?
             }
@@ -278,7 +278,7 @@ impl ObjectRoot {
         match self.list(key) {
             Ok(listing) if listing.entries.is_empty() => Ok(EntryState::Gone),
             Ok(listing) => Ok(EntryState::Stamped(listing.stamp())),
-            // A user who may not list keys may still read objects, for example the shards of a packed dataset.
+            // Even a user who may not list keys may read objects, for example the shards of a packed dataset.
             Err(gave_up) if name.is_empty() && gave_up.failure.is_denied() => Ok(EntryState::Unstamped),
             Err(gave_up) => Err(self.failed("list", name, gave_up)),
         }

@@ -28,12 +28,12 @@ impl SignedRequests {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the generation of the current credentials, for [`SignedRequests::keep`].
+    /// Returns how often credentials have been replaced. Pass it to [`SignedRequests::keep`] after signing.
     pub(super) fn generation(&self) -> u64 {
         self.kept().generation
     }
 
-    /// Returns a request for an object, if one was signed recently.
+    /// Returns the cached request for an object, if it was signed recently.
     pub(super) fn get(&self, key: &str) -> Option<HttpTarget> {
         let kept = self.kept();
         let (signed, target) = kept.signed.get(key)?;

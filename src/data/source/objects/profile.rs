@@ -9,13 +9,13 @@ use std::path::PathBuf;
 #[derive(Default)]
 pub(super) struct AwsProfile {
     pub(super) name: String,
-    /// The file that contains the keys. If no file does, the configuration file.
+    /// The file that contains the keys, or the configuration file if there are no keys.
     pub(super) file: PathBuf,
     pub(super) keys: Option<ProfileKeys>,
     pub(super) region: Option<String>,
     pub(super) endpoint: Option<String>,
-    /// If the profile gets credentials in a way that is not supported here: a description of that way, in words that
-    /// follow the profile's name.
+    /// How the profile gets credentials, if that way is not supported here. The text is a phrase that follows the
+    /// profile's name in a message.
     pub(super) unusable: Option<&'static str>,
 }
 

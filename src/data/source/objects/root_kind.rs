@@ -39,8 +39,8 @@ pub(super) fn find(root: &ObjectRoot) -> Result<ObjectRootKind> {
     }
     let has_below =
         || ObjectListing::read(root, &format!("{key}/"), true).map(|below| !below.entries.is_empty());
-    // Usually the ending shows the kind. Stores on top of file systems fail if an object is requested at a directory's
-    // path.
+    // Usually the ending of a key shows the kind, so do not request an object if it looks like a directory. Stores on
+    // top of file systems fail for such a request.
     let is_likely_object = key.rsplit('/').next().is_some_and(|last| last.contains('.'));
     if !is_likely_object && has_below().map_err(failed)? {
         return Ok(ObjectRootKind::Directory);

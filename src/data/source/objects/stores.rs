@@ -19,7 +19,7 @@ use std::time::Duration;
 pub(super) struct OpenStore {
     pub(super) objects: Arc<dyn ObjectStore>,
     pub(super) pages: Arc<dyn PaginatedListStore>,
-    /// Kind of the credentials, for messages.
+    /// Where the credentials come from, for messages.
     pub(super) credentials: String,
     /// Whether requests are not signed.
     pub(super) is_anonymous: bool,
@@ -198,8 +198,8 @@ fn no_credentials(kind: StoreKind, tried: Option<&str>) -> String {
     format!("no credentials were found: set {keys}, or {public} for a public bucket{tried}")
 }
 
-/// Returns the innermost error of an error of the crate, in one line. The outer errors contain addresses, perhaps with
-/// tokens.
+/// Returns the innermost error that an error of the crate contains, in one line. The outer errors contain addresses,
+/// perhaps with tokens.
 pub(super) fn root_cause(error: &object_store::Error) -> String {
     let mut last: &dyn StdError = error;
     while let Some(source) = last.source() {
@@ -211,7 +211,7 @@ pub(super) fn root_cause(error: &object_store::Error) -> String {
     line.chars().take(200).collect()
 }
 
-/// Returns the failure of our HTTP client that an error of the crate contains.
+/// Returns the [`StoreFailure`] of our HTTP client, if an error of the crate contains one.
 pub(super) fn failure_within(error: &object_store::Error) -> Option<&StoreFailure> {
     let mut last: &dyn StdError = error;
     loop {

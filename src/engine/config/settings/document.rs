@@ -3,7 +3,7 @@
 use super::{LoaderKind, RESOURCES_MAY_BE, Setting, SettingsObject, Topic};
 use base::text::wrapped;
 
-/// Most columns of a line.
+/// The maximum number of columns of a line.
 const WIDTH: usize = 120;
 
 /// A parameter of one of Python's classes.
@@ -31,7 +31,7 @@ pub enum SettingsClass {
 }
 
 impl SettingsClass {
-    /// Returns all classes. The loaders come last, because they take objects of the others.
+    /// Returns all classes. The loaders come last, because their parameters take objects of the other classes.
     pub fn all() -> impl Iterator<Item = Self> {
         SettingsObject::ALL.map(Self::Object).into_iter().chain(LoaderKind::ALL.map(Self::Loader))
     }

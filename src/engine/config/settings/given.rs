@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Largest number of items of a list, and of characters of a string, that a message shows.
+/// The maximum number of items of a list, and of characters of a string, that a message shows.
 const SHOWN_ITEMS: usize = 10;
 const SHOWN_CHARACTERS: usize = 200;
 

@@ -25,7 +25,7 @@ use table::SETTINGS;
 
 use base::error::{Error, Result};
 
-/// The loaders of Python. The command line uses the first.
+/// The loader classes of Python. The command line uses `ImageLoader`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoaderKind {
     /// `foreload.ImageLoader`.
@@ -111,7 +111,7 @@ enum Affects {
 /// One setting, which is a row of the table.
 #[derive(Debug)]
 pub struct Setting {
-    /// The keyword in Python and the field of [`LoaderOptions`], or the name that errors use for a member of an object.
+    /// The keyword in Python and the field of [`LoaderOptions`]. For a member of an object, the name that errors use.
     pub name: &'static str,
     /// Topic that the setting belongs to.
     pub topic: Topic,
@@ -126,7 +126,8 @@ pub struct Setting {
     images_only: bool,
     /// Whether the setting applies only to datasets, which have epochs, and not to streams.
     datasets_only: bool,
-    /// The default of a `FileLoader`, as Python writes it, and the description of the setting there, if these differ.
+    /// The default and the description of the setting in a `FileLoader`, if they differ. The default is written as in
+    /// Python.
     in_files: Option<(&'static str, &'static str)>,
     none_is_default: bool,
     lines: &'static [&'static str],
@@ -273,7 +274,7 @@ impl Setting {
         }
     }
 
-    /// Whether batches differ if only the value of this setting differs.
+    /// Whether the contents of batches can depend on this setting.
     pub fn decides_batches(&self) -> bool {
         self.decides != Affects::Nothing
     }
@@ -304,7 +305,7 @@ impl Setting {
         }
         let refused = (self.write)(options, given);
         match given {
-            // Python turned these objects into a string; the error then describes the object that is wrong.
+            // If the string stands for Python objects, the error already describes the wrong object.
             UserValue::Text(_) if self.description().text_by.is_some() => {
                 refused.map_err(|message| Error::config(self.name, message))
             }
@@ -325,7 +326,7 @@ impl Setting {
     }
 }
 
-/// Returns the Python name of a setting that an error of Rust names.
+/// Returns the Python name of a setting, given the name that errors of Rust use.
 pub fn python_name(setting: &str) -> String {
     Setting::named(setting).map_or_else(|| setting.to_owned(), Setting::python_name)
 }

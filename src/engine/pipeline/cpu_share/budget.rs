@@ -1,20 +1,21 @@
-//! A budget of processor time. Threads record the time that they use, and rest when it exceeds their share.
+//! A budget of processor time. Threads record the time that they use, and sleep if they have used more than their
+//! share.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Processor time, in seconds per processor, that threads may use above the share before they rest. This evens out
-/// short bursts.
+/// Processor time, in seconds per processor, that threads may use beyond their share before they must sleep. This evens
+/// out short bursts.
 const BURST: f64 = 0.05;
 
-/// The longest rest of a thread, in seconds. Afterwards it checks whether there is still work.
+/// The longest time that a thread sleeps, in seconds. Afterwards it checks whether there is still work.
 const LONGEST_REST: f64 = 0.1;
 
 /// The processor time that all threads of a pipeline share.
 pub(in crate::pipeline) struct CpuBudget {
-    /// The instant from which the account measures time.
+    /// The instant from which `CpuDebt` measures time.
     origin: Instant,
     /// The processors that may be busy on average, as the bits of an `f64`. It is not under the lock of `cpu_debt`,
     /// because a forked child reads it, and another thread may have held that lock at the fork.
@@ -22,7 +23,7 @@ pub(in crate::pipeline) struct CpuBudget {
     cpu_debt: Mutex<CpuDebt>,
 }
 
-/// The processor time that was used above the share so far, in seconds.
+/// The processor time, in seconds, that threads have used beyond their share. The debt shrinks as time passes.
 #[derive(Debug)]
 struct CpuDebt {
     debt: f64,
@@ -31,11 +32,11 @@ struct CpuDebt {
 
 impl CpuDebt {
     /// Records at `now` that `taken` seconds of processor time were used, with a share of `cores` processors. Returns
-    /// how many seconds to rest.
+    /// how many seconds the thread must sleep.
     fn charge(&mut self, cores: f64, now: Duration, taken: f64) -> f64 {
         let passed = now.saturating_sub(self.paid_until).as_secs_f64();
         self.paid_until = self.paid_until.max(now);
-        // Unused time is not saved up.
+        // Processor time that was not used is not saved up for later.
         self.debt = (self.debt - passed * cores).max(0.0) + taken;
         ((self.debt - BURST * cores) / cores).clamp(0.0, LONGEST_REST)
     }
@@ -57,7 +58,7 @@ impl CpuBudget {
         f64::from_bits(self.cores.load(Ordering::Relaxed))
     }
 
-    /// Records that the processor time `taken` was used, and returns how long to rest.
+    /// Records that the processor time `taken` was used, and returns how long the thread must sleep.
     fn charge(&self, taken: Duration) -> Duration {
         let mut cpu_debt = self.cpu_debt.lock().unwrap_or_else(PoisonError::into_inner);
         Duration::from_secs_f64(cpu_debt.charge(self.cores(), self.origin.elapsed(), taken.as_secs_f64()))
@@ -76,14 +77,14 @@ impl CpuMeter {
         Self { budget, taken: thread_cpu_time() }
     }
 
-    /// Records the time used since the last call, and returns how long to rest for it.
+    /// Records the processor time used since the last call, and returns how long the thread must sleep.
     pub(super) fn note(&mut self) -> Duration {
         let taken = thread_cpu_time();
         let more = taken.saturating_sub(std::mem::replace(&mut self.taken, taken));
         self.budget.charge(more)
     }
 
-    /// Records the time used since the last call, and rests for it.
+    /// Records the processor time used since the last call, and sleeps if the threads have used more than their share.
     pub(in crate::pipeline) fn record_and_rest(&mut self) {
         let rest = self.note();
         if !rest.is_zero() {
@@ -102,8 +103,8 @@ fn thread_cpu_time() -> Duration {
 mod tests {
     use super::*;
 
-    /// Simulates threads that are busy whenever they do not rest. Returns the processors that they use on average, in
-    /// virtual time.
+    /// Simulates threads that are busy whenever they do not sleep. Returns how many processors they keep busy on
+    /// average, in virtual time.
     fn taken(cores: f64, threads: usize) -> f64 {
         let mut cpu_debt = CpuDebt { debt: 0.0, paid_until: Duration::ZERO };
         let (mut free_at, mut taken, job) = (vec![0.0; threads], 0.0, 1e-3);

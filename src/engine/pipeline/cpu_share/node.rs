@@ -7,11 +7,11 @@ use base::error::Result;
 use base::node::{LockKind, RangeLocks, RuntimeDirectory};
 use std::ops::Range;
 
-/// The runtime directory, and the file in it.
+/// The names of the runtime directory and of the file in it.
 const PURPOSE: &str = "cpu";
 const FILE: &str = "loaders";
 
-/// The bytes of the file. Each loader locks one.
+/// The bytes of the file that can be locked. Each loader locks one.
 const LOCK_BYTES: Range<u64> = 0..1 << 16;
 
 /// The membership of one loader in the group of loaders that share the node's processors.

@@ -61,8 +61,8 @@ pub(crate) struct SubBatch {
     pub in_flight: SubBatchesInFlight,
 }
 
-/// The number of sub-batches that are queued for lanes or in work. Each sub-batch has a clone that is counted; the
-/// clones of the reading thread and of assemblies are not counted.
+/// The number of sub-batches that are queued for lanes or in work. Each sub-batch holds a clone made by `count`, which
+/// counts as one until it is dropped. The clones that the reading thread and assemblies hold do not count.
 #[derive(Default)]
 pub(crate) struct SubBatchesInFlight {
     count: Arc<AtomicUsize>,
@@ -70,13 +70,13 @@ pub(crate) struct SubBatchesInFlight {
 }
 
 impl SubBatchesInFlight {
-    /// Returns a clone that is counted.
+    /// Returns a clone that counts as one sub-batch.
     fn count(&self) -> Self {
         self.count.fetch_add(1, Ordering::SeqCst);
         Self { count: self.count.clone(), counted: true }
     }
 
-    /// Returns whether there are no sub-batches.
+    /// Returns whether no sub-batch is queued or in work.
     pub(crate) fn is_empty(&self) -> bool {
         self.count.load(Ordering::SeqCst) == 0
     }
@@ -100,14 +100,14 @@ impl Drop for SubBatchesInFlight {
 pub(crate) struct LaneQueues {
     /// The queue of whole batches, for the lane that is free first.
     pub common: Sender<SubBatch>,
-    /// The queues of sub-batches that only one lane may take, one queue for each lane.
+    /// One queue for each lane. Only that lane takes sub-batches from it.
     pub own: [Sender<SubBatch>; LANES],
 }
 
 /// Collects the samples of one batch.
 pub(crate) struct Assembly {
     run: Arc<EpochRun>,
-    /// The queue of one lane. All sub-batches of a batch go through the same lane, in order.
+    /// The queue of the lane that gets all sub-batches of this batch, in order, if the batch is split.
     own: Sender<SubBatch>,
     common: Sender<SubBatch>,
     sub_batches_in_flight: SubBatchesInFlight,
@@ -120,7 +120,7 @@ struct AssemblyState {
     items: Vec<PreparedSample>,
     /// Whether a sub-batch was sent before the batch was complete.
     was_split: bool,
-    /// The closer, which goes with the last sub-batch.
+    /// Closes the batch after its last sub-batch. Moved into that sub-batch when it is sent.
     closer: Option<Arc<BatchCloser>>,
 }
 
@@ -176,8 +176,8 @@ impl Assembly {
             };
             let queue = if last && !state.was_split { &self.common } else { &self.own };
             state.was_split = true;
-            // If the lanes have ended, the pipeline is ending, and the dropped tickets of the sub-batch spoil the
-            // batch.
+            // If the lanes have ended, the pipeline is ending. The tickets of the sub-batch are then dropped, so the
+            // batch is not delivered.
             let _ = queue.send(sub_batch);
         }
     }

@@ -11,7 +11,7 @@ use pixels::decode::nvjpeg::{ImageOutcome, NvJpegBackend};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The number of calls in a row that may fail before the first backoff, so that a brief shortage starts no backoff.
+/// The number of failed calls in a row that starts the first backoff. A brief shortage makes fewer calls fail.
 const TOLERATED: u32 = 3;
 
 /// The longest backoff, in sub-batches; by then a retry costs next to nothing.
@@ -70,7 +70,7 @@ impl BackendBackoff {
         self.any.store(true, Ordering::Relaxed);
         let pause = &mut self.lock()[backend as usize];
         if pause.left > 0 {
-            // This call of another lane was running when the backoff began.
+            // Another lane made this call before the backoff began.
             return None;
         }
         pause.failures = pause.failures.saturating_add(1);

@@ -12,8 +12,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// The weight of a new measurement in a moving average.
 const SMOOTHING: f64 = 0.2;
 
-/// The smallest weight of a new image in the fractions of the kinds of images. It applies after 256 images were
-/// counted.
+/// The smallest weight of a new image in the moving averages `BalanceState::parts`. The weights of the first 256
+/// images are larger.
 const MIN_KIND_WEIGHT: f64 = 1.0 / 256.0;
 
 /// The CPU's share of the images while its rate is unknown. Without any image, its rate would stay unknown.
@@ -29,11 +29,12 @@ struct BalanceState {
     /// The fraction of batches that had to wait for a lane, from 0 to 1. The GPU is the bottleneck only if batches
     /// wait.
     waiting: f64,
-    /// The fraction of an image that is due to the CPU so far.
+    /// The CPU's share of the images since it got its last image. When this sum reaches 1, the CPU gets the next image.
     due: f64,
     /// The number of images that were counted.
     counted: f64,
-    /// The fractions of all images that are left for the kernels' large calls: of colour images, and of gray images.
+    /// The part of all images that is left for the kernels' large calls: first the part of colour images, then the part
+    /// of gray images.
     parts: [f64; 2],
 }
 
@@ -57,8 +58,8 @@ impl KernelCall {
 }
 
 impl BalanceState {
-    /// Returns the weight of the next image in the fractions. At first, the weights make each fraction the mean over
-    /// all images.
+    /// Returns the weight of the next image in the moving averages `parts`. The first weights make each average the
+    /// mean over all images so far.
     fn weight(&self) -> f64 {
         MIN_KIND_WEIGHT.max(1.0 / (self.counted + 1.0))
     }
@@ -97,8 +98,8 @@ impl LoadBalancer {
         state.waiting += SMOOTHING * (f64::from(u8::from(waiting)) - state.waiting);
     }
 
-    /// Counts an image. `left_for` is the kernels' call that it is left for, if any. Call this for every image, even if
-    /// the CPU gets it.
+    /// Counts an image. If the image is left for a call of the kernels, `left_for` is that call. Call this for every
+    /// image, even if the CPU gets it.
     pub(crate) fn count(&self, left_for: Option<KernelCall>) {
         let mut state = self.lock();
         let weight = state.weight();
@@ -196,7 +197,7 @@ mod tests {
         for (left, of, batch, is_large) in [
             (64, 64, 64, true),
             (64, 64, 40, false),
-            // Progressive images or PNGs among them, or an engine that leaves a few of each batch.
+            // Other images of the batch are progressive images or PNGs, or the engine decodes them.
             (40, 64, 64, false),
             (4, 64, 64, false),
             (40, 64, 128, true),
@@ -205,7 +206,7 @@ mod tests {
         ] {
             let balancer = LoadBalancer::new();
             let call = KernelCall { batch, ..CALL };
-            // The two kinds are mixed.
+            // Images that are left for the call alternate with other images.
             (0..64 * 50).for_each(|image| balancer.count((image * 23 % of < left).then_some(call)));
             assert_eq!(balancer.is_large(call), is_large, "{left} of {of}, batches of {batch}");
             assert_eq!(balancer.is_wanted(call), 2 * left >= of, "{left} of {of}");

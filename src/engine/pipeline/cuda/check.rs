@@ -11,11 +11,11 @@ use pixels::augment::cuda::{POISON, PoisonCheck};
 use pixels::decode::PlanesLayout;
 use pixels::gpu::{DeviceBuffer, DeviceRange, InFlight, PinnedBuffer};
 
-/// The checks of the memory that a lane's decoders wrote.
+/// The check whether a lane's decoders have written the memory of their images.
 pub(crate) struct WriteCheck {
     kernel: PoisonCheck,
-    /// On the device: a count of unwritten lines for each image of a batch, then a count of damaged rows for each
-    /// image. `arrived` holds the same counts on the host.
+    /// Counts on the device: first the number of unwritten lines of each image of a batch, then the number of damaged
+    /// rows of each image. `arrived` holds a copy on the host.
     counts: DeviceBuffer,
     arrived: Option<PinnedBuffer>,
     /// The kind of count for each image whose counts are queued.
@@ -79,9 +79,9 @@ impl WriteCheck {
         flight.fill_words(memory, self.word())
     }
 
-    /// Adds the images of a chunk to the images whose counts are queued, if decoders of the GPU have any of them.
-    /// Returns the index of the first finding. The findings of all samples' first images come first, then the findings
-    /// of their second images, and so on.
+    /// Adds the images of a chunk to the images whose counts are queued, if a decoder of the GPU has decoded any image
+    /// of the chunk. Returns the index of the chunk's first [`Finding`]. The findings of the first image of all samples
+    /// come first, then the findings of their second image, and so on.
     ///
     /// # Errors
     /// [`Error::Internal`] if there are more images than counts.
@@ -102,13 +102,14 @@ impl WriteCheck {
         }
     }
 
-    /// Returns the arguments of a launch that counts lines: the kernel, the address of count number `first`, and the
-    /// poison that the kernel looks for. The kernel runs on the lane's stream.
+    /// Returns the arguments of a launch that counts unwritten lines: the kernel, the address of the count with the
+    /// index `first`, and the poison that the kernel looks for. The kernel runs on the lane's stream.
     pub(crate) fn lines(&self, first: usize) -> (&PoisonCheck, u64, u32) {
         (&self.kernel, self.counts.ptr() + 4 * first as u64, self.word())
     }
 
-    /// Queues zeros for the counts of damaged rows from number `first` on. Returns the address of count number 0.
+    /// Queues the zeroing of the counts of damaged rows, from the index `first` on. Returns the address of the count
+    /// with the index 0.
     ///
     /// # Errors
     /// [`Error::Gpu`].
@@ -145,15 +146,15 @@ impl WriteCheck {
     }
 }
 
-/// The result of the check of an image's planes.
+/// The result of the check of one image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Finding {
     /// All lines were written.
     Written,
-    /// Some lines look unwritten, but the image may really contain these values. If the image is written, it does not
-    /// look unwritten again after a decode over another poison.
+    /// Some lines look unwritten, but the image may contain these very values. Decode it again over another poison: an
+    /// image that is written cannot look unwritten both times.
     Unverified,
-    /// So many lines look unwritten that it cannot be chance.
+    /// So many lines look unwritten that the image cannot contain all these values by chance.
     Skipped,
     /// A packed or an indexed image with damaged rows.
     Damaged,

@@ -26,7 +26,7 @@ pub(super) fn planes_bytes(layout: &PlanesLayout) -> u64 {
 pub(crate) struct LaneSample {
     pub ticket: Ticket,
     pub(super) position: u64,
-    /// The sample, and the index of its draw. After a failure, both are those of the substitute.
+    /// The draw in this place: after a failure, the draw of the substitute.
     pub draw: Draw,
     /// The value of the mask: whether the sample is valid.
     pub valid: bool,
@@ -65,8 +65,8 @@ pub(crate) enum LaneImage {
         header: JpegHeader,
         drawn: DrawnViews,
         backend: NvJpegBackend,
-        /// Whether the same decoder gets the image a second time, because there is no other decoder, or because some
-        /// lines looked unwritten.
+        /// Whether the same decoder gets the image a second time. It does if some lines looked unwritten, or if there
+        /// is no other decoder.
         tried_again: bool,
     },
     /// A packed or an indexed image for one of Foreload's own kernels.
@@ -130,7 +130,8 @@ impl LaneImage {
         })
     }
 
-    /// Returns the number of bytes that the image takes in the arena. They begin with planes of this `layout`.
+    /// Returns the number of bytes that the image takes in the arena, including its planes, which have this `layout`
+    /// and come first.
     pub(crate) fn arena_bytes(&self, layout: &PlanesLayout) -> u64 {
         match self {
             Self::Own { plan, .. } => {

@@ -97,7 +97,7 @@ struct GpuLane<'a> {
     timing: Timing,
 }
 
-/// A sample that is queued and must be checked. Its image number i has the finding with the index `first + step * i`.
+/// A sample that is queued and must be checked. The finding of its image number i has the index `first + step * i`.
 struct QueuedSample {
     work: LaneSample,
     first: usize,
@@ -147,7 +147,7 @@ impl<'a> GpuLane<'a> {
         })
     }
 
-    /// Queues the work of a sub-batch, sends the batch on with its last sub-batch, and waits.
+    /// Queues the work of a sub-batch, closes the batch if this is its `last` sub-batch, and waits for the work.
     fn process(
         &mut self,
         run: &EpochRun,
@@ -170,7 +170,7 @@ impl<'a> GpuLane<'a> {
             if decoded.is_empty() {
                 continue;
             }
-            // Images that were not really decoded are queued again.
+            // Samples with an image that was not written are queued again.
             let findings = self.check.wait(&mut self.flight)?;
             for QueuedSample { mut work, first, step } in decoded.drain(..) {
                 match self.intake.accept(run, &mut work, |image| findings[first + step * image]) {
@@ -189,7 +189,7 @@ impl<'a> GpuLane<'a> {
                 }
             }
         }
-        // If the run was stopped, some samples were not processed, and dropping them spoils the batch.
+        // A stopped run leaves samples unprocessed. Their tickets are dropped, so the batch is not delivered.
         if complete {
             closer
                 .take()
@@ -399,7 +399,7 @@ impl<'a> GpuLane<'a> {
                 }
             }
             match backend {
-                // The time of a call that was retried in parts does not show how fast images are decoded.
+                // If a call was retried in parts, its time does not show how fast images are decoded.
                 _ if retried_in_parts => {}
                 NvJpegBackend::Hardware => events.on_engine += decoded,
                 NvJpegBackend::CudaBatched => events.on_batched += decoded,
@@ -411,7 +411,7 @@ impl<'a> GpuLane<'a> {
     }
 
     /// Queues the decoding of all images for Foreload's own kernels, by one launch for each kernel. Their tables go
-    /// through the buffer `slot`. Damaged rows are counted from finding number `first` on.
+    /// through the buffer `slot`. The counts of damaged rows begin at the index `first`.
     fn decode_own(
         &mut self,
         placed: &[PlacedSample],

@@ -29,9 +29,9 @@ impl OwnDecoder {
         Ok(Self { kernels, tables: LaunchTables::default(), device: None })
     }
 
-    /// Fills the tables with the images of the `placed` samples for Foreload's own kernels. Their planes and bytes go
-    /// to the arena, which is at address `arena`. Their damage will be counted from index `first` on: the first images
-    /// of all samples, then their second images, and so on.
+    /// Fills the tables with the images of the `placed` samples that Foreload's own kernels decode. The kernels write
+    /// the planes and the gathered bytes of these images to the arena, which is at address `arena`. Damage of images is
+    /// counted from the index `first` on: first the first image of all samples, then their second image, and so on.
     ///
     /// # Errors
     /// [`Error::Internal`](base::error::Error::Internal).
@@ -50,9 +50,8 @@ impl OwnDecoder {
         Ok(())
     }
 
-    /// Takes a staging buffer for the tables of the images of the `placed` samples, or of some of these samples. If no
-    /// buffer is free, waits for queued work. So call this before anything is queued for the decoding engine, which has
-    /// its own stream.
+    /// Takes a staging buffer that is large enough for the tables of all `placed` samples. If no buffer is free, waits
+    /// for queued work. So call this before anything is queued for the decoding engine, which has its own stream.
     ///
     /// # Errors
     /// [`Error::Gpu`](base::error::Error::Gpu) or [`Error::Config`](base::error::Error::Config) if there is no

@@ -63,7 +63,7 @@ impl AsRef<[u8]> for AllBytes {
 struct Drawn<'a> {
     run: &'a EpochRun,
     draw: Draw,
-    /// The number of images of its batch.
+    /// The number of images in the batch of this draw.
     batch: usize,
     stopwatch: &'a mut Stopwatch,
 }
@@ -355,9 +355,9 @@ const RESIZED_PADDING: &str = "the transforms pad this image before they resize 
 const NOT_PACKED: &str = "the image is neither packed nor indexed, and decoder=\"own\" decodes no others on the GPU: \
                           set cpu_decode=\"fallback\" to decode it on the CPU";
 
-/// Copies bytes that are stored apart from their sample to page-locked memory. `None` if no slot is free and the CPU
-/// may decode. Then a lane reads the bytes when it is the sample's turn, so that they wait for no slot and take no
-/// memory.
+/// Copies bytes that are stored apart from their sample to page-locked memory. Returns `None` if no slot is free and
+/// the CPU may decode. A lane then reads the bytes again when it decodes the sample, so that the bytes take no memory
+/// until then.
 fn pinned(stage: &GpuStage, bytes: &[u8]) -> Result<Option<PinnedSlice>> {
     if let Some(slot) = stage.slots.slots().try_take(bytes.len()) {
         return stage.slots.pin(Filled::new(slot, 0..0).replaced(bytes)).map(Some);

@@ -4,17 +4,18 @@
 /// parallel.
 const REMEMBERED: usize = 12;
 
-/// The time that decoders take per image while they have work. Time in which calls overlap counts once.
+/// The time that decoders take per image, without the time in which no call runs. Time in which calls overlap counts
+/// once.
 #[derive(Debug)]
 pub(crate) struct DecodeRate {
     /// The latest calls, in the order in which they were done.
     calls: Vec<TimedCall>,
-    /// When the call before the first of `calls` was done, in seconds.
+    /// The time at which the call before the first of `calls` was done, in seconds.
     previous_done: f64,
 }
 
-/// A call of a decoder: its number of images of a batch, and when it was `given` to the decoder and `done`, in seconds
-/// of one clock.
+/// A call of a decoder with `images` images. It was `given` to the decoder and was `done` at these times, in seconds of
+/// one clock.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TimedCall {
     pub images: usize,
@@ -29,7 +30,8 @@ impl Default for DecodeRate {
 }
 
 impl DecodeRate {
-    /// Adds a call. Lanes report calls when all of a batch is done, so calls come in any order.
+    /// Adds a call. A lane reports the calls of a batch when all of them are done, so calls of several lanes come in
+    /// any order.
     pub(crate) fn record(&mut self, call: TimedCall) {
         if call.images == 0 || !(call.done - call.given).is_finite() || call.done <= call.given {
             return;
@@ -45,7 +47,7 @@ impl DecodeRate {
     pub(crate) fn seconds_per_image(&self) -> Option<f64> {
         let (mut previous_done, mut seconds, mut images) = (self.previous_done, 0.0, 0.0);
         for call in &self.calls {
-            // Until the former call was done, the time belongs to that call.
+            // The time before the end of the previous call belongs to the previous call.
             seconds += call.done - call.given.max(previous_done);
             images += call.images as f64;
             previous_done = call.done;

@@ -19,7 +19,7 @@ static SHARED_GPUS: Mutex<Vec<Arc<SharedGpu>>> = Mutex::new(Vec::new());
 /// One GPU, shared by all loaders of this process.
 pub(crate) struct SharedGpu {
     pub device: GpuDevice,
-    /// What nvJPEG can do; nothing if no loader has asked for nvJPEG.
+    /// What nvJPEG can decode on this GPU; empty if no loader has asked for nvJPEG.
     pub abilities: Abilities,
     pub kernels: Kernels,
     nvjpeg: Option<Library>,
@@ -75,7 +75,8 @@ impl SharedGpu {
             if all[at].abilities.failed().is_none() || !with_nvjpeg {
                 return Ok(all[at].clone());
             }
-            // The failure may have been temporary: this loader probes again, and other loaders keep their GPU as it is.
+            // The decoder that failed when it was probed may work now. So this loader probes again, and loaders that
+            // already have the GPU keep it as it is.
             let known = all.swap_remove(at);
             lock(&known.decoders).idle.clear();
         }

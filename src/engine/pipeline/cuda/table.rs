@@ -19,7 +19,7 @@ pub(super) struct LaneTable {
 }
 
 impl LaneTable {
-    /// Makes a table in this memory. When it is too small, a larger one replaces it.
+    /// Makes a table in the memory `device`. When that is too small, larger memory replaces it.
     pub(super) fn new(device: DeviceBuffer) -> Self {
         Self { device, programs: Programs::default(), view_bytes: 0 }
     }

@@ -62,8 +62,8 @@ pub(crate) struct ChunkEvents {
     /// Completes when the kernels have decoded all their planes.
     decoded: Event,
     done: Event,
-    /// The numbers of images that the engine and the batched kernels decoded; 0 if something failed, because then the
-    /// time is not a time of decoding images.
+    /// The numbers of images that the engine and the batched kernels decoded; 0 if a call failed, because its time then
+    /// does not show how fast images are decoded.
     pub on_engine: usize,
     pub on_batched: usize,
 }

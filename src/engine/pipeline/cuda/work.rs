@@ -185,8 +185,8 @@ impl<'a> LaneReceiver<'a> {
         self.decode(run, SampleImage { image, draw, bytes: &bytes, parts: None, views })
     }
 
-    /// Copies the planes of a sample's images that the CPU decoded to staging buffers, all of them or none. Returns
-    /// false if no buffer is free until the work that this lane has queued is done.
+    /// Copies planes that the CPU decoded to staging buffers: the planes of all images of a sample, or none. Returns
+    /// false if too few buffers are free. Some become free when this lane's queued work is done.
     ///
     /// # Errors
     /// [`Error::Internal`].
@@ -236,8 +236,7 @@ impl<'a> LaneReceiver<'a> {
         }
     }
 
-    /// Returns whether all images of a sample that the GPU's decoders decoded were really written, according to the
-    /// `finding` of each image.
+    /// Returns whether each image of a sample that the GPU decoded was written, according to the image's `finding`.
     pub(crate) fn accept(
         &self,
         run: &EpochRun,
@@ -261,8 +260,8 @@ impl<'a> LaneReceiver<'a> {
         is_there
     }
 
-    /// Returns whether an image was really written by its decoder. If not, the next decoder gets the image. If the
-    /// finding is unverified, or there is no other decoder, the same decoder gets the image again.
+    /// Returns whether the decoder of an image has written it. If not, the next decoder gets the image. If the finding
+    /// is unverified, or there is no other decoder, the same decoder gets the image once more.
     fn accept_image(&self, run: &EpochRun, work: &mut LaneSample, number: usize, finding: Finding) -> bool {
         let id = work.id(number);
         let LaneImage::Encoded { header, backend, tried_again, .. } = work.images.get_mut(number) else {
@@ -384,7 +383,7 @@ impl<'a> LaneReceiver<'a> {
         drawn.map_err(|error| self.context.of_image(image, error))
     }
 
-    /// Takes the planes that were just decoded as an image.
+    /// Moves the planes that were just decoded into an image.
     fn decoded(&mut self, drawn: DrawnViews) -> LaneImage {
         LaneImage::Decoded { planes: Box::new(std::mem::take(&mut self.cpu.planes)), drawn }
     }

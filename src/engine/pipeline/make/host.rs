@@ -16,7 +16,7 @@ impl BatchOpener for HostOpener {
     fn begin(&mut self, run: &Arc<EpochRun>, step: u64, len: u32) -> Result<Option<Vec<HostPlace>>> {
         let sink: Arc<dyn Sink> = run.inbox.clone();
         let Some((closer, tickets)) = run.batches.begin(step, len, &sink)? else { return Ok(None) };
-        // The batch is complete when all its places are filled.
+        // Close the batch at once: it is complete as soon as its last place is filled.
         closer.close();
         let mix_groups = run.mix_keys.is_some().then(|| Arc::new(MixGroups::new(len)));
         Ok(Some(

@@ -39,20 +39,20 @@ pub(crate) trait RunPlan: Send + Sync {
     /// Returns this rank and the number of ranks.
     fn place(&self) -> RankPlace;
 
-    /// Returns the spread of repeated samples. It brings the places of the same sample together, so that the sample is
-    /// read once. `None` if no sample repeats.
+    /// Returns the map from places to positions by which places with the same sample are brought together, so that the
+    /// sample is read once. `None` if no sample repeats.
     fn repeats(&self) -> Option<RepeatSpread> {
         None
     }
 
-    /// Draws a sample from `stream` that replaces a failed sample at `position`: any sample of the epoch or, in a
-    /// stream of samples, a sample of the same batch.
+    /// Draws a substitute for the failed sample at `position`, with random numbers from `stream`. The substitute is any
+    /// sample of the epoch or, if the samples come from a stream, a sample of the same batch.
     ///
     /// # Errors
     /// [`base::error::Error::Dataset`] if there is no such sample.
     fn substitute(&self, index: &DatasetIndex, position: u64, stream: &mut RandomStream) -> Result<u64>;
 
-    /// Records that these samples failed, and that their batch is not delivered because of that.
+    /// Records that the samples `failed` failed, and that their batch is therefore not delivered.
     ///
     /// # Errors
     /// The errors of [`::stream::SampleStream::give_up`].
@@ -60,7 +60,7 @@ pub(crate) trait RunPlan: Send + Sync {
         Ok(())
     }
 
-    /// Records that the consumer has the batch of `step`, and which of its samples failed.
+    /// Records that the batch of `step` was delivered to the consumer, and which of its samples failed.
     ///
     /// # Errors
     /// The errors of [`::stream::SampleStream::deliver`].
@@ -69,6 +69,6 @@ pub(crate) trait RunPlan: Send + Sync {
     }
 
     /// Returns the state after `steps` steps of this `epoch`, in which `errors` samples failed. `None` for a stream,
-    /// whose states are kept elsewhere.
+    /// because the stream itself keeps its state.
     fn state(&self, identity: &OrderIdentity, epoch: u64, steps: u64, errors: u64) -> Option<State>;
 }

@@ -254,7 +254,7 @@ fn what_was_read_too_early_for_one_is_made_again() {
     scene.ask_for_new(2, at(0, 1), 50);
     assert_eq!(scene.leased.last(), Some(&(2, at(0, 1))));
     assert_eq!(scene.made[3..], [at(0, 1), at(0, 2)], "as far as the first wants");
-    // A batch that is new enough for both is made once, and the first consumer keeps what it has.
+    // A batch that is new enough for both is made once, and the first consumer keeps its batch.
     scene.ask(1, at(0, 2));
     scene.ask_for_new(2, at(0, 2), 50);
     assert_eq!(scene.made[5..], [at(0, 3)]);
@@ -290,7 +290,7 @@ fn nobody_is_taken_for_a_batch_that_leaves_the_window() {
     for step in 0..SIZE as u64 {
         scene.ask(1, at(0, step));
     }
-    // The batch after those of the window is made ahead; the next one takes a while.
+    // The batch after the full window was made ahead and is leased. Making the next batch takes a while.
     scene.window.ask(1, at(0, 4), scene.start, scene.instant());
     let made = scene.window.act(scene.instant());
     assert!(matches!(made[..], [Action::Lend(1, _), Action::Make(next)] if next == at(0, 5)), "{made:?}");

@@ -8,14 +8,15 @@ use base::error::Result;
 
 /// The largest number of threads of a block, and of columns of a tile.
 pub(super) const MAX_THREADS: u32 = 256;
-/// The largest number of rows of a tile, and of rows of a step (`MAX_STEP_ROWS`).
+/// The maximum number of rows of a tile, and of rows that a block finishes at a time (a step).
 const MAX_ROWS: u32 = 64;
 const MAX_STEP_ROWS: u32 = 16;
 /// The bytes of a block's dynamic shared memory. Every device grants more by default, and the largest tile needs 28 KB.
 const SHARED_BYTES: u32 = 40 << 10;
 /// The approximate number of blocks that a multiprocessor runs at a time.
 const RESIDENT: u32 = 3;
-/// The most blocks along the grid's y axis, and therefore the most images of one launch.
+/// The maximum number of blocks along the grid's y axis. Each image takes one, so it is also the maximum number of
+/// images of a launch.
 const MAX_IMAGES: u32 = 65_535;
 
 /// The shape of a launch.

@@ -187,7 +187,7 @@ impl ImageParams {
 
     /// Makes the entry of an image whose planes are at the device address `base`, arranged as in `layout`. The image's
     /// `view` becomes `output`. The kernel reads samples in aligned words. So it reads up to three bytes before the
-    /// first sample and after the last sample, which are inside of any allocation.
+    /// first sample and after the last sample. Allocations are aligned, so these bytes are always inside of one.
     ///
     /// # Panics
     /// If the planes do not hold [`View::region`] and the samples that chroma upsampling reads around it.

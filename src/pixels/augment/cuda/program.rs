@@ -22,11 +22,11 @@ use std::mem::size_of;
 /// last word, and the number of level sets.
 pub(super) const SPAN_BYTES: usize = size_of::<[u32; 3]>();
 
-/// The most level sets that an operation uses. One of these remains in use afterwards. A blur has two between its
-/// passes.
+/// The maximum number of level sets that an operation uses at a time. A blur needs two sets between its passes. After
+/// an operation, only one of its sets remains in use.
 const SETS_OF_OPS: usize = 3;
 
-/// Returns the most level sets that images of `view` use.
+/// Returns the maximum number of level sets that images of `view` use.
 pub(super) fn max_sets(view: &RecipeView) -> usize {
     // The image and the results of the chains of AugMix are kept until they are mixed.
     SETS_OF_OPS + view.max_chains()
@@ -45,7 +45,7 @@ pub struct Programs {
 /// The properties that the programs of a view share.
 #[derive(Debug)]
 struct ViewPrograms {
-    /// Whether the programs begin with grey levels, so that each image has a program.
+    /// Whether the pass writes grey levels. Then each image needs a program, which turns them into the finished image.
     has_levels: bool,
     /// Whether any image has a program.
     is_needed: bool,
@@ -123,11 +123,11 @@ impl Programs {
     }
 }
 
-/// The level sets that hold levels that are still needed.
+/// Tracks which level sets hold levels that are still needed.
 #[derive(Debug, Default)]
 struct SetAllocator {
     in_use: Vec<bool>,
-    /// The largest index of a set that was taken, plus 1.
+    /// The number of level sets that the current image has needed so far.
     used: usize,
 }
 
@@ -152,7 +152,7 @@ impl SetAllocator {
     }
 }
 
-/// The levels of an image at some point of its program.
+/// The level set that holds an image's levels at some point of its program.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::augment) struct LevelSetRef {
     set: u32,
@@ -224,8 +224,7 @@ impl ProgramWriter<'_> {
         LevelSetRef { set: to, is_needed_later: false }
     }
 
-    /// Moves pixels by integers: pixel (x, y) of the result shows the pixel whose coordinates are given by these
-    /// factors of x, y and 1.
+    /// Moves pixels by a matrix of integers: pixel (x, y) of the result shows pixel `from` · (x, y, 1) of `levels`.
     pub(in crate::augment) fn moved(&mut self, levels: LevelSetRef, from: [[i32; 3]; 2]) -> LevelSetRef {
         self.instruction(OpCode::Move, levels, from.as_flattened().iter().map(|&number| number as u32))
     }

@@ -37,7 +37,7 @@ fn moved(random: &mut RandomStream) -> [f64; 2] {
     })
 }
 
-/// Draws a factor: 0, or 1, which changes nothing, or any number up to 2.5.
+/// Draws a factor: 0, 1 (which changes nothing), or any number up to 2.5.
 fn factor(random: &mut RandomStream) -> f64 {
     let usual = random.uniform(0.0, 2.5);
     one(random, &[0.0, 1.0, usual, usual, usual])
@@ -219,7 +219,7 @@ impl Launched {
         }
     }
 
-    /// Makes images from the levels in `sets`. The threads of a block run in the order of `turn`.
+    /// Makes images from the levels in `sets`. `turn` selects the order in which the threads of a block run.
     fn run(&self, n: usize, threads: u32, turn: u32, sets: &mut [u8], set_bytes: u64, images: &mut [u8]) {
         let (table, spans, words) = (self.entries.as_ptr(), self.spans.as_ptr(), self.words.as_ptr());
         let (sets, images, params) = (sets.as_mut_ptr(), images.as_mut_ptr(), self.params.as_bytes());
@@ -259,7 +259,7 @@ fn shapes(random: &mut RandomStream, output: &Output) -> [(u32, u32); 2] {
     let usual = threads(output.width * output.height);
     let other = 32 * between(random, 1, 16) as u32;
     [(usual, usual - 1), (other, one(random, &[1, 3, 7, 5]))].map(|(threads, turn)| {
-        // The order's number must have no common divisor with the number of threads.
+        // `turn` must have no common divisor with the number of threads, so that each thread runs once.
         if threads % turn == 0 { (threads, 1) } else { (threads, turn) }
     })
 }
@@ -288,7 +288,7 @@ fn programs_make_the_bytes_of_the_cpu() {
             images.iter().map(|(drawn, _, dice)| is_shown(dice).then_some(drawn)).collect();
         let launched = Launched::new(&output, &requested, SETS);
         for (threads, turn) in shapes(random, &output) {
-            // Each set has space for more images.
+            // Each set has space for one image more than there are.
             let set_bytes = 3 * pixels * (n + 1);
             let mut sets = vec![0xa5; SETS * set_bytes];
             for (place, (_, levels, _)) in images.iter().enumerate() {

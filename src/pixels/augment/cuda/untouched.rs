@@ -9,9 +9,9 @@ use crate::decode::PlanesLayout;
 use crate::gpu::{Arg, Function, Stream};
 use base::error::Result;
 
-/// The words with which memory is filled before images are decoded into it. Rounds alternate between the two words,
-/// because an image that happens to contain one word does not contain the other. No byte is a level that is common in
-/// images, such as black, white, or chroma without colour.
+/// The words with which memory is filled before images are decoded into it. Decoding rounds alternate between the two
+/// words, because an image that happens to contain one word does not contain the other. No byte of a word is a level
+/// that is common in images, such as black, white, or chroma without colour.
 pub const POISON: [u32; 2] = [0x5b_d3_25_e7, 0xc9_2f_b5_4d];
 
 /// The number of lines of a plane that are checked, and the number of points on each line, as in the kernel.
@@ -34,9 +34,9 @@ impl PoisonCheck {
         Ok(Self { function: kernels.module.function("foreload_untouched", &[8, 8, 4])? })
     }
 
-    /// Returns the largest number of lines of an image that may look untouched because of the image's own pixels.
+    /// Returns the maximum number of lines of an image that may look untouched because of the image's own pixels.
     ///
-    /// The last column of a plane whose border has one level may look untouched: rows begin at multiples of four, so
+    /// If a plane has a border of one level, its last column may look untouched: rows begin at multiples of four, so
     /// all points of the column are compared with the same byte of the poison. The points of a row are compared with
     /// different bytes, and no image has these bytes next to each other. But if the plane is a single sample wide, or
     /// its points are a multiple of four samples apart, one level may match all points of a line, in every row. Planes

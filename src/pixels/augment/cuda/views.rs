@@ -7,12 +7,12 @@ use super::program::{SPAN_BYTES, max_sets};
 use crate::gpu::{Arg, Function, Stream};
 use base::error::Result;
 
-/// The names of two kernels: one turns grey levels into images by their programs, the other changes finished images.
+/// The names of the kernels that run programs: `OPS` turns grey levels into images, `ERASE` changes finished images.
 pub(super) const OPS: &str = "foreload_ops";
 pub(super) const ERASE: &str = "foreload_erase";
 
-/// The most threads of a block of either kernel, the number of pixels that a thread makes at a time, and the bytes of
-/// shared memory.
+/// For both kernels: the maximum number of threads of a block, the number of pixels that a thread makes at a time, and
+/// the bytes of shared memory.
 const MAX_THREADS: u32 = 512;
 const PIXELS: u32 = 4;
 pub(super) const SHARED_BYTES: u32 = 3 * (256 + 4 * 256) + 2 * 3 * 4 + 8;
@@ -24,7 +24,7 @@ const USUAL_PROGRAM: usize = 2048;
 pub struct ViewLauncher {
     /// The launcher of the pass, which writes the output, or the grey levels that programs begin with.
     pass: Launcher,
-    /// The kernel that runs programs on grey levels, or only on finished images.
+    /// The kernel that runs the programs: `OPS`, or `ERASE` if programs change only finished images.
     programs: Function,
     /// The number of level sets that images use; 0 if programs change only finished images.
     max_sets: usize,
@@ -36,21 +36,21 @@ pub struct ViewLauncher {
 pub struct ProgramsAt {
     /// The address of the view's spans.
     pub spans: u64,
-    /// The address from which spans count words.
+    /// The address of the first word. The spans count words from here.
     pub words: u64,
 }
 
 /// The grey levels of a batch in device memory.
 #[derive(Debug, Clone, Copy)]
 pub struct LevelsAt {
-    /// The address of the first set of the first image.
+    /// The address of the first level set of the first image.
     pub address: u64,
-    /// The number of images for which each set has space.
+    /// The number of images for which each level set has space.
     pub capacity: usize,
 }
 
 impl ViewLauncher {
-    /// Finds the kernels for `view`, all of whose images have the same size. The error is
+    /// Finds the kernels for `view`. All images of the view must have the same size. The error is
     /// [`Error::Gpu`](base::error::Error::Gpu) if the driver fails.
     pub fn new(kernels: &Kernels, view: &RecipeView) -> Result<Self> {
         let (levels, output) = (view.levels(), size_of::<OutputParams>());
@@ -64,12 +64,12 @@ impl ViewLauncher {
         Ok(Self { pass, programs, max_sets, params })
     }
 
-    /// Returns the output of the pass, for which an image's [`ImageParams`] are made.
+    /// Returns the format that the pass writes. An image's [`ImageParams`] must be made for this format.
     pub fn pass_output(&self) -> &Output {
         self.pass.output()
     }
 
-    /// Returns the most level sets that an image uses; 0 if programs change only finished images.
+    /// Returns the maximum number of level sets that an image uses; 0 if programs change only finished images.
     pub fn max_sets(&self) -> usize {
         self.max_sets
     }

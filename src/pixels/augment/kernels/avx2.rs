@@ -19,19 +19,20 @@ macro_rules! op {
 }
 pub(super) use op;
 
-/// Returns the start of a slice that holds at least `n` elements.
+/// Returns the start of a slice. Panics if the slice has fewer than `n` elements.
 #[inline(always)]
 pub(super) fn from<T>(slice: &[T], n: usize) -> *const T {
     slice[..n].as_ptr()
 }
 
-/// Returns the start of a writable slice that holds at least `n` elements.
+/// Returns the start of a writable slice. Panics if the slice has fewer than `n` elements.
 #[inline(always)]
 pub(super) fn to<T>(slice: &mut [T], n: usize) -> *mut T {
     slice[..n].as_mut_ptr()
 }
 
-/// Returns the start of a writable slice that holds at least a vector and begins at a multiple of its size.
+/// Returns the start of a writable slice. Panics unless it holds a vector and begins at a multiple of the vector's
+/// size.
 #[inline(always)]
 pub(super) fn aligned<V>(slice: &mut [u8]) -> *mut V {
     let to: *mut V = to(slice, size_of::<V>()).cast();

@@ -11,10 +11,10 @@ const FRACTION: u32 = 7;
 /// The weights of a symmetric filter in pairs. The weights sum to 2^`bits`, so sums are divided by 2^`bits`.
 #[derive(Debug, Default)]
 pub(in crate::augment) struct PairedWeights {
-    /// Two lists of weights: for windows that begin with the first row or column of a pair, and for windows that begin
-    /// with the second.
+    /// Two lists of weights: `pairs[0]` for windows that begin with the first row or column of a pair, `pairs[1]` for
+    /// windows that begin with the second.
     pairs: [Vec<i32>; 2],
-    /// The largest distance of a neighbour.
+    /// The distance of the farthest neighbour that has a weight.
     pub(in crate::augment) reach: usize,
     bits: u32,
 }
@@ -23,7 +23,7 @@ impl PairedWeights {
     /// Takes the weights of the pixel itself and of its neighbours at distances 1, 2, …, in units of 2^-15.
     pub(in crate::augment) fn new(weights: &[u16]) -> Self {
         let reach = weights.len() - 1;
-        // A lone weight of 2^15 would not fit 16 signed bits.
+        // If there is only one weight, it is 2^15, which would not fit 16 signed bits.
         let (halved, bits) = if reach == 0 { (1, 14) } else { (0, 15) };
         let at = |place: usize| match place.checked_sub(1).map(|place| place.abs_diff(reach)) {
             Some(distance) if distance <= reach => (weights[distance] >> halved) as i16,

@@ -17,20 +17,21 @@ pub(in crate::augment) struct ColumnTaps {
     pub(in crate::augment) taps: Taps,
     /// Whether results can leave the range of the samples, so that they must be clamped.
     pub(super) clamped: bool,
-    /// The number of pairs of taps of each column; 0 if a filter is too long for the windows.
+    /// The number of pairs of taps of each column; 0 if a filter is too long for the windows (see [`LoadLayout`]).
     pairs: usize,
-    /// Whether the windows are wide windows.
+    /// Whether windows have [`LoadLayout::wide`] samples, not [`LoadLayout::window`].
     is_wide: bool,
     /// The first sample of each window.
     bases: Vec<u32>,
-    /// For each vector and pair of taps: the byte indices in the window of the two samples of each column.
+    /// For each vector and pair of taps: where each column finds the pair's two samples in its window, as byte indices.
     index: Vec<u8>,
-    /// For each vector and pair of taps: the two weights of each column.
+    /// For each vector and pair of taps: the pair's two weights for each column, in one word.
     weights: Vec<i32>,
 }
 
-/// The load layout at a SIMD level. A vector of `lanes` columns takes its samples from `windows` windows. A window has
-/// `window` samples, or `wide` samples if a filter is too long for `window` samples.
+/// How vectors load samples at a SIMD level. A window is a run of samples of a row that is loaded at once. A vector of
+/// `lanes` columns takes its samples from `windows` windows. A window has `window` samples, or `wide` samples if a
+/// filter is too long for `window` samples.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::augment) struct LoadLayout {
     pub lanes: usize,
@@ -72,7 +73,7 @@ impl ColumnTaps {
         self.lay_out(super::load_layout(level), padded);
     }
 
-    /// The largest result: a sample of 255 after the shift.
+    /// The result of an area of 255s, after the shift. Larger results are overshoots, which are clamped to it.
     #[inline(always)]
     pub(super) fn most(&self, shift: u32) -> i32 {
         255 << (self.taps.bits - shift)
@@ -116,7 +117,7 @@ impl ColumnTaps {
         }
     }
 
-    /// Sets `bases`: the start of a window of `window` samples for each `columns` columns. Returns false if a window is
+    /// Sets `bases`: each group of `columns` columns gets a window of `window` samples. Returns false if a window is
     /// too short for the filters of its columns.
     fn fit(&mut self, columns: usize, window: usize) -> bool {
         let (reach, longest) = (self.taps.sample_range.len() as u32, self.taps.longest as u32);

@@ -11,7 +11,8 @@ pub(super) trait ElementType {
     /// Stores a vector.
     fn put<S: Simd>(s: S, to: &mut [u8], v: S::F);
 
-    /// Stores a vector past the caches. `to` begins at a multiple of the vector's bytes, and [`Simd::fence`] follows.
+    /// Stores a vector past the caches. `to` begins at a multiple of the vector's bytes. The caller calls
+    /// [`Simd::fence`] afterwards.
     #[inline(always)]
     fn stream<S: Simd>(s: S, to: &mut [u8], v: S::F) {
         Self::put(s, to, v);

@@ -14,8 +14,8 @@ pub(in crate::augment) const FRACTION: u32 = 7;
 pub(in crate::augment) enum Colour {
     /// Y, Cb, Cr with [`FRACTION`] bits after the binary point, to be converted.
     YCbCr,
-    /// R, G, B with this many bits after the binary point. With 0 bits, sums over rows are rounded to integer levels,
-    /// too. All three components are the same for a gray image.
+    /// R, G, B with this many bits after the binary point. With 0 bits, the sums of the vertical resize are also
+    /// rounded to integer levels. All three components are the same for a gray image.
     Rgb(u32),
 }
 
@@ -134,8 +134,8 @@ pub(super) fn row<S: Simd>(
     values: &mut Vec<u8>,
     out: &mut [u8],
 ) {
-    // Other types, NHWC and widths without whole blocks are cast from a row of floats, so that each loop does one
-    // thing.
+    // Other element types, NHWC and rows that are not whole blocks are written as floats first and then cast, so that
+    // each loop does one thing.
     let is_final = finish.dtype == DType::F32
         && finish.format == MemoryFormat::Nchw
         && finish.width.is_multiple_of(VECTOR);
@@ -231,7 +231,8 @@ impl<S: Simd, L: RgbSource<S>> RgbSource<S> for Normalised<'_, L> {
     }
 }
 
-/// Converts sums of Y, Cb and Cr to levels of R, G and B. `unit` has the value of one unit of each sum.
+/// Converts sums of Y, Cb and Cr to levels of R, G and B. `unit` has the level that a sum of 1 stands for, for each
+/// component.
 struct YcbcrSums<'a, S: Simd, const PAIRS: usize> {
     y: RowSums<'a, S, PAIRS>,
     cb: RowSums<'a, S, PAIRS>,
@@ -253,7 +254,7 @@ impl<S: Simd, const PAIRS: usize> RgbSource<S> for YcbcrSums<'_, S, PAIRS> {
     }
 }
 
-/// The scale of a sum of Y, Cb or Cr: its bits after the binary point, and the value of one unit.
+/// The scale of a sum of Y, Cb or Cr: its bits after the binary point, and the level that a sum of 1 stands for.
 struct FixedPointScale {
     bits: u32,
     unit: f32,
@@ -285,7 +286,8 @@ struct ComponentSums<'a, S: Simd, const PAIRS: usize> {
 }
 
 impl<'a, S: Simd, const PAIRS: usize> ComponentSums<'a, S, PAIRS> {
-    /// With `fraction` 0, sums are rounded to integer grey levels, as PIL does between and after its passes.
+    /// `fraction` is the number of bits after the binary point of the values in `source`. If it is 0, sums are rounded
+    /// to integer grey levels, as PIL does between and after its passes.
     #[inline(always)]
     fn new(s: S, source: ResizedRows<'a>, fraction: u32) -> Self {
         let bits = source.rows.taps.bits;
@@ -432,7 +434,7 @@ fn store<S: Simd, E: ElementType>(
     }
 }
 
-/// Stores the beginning of one block after the last whole block, up to the end of `to`.
+/// Stores the last block of columns, of which only the beginning fits into `to`. `values` has this block only.
 #[inline(always)]
 fn store_rest<S: Simd, E: ElementType>(
     s: S,

@@ -22,7 +22,7 @@ pub(super) use rows::{ResizedRows, RowTaps};
 
 use base::simd::Level;
 
-/// The most columns of a vector at any level.
+/// The number of columns of the longest vector of any level.
 pub(super) const VECTOR: usize = 16;
 
 /// Calls a kernel in the build for `$level`.
@@ -33,7 +33,7 @@ macro_rules! dispatch {
             // processor supports.
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 => unsafe { avx512::$kernel($($argument),*) },
-            // SAFETY: the level was lowered, as for `Avx512`.
+            // SAFETY: the level was lowered to one that this processor supports, as above.
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 => unsafe { avx2::$kernel($($argument),*) },
             _ => portable::$kernel($($argument),*),
@@ -135,8 +135,8 @@ pub(super) fn resize_columns(
     dispatch!(level, resize_columns(rows, columns, shift, out));
 }
 
-/// Resizes to one row of the view, converts, normalises, casts and stores it as row `row` of the output; `values` is
-/// scratch.
+/// Makes row `row` of the output: resizes `sources` along y to one row, converts, normalises, casts and stores it.
+/// `values` is scratch.
 pub(super) fn finish_row(
     level: Level,
     sources: [ResizedRows; 3],
@@ -158,7 +158,7 @@ pub(super) fn fence(level: Level) {
     dispatch!(level, fence());
 }
 
-/// Computes `count` sums 3·near + next, or copies the samples if there is no next row.
+/// Computes `count` sums 3·near + next of the samples of two rows, or copies `near` if there is no next row.
 pub(super) fn sum_rows(level: Level, near: &[u8], next: Option<&[u8]>, count: usize, out: &mut [i16]) {
     dispatch!(level, sum_rows(near, next, count, out));
 }
@@ -168,7 +168,7 @@ pub(super) fn blend_rows(level: Level, near: &[u8], next: &[u8], bias: i16, out:
     dispatch!(level, blend_rows(near, next, bias, out));
 }
 
-/// Doubles the width of a row. `sums` begins one sample before the row's first.
+/// Doubles the width of a row. `sums[0]` belongs to the sample before the first sample of the row.
 pub(super) fn blend_columns(level: Level, sums: &[i16], blend: Blend, out: &mut [u8]) {
     dispatch!(level, blend_columns(sums, blend, out));
 }

@@ -29,7 +29,7 @@ fn join(f: impl Fn(usize) -> i16) -> [i32; N] {
 
 impl Simd for Portable {
     const LANES: usize = N;
-    // Picking samples from windows is no faster than a loop over the taps.
+    // Windows are not used: picking samples from them is no faster than a loop over the taps.
     const WINDOWS: usize = 0;
     const WINDOW: usize = 0;
     const WIDE: usize = 0;

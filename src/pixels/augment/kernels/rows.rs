@@ -40,7 +40,7 @@ impl RowTaps {
             if !taps.is_empty() {
                 from = (self.taps.start[o] - self.taps.sample_range.start) as usize;
             }
-            // If the first row is odd, it is the second of its pair.
+            // If the index of the first row is odd, this row is the second row of its pair.
             let odd = from % 2;
             let at = |i: usize| if i >= odd && i - odd < taps.len() { taps[i - odd] } else { 0 };
             self.weights.extend(
@@ -76,7 +76,7 @@ pub(in crate::augment) struct ResizedRows<'a> {
     pub ring: &'a [i32],
     /// The number of pairs that the ring buffer holds, a power of two.
     pub capacity: usize,
-    /// The number of words of a pair of rows.
+    /// The number of words that a pair of rows takes.
     pub stride: usize,
     /// The taps of the view's rows.
     pub rows: &'a RowTaps,
@@ -92,8 +92,8 @@ impl<'a> ResizedRows<'a> {
         end - begin
     }
 
-    /// Returns the values of pair `p` in blocks of columns, and the pair's two weights. After the last pair, the values
-    /// are arbitrary and the weights 0.
+    /// Returns the values of pair `p` in blocks of columns, and the pair's two weights. For a `p` after the last pair,
+    /// the values are arbitrary and the weights 0.
     #[inline(always)]
     fn pair(&self, p: usize) -> (&'a [[i32; VECTOR]], i32) {
         let RowSpan { first, weights: (begin, end), .. } = self.rows.spans[self.row];
@@ -103,8 +103,8 @@ impl<'a> ResizedRows<'a> {
     }
 }
 
-/// The weighted sums of the source rows under a row of the view, plus `start`. `PAIRS` is 0, for any number of pairs of
-/// rows, or at least the number of pairs.
+/// The weighted sums of the source rows under a row of the view, plus `start`. `PAIRS` is at least the number of pairs
+/// of rows, or 0 if that number has no limit.
 pub(super) struct RowSums<'a, S: Simd, const PAIRS: usize> {
     source: ResizedRows<'a>,
     start: S::I,
@@ -148,7 +148,7 @@ mod tests {
     use crate::decode::Upsampling;
     use base::simd::Level;
 
-    /// Padding below an image once kept every source row until the end.
+    /// A regression test: padding below an image once kept every source row until the end.
     #[test]
     fn padding_does_not_keep_rows() {
         let depth = |pixels, offset| {

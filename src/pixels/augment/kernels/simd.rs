@@ -39,8 +39,8 @@ pub(super) trait Simd: Copy {
     fn narrow(self, to: &mut [u8], v: Self::I);
     /// Loads the windows that begin at `bases` in `row`.
     fn windows(self, row: &[u8], bases: &[u32]) -> Self::I;
-    /// Picks the pairs of samples at byte `index` of their windows, zero-extended to 16 bits; odd bytes of `index` are
-    /// 0xff.
+    /// Picks two samples for each output from its window, and zero-extends them to 16 bits. `index` has the byte index
+    /// of each sample in its window, followed by 0xff.
     fn pick(self, windows: Self::I, index: &[u8]) -> Self::I;
     /// Loads the wide windows that begin at `bases` in `row`.
     fn wide_windows(self, row: &[u8], bases: &[u32]) -> Self::Wide;

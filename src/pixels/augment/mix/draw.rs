@@ -18,8 +18,7 @@ pub struct DrawnMix {
 pub enum MixRegion {
     /// The partner is blended with the whole image.
     Everywhere,
-    /// The partner replaces this rectangle: the columns from `left` to before `right`, the rows from `top` to before
-    /// `bottom`.
+    /// The partner replaces a rectangle: columns `left..right` of rows `top..bottom`.
     #[allow(missing_docs, reason = "the variant says what they are")]
     Rectangle { left: u32, top: u32, right: u32, bottom: u32 },
 }
@@ -169,7 +168,7 @@ mod tests {
             assert!(shares.iter().all(|share| (0.0..=1.0).contains(share)));
             shares.sort_by(f64::total_cmp);
             let n = shares.len() as f64;
-            // Comparing every 50th value is enough to detect a distance.
+            // Comparing every 50th value is enough to detect another distribution.
             let distance = shares
                 .iter()
                 .enumerate()

@@ -23,7 +23,8 @@ pub(super) use request::{CutMix, MixUp};
 /// accuracy-recipe` loses 1.3 percentage points of accuracy.
 pub const MIX_GROUP_SIZE: u32 = 4;
 
-/// Returns the place that `place` is mixed with in an epoch of `places` places: itself if it is alone in its group.
+/// Returns the place of the image that is mixed into the image at `place`. The epoch has `places` places. Returns
+/// `place` itself if it is alone in its group.
 pub fn partner(place: u64, places: u64) -> u64 {
     let first = place - place % u64::from(MIX_GROUP_SIZE);
     if place > first { place - 1 } else { places.min(first + u64::from(MIX_GROUP_SIZE)) - 1 }

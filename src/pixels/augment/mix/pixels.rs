@@ -1,6 +1,6 @@
 //! Mixes the images of a mixing group in place, with torchvision's arithmetic. Each product and the sum are rounded in
-//! float32, and other types are rounded again, to nearest even. The loops are written so that compilers vectorise them;
-//! all instruction sets give the same bits.
+//! float32; for float16 and bfloat16, the sum is rounded again, to nearest even. The loops are written so that
+//! compilers vectorise them; all instruction sets give the same bits.
 
 use super::draw::{DrawnMix, MixRegion};
 use crate::augment::{DType, MemoryFormat, Output};
@@ -23,7 +23,7 @@ impl MixWeights {
         Self { own: share as f32, other: (1.0 - share) as f32 }
     }
 
-    /// Returns the mixture of `own`, a number of the image, and `other`, a number of its partner.
+    /// Returns the mixture of `own`, a value of the image, and `other`, the same value of its partner.
     #[inline(always)]
     pub fn of(self, own: f32, other: f32) -> f32 {
         own * self.own + other * self.other
@@ -38,7 +38,7 @@ const RUN: usize = 2048;
 /// it, and the first image with the last. A single image is not changed.
 ///
 /// # Panics
-/// Panics for grey levels, which are not mixed.
+/// Panics if it would blend grey levels (`uint8`). Rectangles of grey levels are replaced without a panic.
 pub fn mix_images(drawn: &DrawnMix, output: &Output, images: &mut [&mut [u8]]) {
     if images.len() < 2 {
         return;

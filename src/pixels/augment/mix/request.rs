@@ -43,7 +43,7 @@ transform! {
     }
 }
 
-/// A transform of a batch, as it is in the list.
+/// A transform of a whole batch, as the user's list has it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 enum MixTransform {

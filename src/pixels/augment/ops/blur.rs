@@ -13,7 +13,7 @@ pub(in crate::augment) fn weights(size: u32, sigma: f64) -> Vec<u16> {
         |distance: u32| libm::exp(-0.5 * (f64::from(distance) / sigma) * (f64::from(distance) / sigma));
     let reach = size / 2;
     let total: f64 = 1.0 + 2.0 * (1..=reach).map(weight).sum::<f64>();
-    // Rounds running sums from the outermost weight on instead of the weights, so that rounding errors do not add up.
+    // Rounds the running sums from the outermost weight on, and not the weights, so that rounding errors do not add up.
     let whole = f64::from(1 << WEIGHT_BITS);
     let (mut outside, mut rounded) = (0.0, 0);
     let mut weights = Vec::with_capacity(reach as usize + 1);
@@ -46,7 +46,7 @@ pub(in crate::augment) fn reflected(place: isize, length: usize) -> usize {
 pub(super) struct Blur {
     /// Two rows, each with reflected borders.
     padded: [Vec<i16>; 2],
-    /// The rows of a plane and of its border, blurred along x. Each word holds one column of two rows.
+    /// The rows of a plane and of its border, blurred along x. Each word holds the values of two rows in one column.
     pairs: Vec<i32>,
 }
 

@@ -8,7 +8,7 @@ pub(super) fn replace(level: Level, plane: &mut [u8], table: &[u8; 256]) {
         // SAFETY: `PixelPass::new` lowers the level to one that this processor supports.
         #[cfg(target_arch = "x86_64")]
         Level::Avx512 => unsafe { replace_avx512(plane, table) },
-        // SAFETY: the level was lowered, as for `Avx512`.
+        // SAFETY: `PixelPass::new` lowers the level to one that this processor supports.
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 => unsafe { replace_avx2(plane, table) },
         _ => replace_portable(plane, table),
@@ -68,7 +68,7 @@ fn replace_avx2(plane: &mut [u8], table: &[u8; 256]) {
                 std::array::from_fn(|n| _mm256_shuffle_epi8(tables[4 * quarter + n], indices[n]));
             _mm256_or_si256(_mm256_or_si256(found[0], found[1]), _mm256_or_si256(found[2], found[3]))
         });
-        // A blend looks at the highest bit of each byte.
+        // A blend looks at the highest bit of each byte, so bit 6 is moved there.
         let bit_6 = _mm256_slli_epi16::<1>(levels);
         let low = _mm256_blendv_epi8(quarters[0], quarters[1], bit_6);
         let high = _mm256_blendv_epi8(quarters[2], quarters[3], bit_6);

@@ -315,7 +315,7 @@ pub struct Affine {
     /// The translation to the right and down, in pixels: integers in torchvision's transforms, any numbers in timm's.
     #[serde(serialize_with = "in_pixels")]
     pub translate: [f64; 2],
-    /// The factor of the size.
+    /// The scale factor.
     pub scale: f64,
     /// The shear angles along x and y, in degrees.
     pub shear: [f64; 2],

@@ -4,7 +4,7 @@
 use crate::augment::level::vectorised;
 use base::rng::noise_words;
 
-/// The number of runs of four numbers that are made together.
+/// The number of groups of four numbers that are computed together.
 const RUNS: usize = 16;
 
 vectorised! {
@@ -113,8 +113,8 @@ mod tests {
 
     #[test]
     fn numbers_are_normal() {
-        // The Kolmogorov-Smirnov distance of 2^17 random numbers exceeds 1.95 / √n in one of a thousand runs. These
-        // numbers are the same in every run.
+        // The Kolmogorov-Smirnov distance of 2^17 random numbers exceeds 1.95 / √n with a probability of one in a
+        // thousand. The key is fixed, so the test has the same result in every run.
         let n = 1 << 17;
         let mut numbers = vec![0.0; n];
         fill(Level::detect(), [1, 2], 0, &mut numbers);

@@ -77,7 +77,7 @@ impl PendingLevels<'_> {
         channels(self.planes())
     }
 
-    /// Returns the levels without the pending lookup, for operations that move pixels and change no level.
+    /// Returns the levels and leaves the lookup pending, for operations that move pixels and change no level.
     pub(super) fn without_lookup(&mut self) -> &mut Vec<u8> {
         self.planes
     }

@@ -5,11 +5,11 @@ use super::warp::{Sampler, Warp};
 use crate::augment::level::vectorised;
 use base::simd::Level;
 
-/// The width of the border around the image, in pixels: the reach of a sampler at the image's border.
+/// The width of the border around the image, in pixels: samplers read at most this far outside of the image.
 const BORDER: usize = 4;
 /// The number of columns that are computed together.
 const BLOCK: usize = 32;
-/// The flag in a pixel of four bytes that marks pixels of the image.
+/// The fourth byte of a pixel: 1 in pixels of the image, 0 in the border.
 const INSIDE: u32 = 1 << 24;
 
 /// Scratch memory of warps.
@@ -26,13 +26,13 @@ pub(super) struct WarpScratch {
 struct RowSteps {
     indices: Vec<[u32; BLOCK]>,
     shares: Vec<Places>,
-    /// The nearest pixels.
+    /// For nearest sampling: the pixel at each place.
     found: Vec<[u32; BLOCK]>,
-    /// The upper two pixels of a cell.
+    /// For bilinear sampling: the upper two of the four pixels around each place.
     above: Vec<[[u32; 2]; BLOCK]>,
-    /// The lower two pixels of a cell.
+    /// For bilinear sampling: the lower two of the four pixels around each place.
     below: Vec<[[u32; 2]; BLOCK]>,
-    /// The four by four pixels of each place, line by line.
+    /// For bicubic sampling: the four by four pixels around each place, line by line.
     lines: Vec<[[[u32; 4]; BLOCK]; 4]>,
 }
 
@@ -85,7 +85,7 @@ struct Source<'a> {
     height: usize,
 }
 
-/// The places in the image that the pixels of a block, in one row of the result, show.
+/// For each pixel of a block in one row of the result: the place in the image that it shows.
 #[derive(Debug, Clone, Copy)]
 struct Places {
     x: [f32; BLOCK],
@@ -243,7 +243,7 @@ vectorised! {
         indices.resize(source.blocks(), [0; BLOCK]);
         shares.resize(source.blocks(), Places { x: [0.0; BLOCK], y: [0.0; BLOCK] });
         lines.resize(source.blocks(), [[[0; 4]; BLOCK]; 4]);
-        // The pixels from the first, second, third and fourth line on. All four slices have the same length, so one
+        // The slices begin at the first, second, third and fourth line of pixels. All four have the same length, so one
         // comparison of an index with this length serves all four.
         let (pixels, stride, length) = (source.pixels, source.stride, source.pixels.len() - 3 * source.stride);
         let from = [
@@ -356,8 +356,8 @@ fn rows<'a>(
 }
 
 /// Stores a block of values of one channel as levels, up to the end of the row. `CLAMPED` clamps values that may have
-/// left the range. With a fill, values that are mixed with pixels outside of the image move towards the fill by the
-/// weight of these pixels: (value - fill) · inside + fill.
+/// left the range. With a fill, a value becomes (value - fill) · inside + fill. Here `inside` is the total weight of
+/// the pixels of the image among the pixels that were mixed.
 #[inline(always)]
 fn store<const CLAMPED: bool>(
     values: &mut [f32; BLOCK],

@@ -31,8 +31,8 @@ vectorised! {
             let here = &here[1..][..to.len()];
             let (left, middle, right) = (&sums[..to.len()], &sums[1..][..to.len()], &sums[2..][..to.len()]);
             for x in 0..to.len() {
-                // A number of thirteenths is never exactly one half, so adding 6 rounds to nearest. A mean of levels
-                // fits a level.
+                // The fraction of a sum divided by 13 is never exactly one half, so adding 6 rounds to nearest. The
+                // result is a mean of levels, so it fits a byte.
                 to[x] = ((left[x] + middle[x] + right[x] + 4 * u16::from(here[x]) + 6) / 13) as u8;
             }
             for (to, &level) in to.iter_mut().zip(here) {

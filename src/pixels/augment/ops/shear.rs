@@ -7,7 +7,7 @@ use crate::augment::level::vectorised;
 use base::simd::Level;
 use std::ops::Range;
 
-/// The lines that a warp moves along themselves.
+/// Whether a shear moves rows or columns. Each moves along itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::augment) enum Shear {
     /// A shear along x.
@@ -59,7 +59,7 @@ impl Warp {
     }
 }
 
-/// More pixels than any image has along a side.
+/// The limit of offsets: more pixels than any image has along a side.
 const MAX_OFFSET: f32 = (1 << 21) as f32;
 
 /// Returns the distance of a pixel from the centre of a line.
@@ -199,12 +199,12 @@ impl StripOffsets {
         Self { least, masks, needs_lookup }
     }
 
-    /// Returns the number of rows that the strip needs below the rows of the result.
+    /// Returns how many more rows the strip must have than the result.
     fn reach(&self) -> usize {
         (1 << self.masks.len()) - 1
     }
 
-    /// Moves each column of a strip up by the difference of its offset and the smallest one.
+    /// Moves each column of a strip up by its offset minus the smallest offset.
     fn apply(&self, level: Level, mut strip: &mut [[u8; STRIP]]) {
         for (bit, mask) in self.masks.iter().enumerate().rev() {
             move_columns_up(level, strip, 1 << bit, mask);

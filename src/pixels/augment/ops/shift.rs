@@ -6,8 +6,8 @@ use super::shear::copy_row;
 use crate::augment::level::vectorised;
 use base::simd::Level;
 
-/// How far each row moves: pixel (column, row) shows the image at (column + `along` + row · `per_row`, row + `down`),
-/// computed in that order. In row · `per_row`, rows are counted from the image's centre.
+/// How far each row moves: pixel (column, row) shows the image at (column + (y · `per_row` + `along`), row + `down`).
+/// Here y is the row counted from the image's centre.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(in crate::augment) struct RowShift {
     pub(in crate::augment) along: f32,
@@ -65,8 +65,8 @@ pub(super) fn shift(
                 copy_row(from, offset, outside_level, to);
                 continue;
             }
-            // The columns of the result that are mixed from two pixels of the image. The columns next to this range are
-            // mixed from one pixel of the image and one pixel outside.
+            // Columns `first..last` of the result are mixed from two pixels of the image. The columns next to this
+            // range are mixed from one pixel of the image and one pixel outside.
             let first = (-offset).clamp(0, width as isize) as usize;
             let last = (width as isize - 1 - offset).clamp(first as isize, width as isize) as usize;
             to[..first].fill(outside_level);
@@ -104,8 +104,8 @@ vectorised! {
     }
 }
 
-/// Mixes a level of the image with a level outside, and moves the result towards the fill, as `store` in `resample.rs`
-/// does. `inside` is the weight of the level of the image.
+/// Mixes a level of the image with the level 0 outside. With a fill, the result is (value - fill) · inside + fill.
+/// `inside` is the weight of the level of the image.
 fn mix_with_outside(left: f32, right: f32, share: f32, inside: f32, fill: Option<f32>) -> u8 {
     let value = mixed(left, right, share);
     rounded(fill.map_or(value, |fill| (value - fill) * inside + fill))

@@ -12,7 +12,7 @@ pub(in crate::augment) fn mean(sum: u64, pixels: usize) -> f32 {
     sum as f32 / pixels as f32
 }
 
-/// The number of pixels whose grey levels can be added in 32 bits.
+/// The number of pixels of a block, so few that the sum of their grey levels fits 32 bits.
 const BLOCK: usize = 1 << 16;
 
 vectorised! {

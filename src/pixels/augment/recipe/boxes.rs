@@ -60,7 +60,7 @@ impl BoxAxis {
         let scale = f64::from(axis.resized) / f64::from(axis.length);
         let inside = image.map_or(0..axis.length, |image| image.inside(&(0..axis.length)));
         let edge = |at: u32| match at {
-            // The ends are computed exactly.
+            // At both ends of the axis, no rounding by `scale` occurs.
             0 => 0.0,
             at if at == axis.length => f64::from(axis.resized),
             at => f64::from(at) * scale,

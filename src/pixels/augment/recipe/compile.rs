@@ -39,8 +39,8 @@ pub(super) fn list(
     Ok(RecipeView { id: [0, 0], steps, geometry, output })
 }
 
-/// Returns a step for each transform: with its index among the transforms of the same name, and its stage. For a
-/// transform that draws after the geometry, `stage_of` returns the stage by the transform's index in the list.
+/// Returns a step for each transform, with its index among the transforms of the same name and its stage. `stage_of`
+/// returns the stage of a transform that changes pixels, from the transform's index in the list.
 fn staged(transforms: &[Transform], stage_of: impl Fn(usize) -> DrawStage + Copy) -> Vec<RecipeStep> {
     let mut steps: Vec<RecipeStep> = Vec::with_capacity(transforms.len());
     for (number, transform) in transforms.iter().enumerate() {
@@ -75,12 +75,12 @@ fn child_steps(transform: &Transform, stage: DrawStage) -> Vec<RecipeStep> {
 
 /// The steps that change the values of pixels and not their places, and the result of these steps so far.
 struct PixelSteps {
-    /// The last transform that changes pixels.
+    /// The name of the last transform that changes pixels.
     changed_by: Option<&'static str>,
     dtype: DType,
     /// The index of the transform that converts to floats.
     floats_from: Option<usize>,
-    /// The value of grey level 255.
+    /// The float into which grey level 255 is converted.
     white: f64,
     /// The index of Normalize in the list, and its mean and standard deviation.
     normalised: Option<(usize, [f32; 3], [f32; 3])>,

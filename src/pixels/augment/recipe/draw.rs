@@ -85,8 +85,8 @@ impl PixelDraw<'_> {
         self.drawn.erasures.push(erasure);
     }
 
-    /// Returns the normalisation that values at the step's place get until the image is finished; `None` if values are
-    /// grey levels at that place.
+    /// Returns the Normalize that is still applied to values after this step. Returns `None` if the step handles grey
+    /// levels.
     pub(super) fn later_normalize(&self) -> Option<LaterNormalize> {
         match self.step.stage {
             DrawStage::Finished(scale) => Some(scale),

@@ -46,7 +46,7 @@ struct CanvasAtlas {
     parts: Vec<Region>,
 }
 
-/// The most pixels of all canvases of an image, so that sides and sizes of planes fit 32 bits.
+/// The maximum number of pixels of all canvases of an image together, so that sides and sizes of planes fit 32 bits.
 const MAX_PIXELS: u64 = 1 << 28;
 
 impl DrawnView {
@@ -67,7 +67,7 @@ impl DrawnView {
     }
 
     /// Returns how many pixels are added to the source pixels before the resize: left, top, right, bottom. A number is
-    /// negative if padding shows copies of pixels that are then cut off.
+    /// negative if pixels are cut off at that side, but mirrored padding at the other side shows copies of them.
     pub fn added_before_resize(&self) -> [i64; 4] {
         let Some(PaddedCanvas { x, y, .. }) = &self.canvas else { return [0; 4] };
         let pixels_after =
@@ -113,8 +113,8 @@ impl DrawnViews {
         self.region
     }
 
-    /// Returns the part of the picture of all canvases that the views need, and the part for each view. `None` if the
-    /// views show the image itself. Either all views have a canvas, or no view has one.
+    /// Returns the picture of all canvases: the region that the views need, and the part for each view. Returns `None`
+    /// if the views show the image itself. Either all views have a canvas, or no view has one.
     pub fn canvas(&self) -> Option<(Region, &[Region])> {
         self.atlas.as_ref().map(|atlas| (atlas.whole, atlas.parts.as_slice()))
     }
@@ -135,11 +135,11 @@ impl DrawnView {
 }
 
 impl CanvasAtlas {
-    /// Places the `needed` part of each view's canvas in the picture of all canvases. Then replaces the part in
-    /// `needed` by the part of the image that it shows.
+    /// Places the `needed` part of each view's canvas in the picture of all canvases. Then replaces each region in
+    /// `needed` by the region of the image that it shows.
     fn new(views: &mut [DrawnView], needed: &mut [Region]) -> Result<Self, String> {
-        // A view's first pixel may be before its part, but must not have a negative index. So the picture begins at an
-        // offset.
+        // A view's canvas may begin before the part that is needed, but must not begin at a negative index. So the
+        // first part is placed at an offset.
         let far = |of: fn(&Region) -> u32| needed.iter().map(of).max().unwrap_or(0);
         let (x, y) = (far(|region| region.x), far(|region| region.y));
         let (width, rows) =

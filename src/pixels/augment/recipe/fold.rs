@@ -140,7 +140,7 @@ impl Fold {
         self.y.is_mirrored = !self.y.is_mirrored;
     }
 
-    /// Takes the part [left, top, width, height], which must be inside.
+    /// Crops the image to [left, top, width, height], which must be inside of it.
     pub(super) fn crop(&mut self, [left, top, width, height]: [u32; 4]) {
         self.x.crop(left, width);
         self.y.crop(top, height);
@@ -163,7 +163,7 @@ impl Fold {
     /// Adds [left, top, right, bottom] pixels of padding.
     ///
     /// # Errors
-    /// The message of [`Fold::resize`].
+    /// Why the image cannot be padded after the steps so far. The message continues the transform's name.
     pub(super) fn pad(
         &mut self,
         [left, top, right, bottom]: [u32; 4],

@@ -69,7 +69,7 @@ impl GeometryBuilder {
         }
     }
 
-    /// Returns the size of the image so far, if every image has the same.
+    /// Returns the size of the image so far, if all images have the same size.
     pub(super) fn size(&self) -> Option<ImageSize> {
         self.geometry.size
     }
@@ -124,7 +124,7 @@ impl GeometryBuilder {
         Ok(())
     }
 
-    /// Updates the size that every image has, after padding: `after` returns the new size.
+    /// Replaces the common size of all images after padding: `after` computes the new size from the old size.
     pub(super) fn resize_grid(&mut self, after: impl FnOnce(ImageSize) -> Option<ImageSize>) {
         self.geometry.size = self.geometry.size.and_then(after);
     }
@@ -134,7 +134,7 @@ impl GeometryBuilder {
         self.may_be_padded = true;
     }
 
-    /// Cuts a part out of the grid. `size` is the part's size if every image has the same.
+    /// Cuts a part out of the grid. `size` is the part's size, if it is the same for all images.
     pub(super) fn cut(&mut self, size: Option<ImageSize>) {
         if self.is_resampled || self.grid != Grid::Whole {
             (self.grid, self.last_change_by) = (Grid::Cut, self.current_transform);
@@ -153,7 +153,7 @@ impl GeometryBuilder {
     }
 }
 
-/// The image so far and the random numbers of one transform of geometry.
+/// The state from which one transform of geometry draws: its random numbers, and the image after the transforms before.
 pub(super) struct GeometryDraw<'a> {
     /// The transform's own random numbers.
     pub(super) stream: RandomStream,
@@ -187,7 +187,7 @@ impl GeometryDraw<'_> {
 }
 
 impl Geometry {
-    /// Returns the size of the output if all images have the same; `None` if each has its own.
+    /// Returns the size of the output if all images have the same size; `None` if each image has its own size.
     pub(super) fn size(&self) -> Option<ImageSize> {
         self.size
     }
@@ -197,8 +197,8 @@ impl Geometry {
         self.padding_before_resize
     }
 
-    /// Returns whether images may be resized with their padding. This is also true for small images if CenterCrop is
-    /// before a resize.
+    /// Returns whether images may be resized with their padding. This is also true if CenterCrop is before a resize,
+    /// because it pads small images.
     pub(super) fn may_pad_before_resize(&self) -> bool {
         self.may_pad_before_resize
     }

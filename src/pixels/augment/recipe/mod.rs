@@ -77,15 +77,15 @@ enum DrawStage {
     Finished(LaterNormalize),
 }
 
-/// The Normalize that follows a step: the mean is subtracted from values at the step's place, and the difference is
-/// divided by the standard deviation. If no Normalize follows, the mean is 0 and the deviation 1.
+/// The Normalize that follows a step in the list: it subtracts the mean and divides by the standard deviation. If no
+/// Normalize follows, the mean is 0 and the deviation 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct LaterNormalize {
     mean: [f32; 3],
     std: [f32; 3],
 }
 
-/// The keys of one epoch: for each view and each of its steps, the keys of all samples' streams.
+/// The keys of one epoch: for each view and each of its steps, the key from which the streams of all samples are made.
 #[derive(Debug, Clone)]
 pub struct RecipeKeys(Vec<Vec<StepKeys>>);
 
@@ -143,8 +143,8 @@ impl Recipe {
         RecipeKeys(self.views.iter().map(|view| StepKeys::of(&view.steps, view.id, all)).collect())
     }
 
-    /// Draws what the views show of an image of `size` (width, height). `sample` is drawn for the `occurrence`-th time
-    /// in the epoch of `keys`. The sample has no boxes.
+    /// Draws what the views show of an image of `size` (width, height), for a sample without boxes. `sample` is drawn
+    /// for the `occurrence`-th time in the epoch of `keys`.
     ///
     /// # Errors
     /// [`Error::Config`] for `transforms`: a transform cannot be applied to an image of that size.
@@ -199,7 +199,8 @@ impl Recipe {
         self.views.iter().find_map(|view| view.geometry.padding_before_resize())
     }
 
-    /// Returns whether images may be resized with padding. Images that are smaller than a crop also count.
+    /// Returns whether images may be resized with padding. This includes padding of images that are smaller than a
+    /// crop.
     pub fn may_pad_before_resize(&self) -> bool {
         self.views.iter().any(|view| view.geometry.may_pad_before_resize())
     }
@@ -224,7 +225,7 @@ impl Recipe {
 }
 
 impl RecipeView {
-    /// Returns the size of the output if all images have the same; `None` if each has its own.
+    /// Returns the size of the output if all images have the same size; `None` if each image has its own size.
     pub fn size(&self) -> Option<ImageSize> {
         self.geometry.size()
     }
@@ -234,19 +235,19 @@ impl RecipeView {
         &self.output
     }
 
-    /// Returns the output that operations on pixels work on: one plane of grey levels for each of R, G and B. `None`
-    /// for a list without such operations.
+    /// Returns the format of the grey levels that operations change: one plane for each of R, G and B. Returns `None`
+    /// for a list without operations on grey levels.
     pub(super) fn levels(&self) -> Option<Output> {
         let levels = || Output { dtype: DType::U8, format: MemoryFormat::Nchw, ..self.output.clone() };
         self.steps.iter().any(RecipeStep::changes_levels).then(levels)
     }
 
-    /// Returns the largest number of chains of operations whose results are mixed.
+    /// Returns the largest number of chains of operations that an AugMix mixes; 0 without AugMix.
     pub(super) fn max_chains(&self) -> usize {
         self.steps.iter().map(|step| step.transform.max_chains()).max().unwrap_or(0)
     }
 
-    /// Returns the output of one image.
+    /// Returns the output format of one image, with the image's drawn size.
     pub fn output(&self, drawn: &DrawnView) -> Output {
         Output { height: drawn.height, width: drawn.width, ..self.output.clone() }
     }

@@ -34,7 +34,7 @@ fn a_fixed_factor_is_drawn_for_every_image_and_is_not_random() {
     assert!(is_random(r#"{"RandomApply": {"transforms": [{"Grayscale": {}}]}}"#));
 }
 
-/// The random numbers of nested transforms, of policies, and of distributions other than the uniform one.
+/// Golden draws of nested transforms, of policies, and of distributions other than the uniform one.
 #[test]
 fn draws_of_pixels_are_what_they_were_when_they_were_promised() {
     let jitter = r#"{"ColorJitter": {"brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "hue": 0.1}}"#;
@@ -111,7 +111,7 @@ fn what_stands_beside_changes_no_draws() {
         let rest: Vec<_> = two.iter().filter(|op| **op != PixelOp::Invert).collect();
         assert_eq!(one.iter().collect::<Vec<_>>(), rest);
     }
-    // Nested transforms are keyed by their container, so they do not draw the numbers that they draw alone.
+    // A nested transform's key includes its container, so it draws other numbers than outside of the container.
     assert!(one.iter().flatten().zip(alone.iter().flatten()).any(|(within, alone)| within != alone));
     let always = format!(r#"{{"RandomApply": {{"transforms": [{jitter}], "p": 1}}}}"#);
     let twice = ops(&format!("{always}, {always}"));

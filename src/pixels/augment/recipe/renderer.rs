@@ -64,8 +64,7 @@ impl Renderer {
     /// [`Output::bytes`](crate::augment::Output::bytes) bytes of [`RecipeView::output`], and all of them are written.
     ///
     /// # Panics
-    /// If `planes` do not hold [`DrawnViews::region`](super::DrawnViews::region), as for [`Augmenter::render`], or if
-    /// there is no such view.
+    /// If `planes` do not hold [`DrawnViews::region`](super::DrawnViews::region), or if there is no such view.
     pub fn render(&mut self, view: usize, planes: &Planes, drawn: &DrawnView, out: &mut [u8]) {
         self.lists[self.list_of[view]].render(planes, drawn, out);
     }

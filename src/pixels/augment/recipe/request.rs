@@ -26,7 +26,7 @@ pub struct Transforms {
     pub(super) views: Vec<Views>,
 }
 
-/// The most views of an image.
+/// The maximum number of views of an image.
 const MAX_VIEWS: u32 = 64;
 
 impl Transforms {

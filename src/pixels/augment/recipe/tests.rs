@@ -35,7 +35,7 @@ pub(super) fn drawn(recipe: &Recipe, sample: u64, size: (u32, u32)) -> DrawnView
     recipe.draw(&recipe.keys(11, 2), sample, 0, size).unwrap().views()[0].clone()
 }
 
-/// Returns left, top, width and height of the source, and whether it is mirrored.
+/// Returns left, top, width and height of the crop in the source, and whether it is mirrored.
 fn crop(drawn: &DrawnView) -> (u32, u32, u32, u32, bool) {
     let View { x, y, flip, .. } = drawn.view;
     (x.start, y.start, x.length, y.length, flip)
@@ -64,7 +64,7 @@ const GOLDEN: [(u32, u32, u32, u32, bool); 4] = [
 /// The crop of the first sample when it is drawn a second time.
 const AGAIN: (u32, u32, u32, u32, bool) = (90, 42, 312, 333, true);
 
-/// Left and top of the window in an image of 32 pixels.
+/// Left and top of crops in an image of 32 pixels; negative if the crop begins in the padding.
 const PLACES: [(i32, i32); 4] = [(-1, -2), (0, 0), (3, -4), (0, 4)];
 
 /// A transform's numbers do not depend on the other transforms of the list.

@@ -96,8 +96,8 @@ pub(super) fn with_short_side(
     ImageSize { width: side(width), height: side(height) }
 }
 
-/// Returns the size after ScaleJitter: `scale` times the largest size that fits into `target`. The factor is a tensor
-/// in torchvision, so products are in float32.
+/// Returns the size after ScaleJitter: `scale` times the largest size that fits into `target`. torchvision keeps the
+/// factor in a tensor, so products are in float32.
 pub(super) fn jittered(ImageSize { width, height }: ImageSize, target: ImageSize, scale: f64) -> ImageSize {
     let [across, down] = [target.width, target.height].map(f64::from);
     let fitting = (down / f64::from(height)).min(across / f64::from(width));
@@ -108,7 +108,7 @@ pub(super) fn jittered(ImageSize { width, height }: ImageSize, target: ImageSize
 
 /// Draws how many pixels RandomZoomOut adds at the left, top, right and bottom. The canvas's sides are a multiple of
 /// the image's sides, within these bounds. First the multiple is drawn, then the shares of the added pixels that are at
-/// the left and at the top. torchvision has them in tensors, so products are in float32.
+/// the left and at the top. torchvision keeps these numbers in tensors, so products are in float32.
 pub(super) fn zoomed_out(
     stream: &mut RandomStream,
     ImageSize { width, height }: ImageSize,

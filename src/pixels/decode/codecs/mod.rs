@@ -170,7 +170,7 @@ impl AddAssign for DecodeCounts {
 pub(super) fn not_an_image(bytes: &[u8]) -> DecodeError {
     let (last, others) = FORMATS.split_last().expect("some image can be decoded");
     let mut others: Vec<&str> = others.iter().map(|format| format.name).collect();
-    // Indexed and packed files have the same name as a JPEG.
+    // The formats of indexed and packed files are also named "JPEG"; list that name once.
     others.dedup();
     let formats = format!("a {} or {} image", others.join(", "), last.name);
     DecodeError::NotAnImage(format!("{formats}: {}", describe_first_bytes(bytes)))

@@ -53,7 +53,7 @@ pub(super) fn decode(
             .ok_or_else(|| DecodeError::Corrupt("PNG: does not fit in memory".into()))?;
         let mut image = vec![0; bytes];
         reader.next_frame(&mut image).map_err(corrupt)?;
-        // Read the rest, so that a truncated file is detected.
+        // Read the file to its end, so that a truncated file is detected.
         reader.finish().map_err(corrupt)?;
         Ok((image, reader.output_color_type()))
     })?;

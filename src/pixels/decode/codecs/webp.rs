@@ -99,7 +99,8 @@ impl<'a> Picture<'a> {
         Ok(Self { chunk, canvas: size, size, at: (0, 0) })
     }
 
-    /// The picture of a file that begins with a VP8X chunk of content `head`, followed by `chunks`.
+    /// The picture of a file whose first chunk is VP8X. `head` is that chunk's range in `content`; `chunks` are the
+    /// chunks after it.
     fn extended(content: &'a [u8], head: Range<usize>, mut chunks: Chunks<'a>) -> Result<Self, DecodeError> {
         let head = &content[head];
         if head.len() < 10 {

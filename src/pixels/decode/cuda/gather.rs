@@ -1,17 +1,18 @@
-//! The table of the kernel that gathers the bytes of images. The types have the same fields as in
-//! `cuda/decode/gather.cuh`.
+//! The table for the gather kernel, which copies the needed bytes of images to device memory. The types have the same
+//! fields as in `cuda/decode/gather.cuh`.
 
 use super::CudaKernel;
 use super::image::{TableEntry, bytes_of};
 use std::mem::offset_of;
 
-/// The size in bytes of a quad, which a thread copies at a time. Copy chunks begin and end at multiples of a quad.
+/// The size in bytes of a quad, the amount that a thread copies at a time. Copy chunks begin and end at multiples of
+/// it.
 pub(super) const QUAD_BYTES: u64 = 16;
 
-/// The number of quads of a chunk that one thread copies.
+/// The maximum number of quads that one thread copies in a chunk.
 const QUADS_OF_THREAD: u64 = 4;
 
-/// The largest size of a chunk in bytes. All threads of a block together copy this many bytes.
+/// The maximum size of a chunk in bytes. The threads of one thread block copy one chunk.
 pub(super) const CHUNK_BYTES: u64 = CudaKernel::Gather.block().0 as u64 * QUADS_OF_THREAD * QUAD_BYTES;
 
 /// The table entry of a chunk: a part of an image's needed bytes, and the destination.
@@ -39,12 +40,13 @@ pub(super) struct GatherTable {
 }
 
 impl GatherTable {
-    /// The largest size in bytes of the table entries for an image whose decoding needs `needed` bytes of its file.
+    /// The maximum size in bytes of an image's table entries. Decoding the image needs `needed` bytes of its file.
     pub(super) const fn image_bytes(needed: usize) -> usize {
         needed.div_ceil(CHUNK_BYTES as usize).saturating_add(1) * size_of::<CopyChunkEntry>()
     }
 
-    /// The largest size in bytes of the device memory for an image whose decoding needs `needed` bytes of its file.
+    /// The maximum size in bytes of the device memory for an image's gathered bytes. Decoding the image needs `needed`
+    /// bytes of its file.
     pub(super) const fn gather_bytes(needed: u64) -> u64 {
         needed + 2 * QUAD_BYTES
     }

@@ -21,15 +21,15 @@ impl CudaLauncher {
     }
 
     /// Queues the gathering and decoding of all images of `tables` on `stream`. The tables were copied to the device
-    /// address `at`. The kernels write all samples of the images' planes. `damage` is the device address of the 32-bit
+    /// address `at`. The kernels write every value of the images' planes. `damage` is the device address of the 32-bit
     /// damage counters: the kernels add the number of an image's damaged rows to the counter of the image. The planes
     /// of an image with damage have no useful content.
     ///
     /// # Safety
     ///
     /// The tables, and the planes, bytes and counters that they refer to, must be device memory that stays allocated
-    /// until the stream has passed the launches. Other users of that memory must be ordered with `stream` by events.
-    /// The sources of the gathered bytes must stay page-locked and unchanged for the same time.
+    /// until the launches on the stream are complete. Other users of that memory must be ordered with `stream` by
+    /// events. The sources of the gathered bytes must stay page-locked and unchanged for the same time.
     pub unsafe fn launch(&self, stream: &Stream, tables: &LaunchTables, at: u64, damage: u64) -> Result<()> {
         for launch in tables.launches(at, damage) {
             let arguments: Vec<Arg> = launch.arguments.into_iter().map(Arg::Pointer).collect();

@@ -29,8 +29,8 @@ impl CudaKernel {
         }
     }
 
-    /// The number of threads of a block, and the shared memory per block in bytes. A thread of a decoding kernel
-    /// handles one block of 8×8 samples at a time.
+    /// Returns (threads per thread block, bytes of shared memory per thread block). A thread of a decoding kernel
+    /// handles one 8×8 block of an image at a time.
     pub const fn block(self) -> (u32, u32) {
         match self {
             Self::Packed => (128, 20_036),
@@ -100,7 +100,7 @@ impl LaunchTables {
         images.saturating_mul(GatherTable::image_bytes(USUAL_BYTES) + decoder)
     }
 
-    /// The largest number of bytes that an image with this plan takes in the tables.
+    /// The maximum number of bytes that an image with this plan takes in the tables.
     pub fn most_bytes(plan: &CudaPlan) -> usize {
         let decoder = match &plan.rows {
             PlannedRows::Packed(rows) => PackedTable::image_bytes(rows.len()),
@@ -109,8 +109,8 @@ impl LaunchTables {
         GatherTable::image_bytes(plan.bytes.len()) + decoder
     }
 
-    /// The sizes in bytes of a quad, which a thread of [`CudaKernel::Gather`] copies at a time, and of the largest
-    /// chunk.
+    /// The size of a quad and the maximum size of a chunk, in bytes. A thread of [`CudaKernel::Gather`] copies one quad
+    /// at a time.
     pub const COPY_SIZES: [u64; 2] = [QUAD_BYTES, CHUNK_BYTES];
 
     /// The size in bytes of the device memory that receives an image's `needed` bytes.

@@ -5,11 +5,11 @@ use std::ops::Range;
 
 use super::super::planes::ensure_length;
 
-/// The number of zero bytes after the last segment. A reader can load and consume this many bytes before it detects the
-/// end: one MCU of at most ten blocks with 64 symbols of at most 31 bits each, and the eight bytes of a refill.
+/// The number of zero bytes after the last segment. A reader detects the end only after each MCU, and can consume this
+/// many bytes beyond it: at most ten blocks with 64 symbols of at most 31 bits each, and the eight bytes of a refill.
 pub(super) const PADDING: usize = 10 * 64 * 4 + 64;
 
-/// The memory for the ranges of more restart intervals than this is freed before the next scan is unstuffed.
+/// If the list of segments has space for more than this, the excess is freed before the next scan is unstuffed.
 const MANY_SEGMENTS: usize = 1 << 16;
 
 /// The unstuffed entropy-coded bytes of one scan, and the ranges of its restart intervals.
@@ -36,7 +36,7 @@ impl Entropy {
         self.unstuff_part(bytes, start..bytes.len(), 0, level)
     }
 
-    /// Unstuffs only the bytes `part` of a scan, which begin in restart interval `first` of the scan. That interval has
+    /// Unstuffs only the bytes `part` of a scan. They begin in restart interval `first` of the scan, which becomes
     /// index 0 for [`Entropy::reader`].
     pub(super) fn unstuff_part(
         &mut self,
@@ -49,7 +49,7 @@ impl Entropy {
         let source = bytes.get(part).unwrap_or_default();
         ensure_length(&mut self.data, source.len() + CHUNK + PADDING);
         self.segments.clear();
-        // A damaged file that consists of restart markers creates many segments.
+        // Free the excess: a damaged file that consists of restart markers creates many segments.
         self.segments.shrink_to(MANY_SEGMENTS);
         let (mut from, mut to, mut segment) = (0, 0, 0);
         let end = loop {
@@ -144,9 +144,9 @@ pub(super) fn scan_end(bytes: &[u8], start: usize) -> Option<usize> {
     }
 }
 
-/// Copies the bytes of `source` from offset `from` to offset `to` of `data`, 64 bytes at a time, without stuffed zeros.
-/// Stops when a marker or the end is near. Returns the new offsets in `source` and `data`. There is no branch per 0xFF,
-/// because such branches are unpredictable.
+/// Copies the bytes of `source` from offset `from` to offset `to` of `data` without stuffed zeros, 64 bytes at a time.
+/// Stops before a group of 64 bytes that has a marker, or near the end of `source` or `data`. Returns the new offsets in
+/// `source` and `data`. There is no branch per 0xFF, because such branches are unpredictable.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi2")]
 fn squeeze(source: &[u8], mut from: usize, data: &mut [u8], mut to: usize) -> (usize, usize) {
@@ -158,7 +158,7 @@ fn squeeze(source: &[u8], mut from: usize, data: &mut [u8], mut to: usize) -> (u
     // Whether the byte at `from` is a stuffed zero: its 0xFF was the last of the previous 64 bytes.
     let mut stuffed = 0;
     while let (Some(these), Some(space)) = (source.get(from..from + 65), data.get_mut(to..to + 64)) {
-        // SAFETY: both loads are inside the 65 bytes.
+        // SAFETY: `these` has 65 bytes, so both loads of 64 bytes are inside it.
         let (these, next) = unsafe {
             (_mm512_loadu_si512(these.as_ptr().cast()), _mm512_loadu_si512(these.as_ptr().add(1).cast()))
         };
@@ -184,7 +184,7 @@ fn first_ff(chunk: &[u8; CHUNK]) -> u32 {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_mm_cmpeq_epi8, _mm_loadu_si128, _mm_movemask_epi8, _mm_set1_epi8};
-        // SAFETY: SSE2 is part of x86-64, and both loads are inside the 32 bytes.
+        // SAFETY: SSE2 is part of x86-64, and both loads are inside the 32 bytes of `chunk`.
         unsafe {
             let ff = _mm_set1_epi8(-1);
             let low = _mm_cmpeq_epi8(_mm_loadu_si128(chunk.as_ptr().cast()), ff);
@@ -220,8 +220,8 @@ impl BitReader<'_> {
     pub(super) fn refill(&mut self) {
         let last = self.data.len() - 8;
         if self.position > last {
-            // Only damaged data leads here, far after the end. Keep a position from which loads are in bounds, and at
-            // which `overrun` detects the end.
+            // Only damaged data leads to a position this far after the end. From `last`, loads are in bounds, and
+            // `overrun` still detects the end.
             self.position = last;
         }
         // SAFETY: eight bytes follow every position up to `last`.
@@ -270,8 +270,8 @@ impl BitReader<'_> {
     }
 }
 
-/// Returns the value at the top of `window` after a code of `code` bits. `shift` moves the value's bits from the top of
-/// a word to the bottom.
+/// Returns the value whose bits follow a code of `code` bits at the top of `window`. `shift` moves the value's bits
+/// from the top of a word to the bottom.
 ///
 /// A value whose first bit is 0 is negative: its bits as an unsigned integer, minus 2^size - 1 (ITU T.81, F.2.2.1,
 /// EXTEND).
@@ -297,8 +297,8 @@ impl<'a> FileOffsets<'a> {
         Self { bytes, at: start, seen: 0 }
     }
 
-    /// The file offset of unstuffed byte `index`, which must not be less than in the previous call. If the data has
-    /// fewer bytes, the offset of the marker after the data.
+    /// The file offset of unstuffed byte `index`, which must not be less than in the previous call. If the data has no
+    /// such byte, returns the offset of the marker after the data.
     pub(super) fn of(&mut self, index: usize) -> usize {
         loop {
             // Most bytes are in chunks without 0xFF.

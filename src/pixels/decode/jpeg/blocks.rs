@@ -9,7 +9,7 @@ use super::idct::{IdctBlock, InverseDct, OutOfRange, PLACES, dc_only};
 use super::scan::Component;
 use crate::decode::Plane;
 
-/// The place of a block's samples: the component's index in the scan, and the offset in its plane.
+/// The destination of a block's pixel values: the component's index in the scan, and the offset in its plane.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BlockPlace {
     pub(super) component: usize,
@@ -17,7 +17,7 @@ pub(super) struct BlockPlace {
 }
 
 impl BlockPlace {
-    /// The component, the plane's samples from this place on, and the stride in bytes.
+    /// Returns (the component, the plane's bytes from this place on, the stride in bytes).
     #[inline(always)]
     fn find<'a>(
         self,
@@ -44,8 +44,8 @@ impl BlockPlace {
 
 /// An order in which a block's coefficients are stored.
 pub(super) trait CoefficientOrder {
-    /// The index in a block at which coefficient `k`, in coding order, is stored. Values of `k` from 64 to 255, which
-    /// damaged files produce, map to unused places.
+    /// The index at which coefficient `k`, in coding order, is stored in a block. Values of `k` from 64 to 255, which
+    /// damaged files produce, map to indices that are not used.
     fn index(k: usize) -> usize;
 }
 
@@ -66,7 +66,7 @@ pub(super) trait BlockSink: CoefficientOrder {
     /// The block to decode into. All its coefficients are zero.
     fn block(&mut self) -> &mut IdctBlock;
 
-    /// Accepts the current block. Its samples are written now or later.
+    /// Accepts the current block. Its pixel values are written now or in a later call.
     fn put(
         &mut self,
         components: &[Component],
@@ -79,10 +79,10 @@ pub(super) trait BlockSink: CoefficientOrder {
 }
 
 /// Transforms each block after the next block has been read. By then the coefficients, which are stored one by one,
-/// have left the processor's store buffer. Earlier, a vector load that needs several pending stores would have to wait.
+/// have left the processor's store buffer. Before that, a vector load over several of these stores would stall.
 pub(super) struct SingleBlockSink<T> {
     blocks: [IdctBlock; 2],
-    /// The index of the block that is decoded into.
+    /// The index of the block that now receives coefficients.
     current: usize,
     /// The place of the other block while it waits for its transform.
     waiting: Option<BlockPlace>,
@@ -146,7 +146,7 @@ impl<T: InverseDct> BlockSink for SingleBlockSink<T> {
 /// reorders a block's 64 coefficients with two permutations.
 #[cfg(target_arch = "x86_64")]
 pub(super) struct PairedBlockSink {
-    /// Two pairs of blocks that alternate: one pair waits for its transform while the other pair is decoded into.
+    /// Two pairs of blocks that alternate: one pair receives coefficients while the other waits for its transform.
     blocks: [[IdctBlock; 2]; 2],
     places: [[BlockPlace; 2]; 2],
     /// The number of blocks so far, which selects the pair.
@@ -163,7 +163,7 @@ impl CoefficientOrder for PairedBlockSink {
 
 #[cfg(target_arch = "x86_64")]
 impl PairedBlockSink {
-    /// The index of the pair that is decoded into, and the index of the block in it.
+    /// Returns (index of the pair that now receives coefficients, index of the block in the pair).
     #[inline(always)]
     fn current(&self) -> (usize, usize) {
         (self.count / 2 % 2, self.count % 2)

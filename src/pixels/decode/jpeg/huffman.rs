@@ -111,7 +111,7 @@ impl LookupEntry {
         self.0 & Self::END != 0
     }
 
-    /// The number of bits that follow the code of an end of several blocks and give the number of blocks.
+    /// For a symbol that ends several blocks: the number of bits after its code, which encode the number of blocks.
     #[inline(always)]
     pub(super) fn run_bits(self) -> u32 {
         self.0 >> 24 & 15
@@ -129,9 +129,9 @@ impl LookupEntry {
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::decode) struct HuffmanCode {
-    /// By length - 1: the first value too large for codes of this length, left-aligned to 16 bits.
+    /// At index length - 1: the first value too large for codes of this length, left-aligned to 16 bits.
     limit: [u32; 16],
-    /// By length - 1: the index of a symbol minus the symbol's code.
+    /// At index length - 1: the number to add to a code of this length to get the index of its symbol.
     offset: [i32; 16],
     symbols: [u8; 256],
 }
@@ -156,8 +156,8 @@ impl HuffmanCode {
         Self { limit, offset, symbols }
     }
 
-    /// The symbol of this code of `length` bits, at most 16. `None` if the code is invalid. `code` must not begin with
-    /// a shorter code.
+    /// The symbol of this code of `length` bits, at most 16. `None` if the code is invalid. The first bits of `code`
+    /// must not be a shorter valid code.
     pub(super) fn symbol(&self, code: u32, length: u32) -> Option<u8> {
         let i = length as usize - 1;
         let known = code << (15 - i) < self.limit[i];
@@ -168,7 +168,8 @@ impl HuffmanCode {
     #[cold]
     pub(super) fn find(&self, window: u64) -> Option<(u32, u8)> {
         let top = (window >> 48) as u32;
-        // Counting works because limits never decrease, and needs no branch per length.
+        // The index is the number of limits at or below `top`, because limits never decrease. Counting needs no branch
+        // per length.
         let i = self.limit.iter().filter(|&&limit| top >= limit).count();
         if i == 16 {
             return None;
@@ -182,7 +183,7 @@ impl HuffmanCode {
 #[derive(Debug)]
 pub(super) struct DcTable {
     /// The lookup table, indexed by the next [`DC_BITS`] bits. A plain entry consumes at most 16 bits, including the
-    /// value. The shift is one less than in an AC entry, because the size can be 0.
+    /// value. Its shift is one less than for AC coefficients, because the value can have no bits.
     pub(super) fast: [LookupEntry; 1 << DC_BITS],
     pub(super) code: HuffmanCode,
 }

@@ -15,8 +15,8 @@ pub(super) mod avx512;
 /// The quantised coefficients of a block. Only the first 64 entries are used; with 256 entries an 8-bit index needs no
 /// bounds check.
 ///
-/// All coefficients are zero between two blocks. They are in the order of [`position`], except for `avx512`, which uses
-/// coding order.
+/// The transform clears the block, so all entries are zero before the next block is read. Coefficients are in the order
+/// of [`position`], but in coding order for `avx512`.
 #[repr(C, align(64))]
 pub(super) struct IdctBlock(pub(super) [i16; 256]);
 
@@ -58,7 +58,7 @@ pub(super) const ZIGZAG: [u8; 64] = {
     order
 };
 
-/// The [`position`] of each coefficient in coding order. Indices beyond 63 map to an unused place.
+/// The [`position`] of each coefficient in coding order. Indices beyond 63 map to an entry that is not used.
 pub(super) static PLACES: [u8; 256] = {
     let mut places = [64; 256];
     let mut k = 0;
@@ -109,12 +109,12 @@ impl Quantisation {
         (within && sums.iter().all(|&sum| sum <= LIMIT)).then_some(sums)
     }
 
-    /// Whether a block in coding order can be transformed. `table` is the table from which `self` was made. Its steps
-    /// must not exceed 32767.
+    /// Whether `block`, in coding order, can be transformed. `self` was made from `table`, whose steps must not exceed
+    /// 32767.
     #[inline(always)]
     pub(super) fn allows(&self, block: &[i16; 64], table: &[i16; 64]) -> bool {
-        // Most blocks are far below the limit: even the sum of the magnitudes of all coefficients is below it. Ten-bit
-        // magnitudes keep this sum within 32 bits.
+        // First a quick check, which most blocks pass: the sum of the magnitudes of all coefficients is below the
+        // limit. Magnitudes of at most ten bits keep the sum within 32 bits.
         let (mut sum, mut most) = (0, 0);
         for (&value, &step) in block.iter().zip(table) {
             let magnitude = value.unsigned_abs();
@@ -132,12 +132,12 @@ impl Quantisation {
 
 /// A bound on the sum of the magnitudes of four coefficients that share a column: rows 0, 2, 1, 5 and rows 4, 6, 3, 7.
 ///
-/// The sums of a block of 8-bit samples stay below 2048 + 510 (Parseval, and half a quantisation step of 255 for each
-/// coefficient). A larger sum is damage.
+/// In an image of 8-bit samples, these sums stay below 2048 + 510 (Parseval, and half a quantisation step of 255 for
+/// each coefficient). A larger sum means damaged data.
 const LIMIT: i32 = 2950;
 
-/// Nothing overflows if none of these sums is larger than this. Values between the passes fit in 16 bits (8400 · 1.387
-/// · 4 / 2 < 2^15). Values in the second pass fit in 32 bits (16 · 2100 · 4 · 1.387² · 2^13 < 2^31).
+/// Nothing overflows if none of the sums that [`LIMIT`] bounds is larger than this. Values between the passes fit in 16
+/// bits (8400 · 1.387 · 4 / 2 < 2^15). Values in the second pass fit in 32 bits (16 · 2100 · 4 · 1.387² · 2^13 < 2^31).
 const QUICK: i32 = 2100;
 
 /// Error: the coefficients of a block exceed the range of 8-bit samples.

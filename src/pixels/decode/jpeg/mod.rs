@@ -40,8 +40,8 @@ use super::{Backend, ColorModel, Damaged, Decoded, Plane, Planes, Region};
 use base::error::DecodeError;
 use base::simd::Level;
 
-/// The luma codes of annex K.3, which most files use: the code of DC differences and the code of AC coefficients. Each
-/// has the format of a DHT segment: the number of codes of each length, and the symbols.
+/// The luma codes of ITU T.81, annex K.3, which encoders use by default: the code of DC differences and the code of AC
+/// coefficients. Each has the format of a DHT segment: the number of codes of each length, and the symbols.
 pub(super) fn annex_k_luma_codes() -> [([u8; 16], Vec<u8>); 2] {
     let (dc, ac) = huffman::standard::tables(false);
     [dc, ac].map(huffman::Spec::into_parts)
@@ -99,7 +99,7 @@ pub(super) fn header(bytes: &[u8]) -> Result<JpegHeader, DecodeError> {
     })
 }
 
-/// Known start positions of a file's rows of MCUs.
+/// The known start positions of a file's rows of MCUs.
 pub(in crate::decode) enum RowPositions<'a> {
     None,
     /// The index, which has the positions of all rows.
@@ -119,7 +119,7 @@ pub(super) struct Jpeg {
     /// The row starts that the latest scan found.
     rows: Vec<RowStart>,
     progressive: progressive::ProgressiveScratch,
-    /// The decoded components of an image whose planes are computed from the components.
+    /// The decoded components, used if the planes are not the components themselves but are computed from them.
     components: [Plane; 4],
 }
 
@@ -364,7 +364,7 @@ fn check_supported(header: &ScanHeader) -> Result<(), DecodeError> {
 struct RegionLayout {
     /// The meaning of the resulting planes.
     color: ColorModel,
-    /// Whether the planes are the coded components. Otherwise the planes are computed from the components.
+    /// Whether the planes are the coded components. If not, the planes are computed from the components.
     planes_are_components: bool,
     /// The columns and rows of MCUs in interleaved scans.
     columns: u32,

@@ -11,9 +11,10 @@ use super::huffman::{AC_BITS, MAX_STEP, Spec, span};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Symbols(u32);
 
-/// The advance of an end of block. Other symbols advance by less, so this is the highest bit of the advance.
+/// The distance by which an end of block advances the coefficient index. Other symbols advance it by less, so the
+/// highest bit of the distance marks an end of block.
 const END: u32 = 64;
-/// The advance of an unusable entry, for which [`Symbols::last`] returns `None`.
+/// The distance in an unusable entry, for which [`Symbols::last`] returns `None`.
 const NONE: u32 = 127;
 /// The largest number of value bits of an entry's last symbol.
 const MAX_LAST: u32 = 7;
@@ -21,12 +22,12 @@ const MAX_LAST: u32 = 7;
 const MAX_FIRST: u32 = 5;
 
 impl Symbols {
-    /// An entry without a known symbol.
+    /// The entry for bits whose symbol the table does not cover.
     const NONE: Self = Self::single(0, NONE, 0);
 
-    /// An entry of one symbol. The decoder stores two values for each entry. For one symbol both have the same index,
-    /// and the second is the symbol's value. For an end of block, the first value is a zero that replaces a zero, and
-    /// the second is stored outside the block.
+    /// An entry of one symbol. The decoder stores two values for each entry. For one symbol it stores both at the same
+    /// index, and the second, which is the symbol's value, overwrites the first. For an end of block, the first value
+    /// is a zero that overwrites a zero, and the second is stored outside the block.
     const fn single(bits: u32, advance: u32, value: i32) -> Self {
         let first = if advance < END { advance } else { 1 };
         Self(bits | first << 6 | (value as u32 & 0xFF) << 17 | advance << 25)
@@ -58,7 +59,7 @@ impl Symbols {
     }
 
     /// The index of the block's last coefficient, if the symbols end the block by advancing to `next`, which must be
-    /// above 62. `None` if the symbols are not known, or if the first of two symbols ends the block.
+    /// above 62. `None` if the table does not cover the symbols, or if the first of two symbols ends the block.
     #[inline(always)]
     pub(super) fn last(self, next: usize) -> Option<usize> {
         let last = next.wrapping_sub(END as usize);
@@ -80,8 +81,8 @@ impl Symbols {
     }
 }
 
-/// By the number of bits of all symbols: the position in a window of the bits that the lookup does not cover. It is
-/// stored as the index of the lowest of these bits, plus 256 times their number.
+/// For each total number of bits of the symbols, where a window has the bits that the lookup does not cover: the index
+/// of the lowest of these bits, plus 256 times their number.
 static BEYOND: [u16; 32] = {
     let mut places = [0; 32];
     let mut bits = AC_BITS + 1;
@@ -100,8 +101,8 @@ impl PairTable {
     /// Builds the table. Most files have their own codes, so building it adds to the time of each image.
     pub(super) fn new(spec: &Spec) -> Self {
         let mut firsts = [Symbols::NONE; 1 << AC_BITS];
-        // For each entry, the number of bits that must be known for its symbol, and the number of bits left for a
-        // second symbol.
+        // For each entry, the number of bits from which its symbol and sign are known, and the number of bits that the
+        // entry's index has left for a second symbol.
         let (mut known, mut left) = ([u8::MAX; 1 << AC_BITS], [0; 1 << AC_BITS]);
         for (code, length, symbol) in spec.codes().take_while(|&(_, length, _)| length <= AC_BITS) {
             let (run, size) = (u32::from(symbol >> 4), u32::from(symbol & 15));

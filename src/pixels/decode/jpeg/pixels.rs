@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn ink_on_paper_is_as_pillow_has_it() {
-        // Expected are the values of Pillow 12: Image.new("CMYK", (1, 1), (255 - c, 255 - m, 255 - y, 255 -
+        // The expected values are those of Pillow 12: Image.new("CMYK", (1, 1), (255 - c, 255 - m, 255 - y, 255 -
         // k)).convert("RGB").
         assert_eq!(cmyk_to_rgb([255, 128, 0], 255), [255, 128, 0]);
         assert_eq!(cmyk_to_rgb([255, 128, 0], 100), [100, 50, 0]);

@@ -61,7 +61,7 @@ impl<'a> CudaImage<'a> {
 /// The plan by which a GPU kernel decodes a region of an image.
 #[derive(Debug, Clone)]
 pub struct CudaPlan {
-    /// The layout of the planes in their own memory. The planes hold the wanted blocks.
+    /// The layout of the planes in the image's own device memory. The planes hold the wanted blocks.
     pub layout: PlanesLayout,
     /// The range of the image's bytes that is needed.
     pub bytes: Range<usize>,

@@ -93,8 +93,9 @@ pub(super) fn is_sequential_scan(header: &ScanHeader) -> bool {
     header.scan.len() == header.frame.components.len() && header.frame.marker != PROGRESSIVE
 }
 
-/// Decodes the region of `layout` from `file` into `out`, starting at known rows, and adds the rows that decoding
-/// finds. If `rows` belongs to another file or a wanted row is damaged, clears `rows` and returns `None`.
+/// Decodes the region of `layout` from `file` into `out`, starting at the row positions in `rows`, and adds the
+/// positions that decoding finds. If `rows` belongs to another file or a wanted row is damaged, clears `rows` and
+/// returns `None`.
 pub(super) fn decode_from(
     rows: &mut Option<RowStarts>,
     jpeg: &mut Jpeg,
@@ -113,7 +114,7 @@ pub(super) fn decode_from(
         scan.decode(jpeg, (row, start), start.until(next, file), row..row + 1, &mut out.planes)?;
     }
     if wanted.end > last {
-        // From the last known row on, read everything.
+        // Only the last known row's start is known, not its end. From there on, read everything.
         let start = known.rows[last as usize].unpack();
         let part = start.byte as usize..file.len();
         scan.decode(jpeg, (last, start), part, wanted.start.max(last)..wanted.end, &mut out.planes)?;
@@ -162,7 +163,7 @@ impl<'a> ScanFromEntryPoint<'a> {
         })
     }
 
-    /// Decodes the wanted blocks of `rows`. Reading starts at `entry`, the start of row `row`, which is the first of
+    /// Decodes the wanted blocks of `rows`. Reading starts at `entry`, where row `row` begins; this is the first of
     /// `rows` or an earlier row. Returns `None` if the bytes `part` of the file do not contain these blocks.
     pub(super) fn decode(
         &self,

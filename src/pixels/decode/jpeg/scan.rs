@@ -63,7 +63,7 @@ pub(super) enum ScanFault {
     BlockOverrun,
     /// A coefficient is larger than 8-bit samples allow.
     OutOfRange,
-    /// The data ends, or a restart marker comes, too early.
+    /// The data ends too early, or a restart marker comes too early.
     OutOfData,
     /// A restart marker comes too late.
     LeftOver,
@@ -311,8 +311,8 @@ pub(super) fn decode_block<B: CoefficientOrder>(
         for _ in 0..3 {
             let symbols = pairs.0[(bits.window >> (64 - AC_BITS)) as usize];
             let next = k + symbols.advance();
-            // Coefficients outside the block are stored in unused places, so that all values can be stored before any
-            // index is checked.
+            // Symbols can lead beyond the block. The index then maps to an unused entry, so that all values can be
+            // stored before any index is checked.
             block.0[B::index(k + symbols.first())] = symbols.first_value() as i16;
             block.0[B::index(next)] = symbols.last_value(bits.window) as i16;
             if next > 62 {
@@ -320,7 +320,8 @@ pub(super) fn decode_block<B: CoefficientOrder>(
                     bits.consume(symbols.bits());
                     return Ok(last);
                 }
-                // A long code, or a pair whose first symbol might end the block.
+                // The pair table does not cover this code, or the first of its two symbols ends the block. Read one
+                // symbol.
                 let (ends, value) = read_symbol(bits, ac, &mut k)?;
                 if value != 0 {
                     block.0[B::index(k)] = value as i16;
@@ -336,8 +337,8 @@ pub(super) fn decode_block<B: CoefficientOrder>(
     }
 }
 
-/// Reads the symbol after coefficient `k`. Returns whether it ends the block, and its value. If it does not end the
-/// block, the window might need a refill.
+/// Reads the symbol after coefficient `k`. Returns (whether the symbol ends the block, its value). If the symbol does
+/// not end the block, the window might need a refill.
 #[inline(always)]
 fn read_symbol(bits: &mut BitReader, table: &AcTable, k: &mut usize) -> Result<(bool, i32), ScanFault> {
     bits.refill();
@@ -379,7 +380,7 @@ fn skip_block(bits: &mut BitReader, component: &Component, dc: &mut i32) -> Resu
     let (ac, pairs): (&AcTable, &PairTable) = (&component.ac, &component.pairs);
     let mut k = 0;
     loop {
-        // As in `decode_block`; the same faults are detected.
+        // The window has bits for three lookups. Detects the same faults as `decode_block`.
         for _ in 0..3 {
             let symbols = pairs.0[(bits.window >> (64 - AC_BITS)) as usize];
             let next = k + symbols.advance();

@@ -22,10 +22,10 @@ const FORMATS: [(ColorModel, OutputFormat); 2] =
 /// nvJPEG's batched decoder on one backend.
 pub(super) struct Batched {
     backend: NvJpegBackend,
-    // The callers, which must be dropped before the handle.
+    // One caller for each output format. They must be dropped before the handle.
     callers: Vec<Caller>,
     parsed: BitStream,
-    /// Event that completes when a stream has done the work that it had queued.
+    /// Scratch event of [`sleep_until_idle`], which records it on a stream and waits for it.
     idle: Event,
     handle: Handle,
 }
@@ -108,7 +108,7 @@ impl Batched {
         self.callers.iter().try_fold(true, |idle, caller| Ok(idle && caller.done.is_done()?))
     }
 
-    /// Decodes the images that `outcomes` does not refuse yet. Returns whether a call failed and was repeated in parts.
+    /// Decodes the images whose outcome is not yet an error. Returns whether a call failed and was repeated in parts.
     /// `begins` is recorded when everything is parsed and only the decoding remains.
     pub(super) fn decode(
         &mut self,
@@ -143,7 +143,7 @@ fn sleep_until_idle(idle: &Event, stream: &Stream) -> Result<()> {
 }
 
 impl Caller {
-    /// Collects the images of this format that the backend supports.
+    /// Collects the images of this caller's format that the backend supports.
     fn prepare(
         &mut self,
         handle: &Handle,
@@ -192,10 +192,10 @@ impl Caller {
         Ok(())
     }
 
-    /// Decodes all images in as many calls as the backend needs, and returns whether a call failed. nvJPEG does not
-    /// report which image of a call caused a failure. So if a call fails, it is repeated in halves, recursively. Halves
-    /// so small that the kernels would leave the Huffman codes to the host are not tried; their images are refused
-    /// together.
+    /// Decodes all collected images in as many calls as the backend needs, and returns whether a call failed. nvJPEG
+    /// does not report which image of a call caused a failure. So a failed call is repeated in halves, recursively. If
+    /// the halves would be smaller than the backend's minimum, all images of the failed call are refused. (In smaller
+    /// calls, the kernels leave the Huffman codes to the host.)
     fn decode(
         &mut self,
         backend: NvJpegBackend,

@@ -44,7 +44,7 @@ struct Backends {
     streams: Vec<Stream>,
 }
 
-/// `None` before a backend is made; then the backend, or the reason why this GPU has none.
+/// `None` before the backend was tried. Afterwards the backend, or the reason why this GPU lacks it.
 type BackendState<T> = Option<Result<T, String>>;
 
 /// Why a backend could not be made.
@@ -82,11 +82,11 @@ impl NvJpegDecoder {
         Ok(Self { device: device.clone(), library: library.clone(), batch, backends, memory })
     }
 
-    /// Forgets the streams and makes freed memory available again; all work must be done. Afterwards the decoder can
-    /// use other streams, even if the old streams no longer exist.
+    /// Forgets the streams and makes freed memory available again. Afterwards the decoder can use other streams, even
+    /// if the old streams no longer exist.
     ///
     /// # Errors
-    /// [`Error::Gpu`].
+    /// [`Error::Internal`] if work is still in flight; [`Error::Gpu`] if the GPU fails.
     pub fn recycle(&mut self) -> Result<()> {
         let Some(backends) = &mut self.backends else { return Ok(()) };
         if !backends.is_idle()? {
@@ -303,7 +303,7 @@ fn check(request: &Request<'_>) -> ImageOutcome {
     Ok(())
 }
 
-/// Refuses all images that are not refused yet, because of the backend.
+/// Refuses all images that are not refused yet. `why` is the backend's problem.
 fn refuse_all(outcomes: &mut [ImageOutcome], why: &str) {
     for outcome in outcomes.iter_mut().filter(|outcome| outcome.is_ok()) {
         *outcome = Err(Error::Unavailable(why.to_owned()));

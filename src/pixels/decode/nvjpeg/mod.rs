@@ -20,7 +20,8 @@ use super::{ColorModel, JpegHeader, PlanesLayout, Process, Region};
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// A backend of nvJPEG. In the order of the variants, the first backend that can decode an image is the fastest.
+/// A backend of nvJPEG. The variants are in order of speed: of the backends that can decode an image, the first is the
+/// fastest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum NvJpegBackend {
     /// The GPU's fixed-function engine, for baseline files of one scan.
@@ -171,7 +172,7 @@ pub enum Ability {
 #[derive(Debug, Clone, Default)]
 pub struct Abilities {
     table: AbilityTable,
-    /// The reason why a backend is not more capable, by backend and subsampling.
+    /// For each backend and subsampling, the reason why the backend cannot do more.
     notes: Arc<[[Option<String>; Subsampling::ALL.len()]; NvJpegBackend::ALL.len()]>,
     /// The number of decoding engines, and of cores per engine.
     engines: Option<(u32, u32)>,
@@ -179,8 +180,8 @@ pub struct Abilities {
     failed: Option<(NvJpegBackend, String)>,
 }
 
-/// The abilities of each backend for each subsampling: the first for images of any size, the second for images whose
-/// size is a multiple of the pixels that a chroma sample spans.
+/// The abilities of each backend for each subsampling, as pairs: the ability for images of any size, and the ability
+/// for images whose size is a multiple of the pixels that a chroma sample spans.
 #[derive(Debug, Clone, Copy, Default)]
 struct AbilityTable([[(Ability, Ability); Subsampling::ALL.len()]; NvJpegBackend::ALL.len()]);
 
@@ -195,7 +196,7 @@ impl Abilities {
         self.table.0[backend as usize][sampling as usize].1 = ability;
     }
 
-    /// Records why `backend` is not more capable with `sampling`.
+    /// Records why `backend` cannot do more with `sampling`.
     fn note(&mut self, backend: NvJpegBackend, sampling: Subsampling, reason: Option<String>) {
         Arc::make_mut(&mut self.notes)[backend as usize][sampling as usize] = reason;
     }
@@ -228,7 +229,7 @@ impl Abilities {
         self.failed.as_ref()
     }
 
-    /// Describes in one line the abilities of a backend, and why it is not more capable.
+    /// Describes in one line what a backend can decode, and why it cannot do more.
     pub fn describe(&self, backend: NvJpegBackend) -> String {
         let mut text = String::new();
         for sampling in Subsampling::ALL {

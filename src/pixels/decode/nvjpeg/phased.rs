@@ -15,7 +15,7 @@ use base::error::{DecodeError, Result};
 
 /// nvJPEG's decoder with separately called phases.
 pub(super) struct PerImageDecoder {
-    // The state of two images. The fields are dropped in this order.
+    // Two states, each for one image in flight. The fields of this struct are dropped in this order.
     image_states: [ImageState; 2],
     /// The index of the most recently used state.
     latest: usize,
@@ -67,7 +67,7 @@ impl PerImageDecoder {
         self.image_states.iter().try_fold(true, |idle, image_state| Ok(idle && image_state.done.is_done()?))
     }
 
-    /// Decodes the images that `outcomes` does not refuse yet.
+    /// Decodes the images whose outcome is not yet an error.
     pub(super) fn decode(
         &mut self,
         stream: &Stream,

@@ -1,5 +1,5 @@
-//! Small baseline files with known samples, for trials. Like photographs they have odd sizes, the most common Huffman
-//! codes, and coefficients after runs of zeros.
+//! Makes small baseline files with known pixel values, on which nvJPEG's backends are tried. Like photographs they have
+//! odd sizes, the default Huffman codes, and coefficients after runs of zeros.
 
 use std::f64::consts::{PI, SQRT_2};
 use std::sync::LazyLock;

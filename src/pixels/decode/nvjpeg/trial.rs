@@ -1,8 +1,8 @@
-//! Determines the abilities of a GPU by trial: every backend decodes small images with known samples, whole and in
+//! Determines the abilities of a GPU by trial: every backend decodes small images with known pixel values, whole and in
 //! part.
 //!
 //! For every image, nvJPEG is also asked whether it supports the image. But its reply does not cover errors such as a
-//! region that is shifted by a few samples, or planes in the wrong order. These errors would enter every batch
+//! region that is shifted by a few pixels, or planes in the wrong order. These errors would enter every batch
 //! unnoticed. Results for one GPU and version of nvJPEG might not hold for others.
 
 use super::specimen::{self, is_right};
@@ -11,8 +11,8 @@ use crate::decode::{JpegHeader, PlanesLayout, Region, parse_header};
 use crate::gpu::{GpuDevice, InFlight, MemoryPool, PinnedBuffer, Stream};
 use base::error::{Error, Result};
 
-/// The size of the trial images. As with most photographs, it is no multiple of the size of an MCU. It is not below the
-/// minimum of decoding engines.
+/// The size of the trial images. As with most photographs, it is no multiple of the size of an MCU. It is large enough
+/// for decoding engines, which require a minimum size.
 const ODD_SIZE: (u32, u32) = (203, 157);
 
 /// The size rounded up to whole chroma samples, for a backend that fails only if a chroma sample is partly outside the
@@ -25,7 +25,7 @@ fn even(sampling: Subsampling) -> (u32, u32) {
 /// The number of images of a trial on the CUDA backend, which decodes them one after another.
 const FEW: usize = 4;
 
-/// The result of a trial; the error says why the backend fails it.
+/// The result of a trial; the error says why the backend failed the trial.
 type TrialResult = Result<(), String>;
 
 impl Abilities {
@@ -96,7 +96,7 @@ struct BackendProbe {
 }
 
 impl BackendProbe {
-    /// The ability of a backend for images of this kind, and why it is not more capable.
+    /// Returns (the ability of a backend for images of this kind, the reason why it cannot do more).
     fn ability(
         &mut self,
         backend: NvJpegBackend,
@@ -175,7 +175,7 @@ impl BackendProbe {
     }
 }
 
-/// Two parts of an image: inside, and at its right and lower edges.
+/// Two regions of an image: one inside, one at the right and lower edges.
 fn regions((width, height): (u32, u32)) -> [Region; 2] {
     [
         Region { x: 37, y: 41, width: 50, height: 30 },

@@ -28,9 +28,9 @@ pub(super) enum RangeFailure {
     Transient(HttpFailure),
     /// All retries are used up, or the request can never succeed.
     RequestError(RequestError),
-    /// The shard's version differs from the expected version; the text describes how.
+    /// The shard's version differs from the version in the index; the text describes how.
     VersionChanged(String),
-    /// The file differs from the indexed one; the text describes how.
+    /// The file was removed, or its size differs from the index; the text describes the change.
     Changed(String),
     Other(Error),
 }
@@ -80,7 +80,8 @@ impl Wanted {
         }
     }
 
-    /// Checks the status and headers of a response, before its body is read. Returns the stamp of a whole file.
+    /// Checks the status and headers of a response, before its body is read. Returns the stamp if the request is for a
+    /// whole file.
     pub(super) fn check(
         &self,
         status: StatusCode,
@@ -140,7 +141,8 @@ impl Wanted {
 }
 
 impl RangedShared {
-    /// Makes one request, and reads the body of the response into `room`. Returns the stamp of a whole file.
+    /// Makes one request, and reads the body of the response into the buffer `room`. Returns the stamp if the request
+    /// is for a whole file.
     pub(super) async fn attempt(
         &self,
         file: &RemoteFile,
@@ -164,7 +166,7 @@ impl RangedShared {
         }
     }
 
-    /// Reads the body of a response into `room`. The body must fill `room`.
+    /// Reads the body of a response into the buffer `room`, which it must fill.
     async fn take(
         &self,
         answer: &mut OpenResponse<'_>,

@@ -25,7 +25,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout, timeout_at};
 
-/// The limits of the deadline of a request. Within them, measured times decide. Networks of a few MB/s must work, too.
+/// The limits of a request's deadline. Between them, measured times decide. The limits allow networks of a few MB/s.
 const LIMITS: DeadlineLimits = DeadlineLimits {
     first: Duration::from_secs(10),
     floor: Duration::from_secs(2),
@@ -35,7 +35,7 @@ const LIMITS: DeadlineLimits = DeadlineLimits {
 };
 /// The longest pause within a response before the response counts as stalled.
 const SILENCE: Duration = Duration::from_secs(5);
-/// The earliest time for a hedge, however fast other requests are.
+/// The shortest time after which a request is hedged, however fast other requests are.
 const HEDGE_FLOOR: Duration = Duration::from_millis(50);
 /// At most one in this many requests may be a hedge.
 const HEDGED: u64 = 20;
@@ -200,7 +200,7 @@ impl RangedShared {
         });
     }
 
-    /// Reads an extent into `room`, which has the same length. Returns the version of a file that is one sample.
+    /// Reads an extent into the buffer `room` of the same length. Returns the version of a file that is one sample.
     async fn read(self: &Arc<Self>, extent: Extent, room: &mut [u8]) -> Result<Option<FileVersion>> {
         let file = self.files.remote(extent.file);
         let path = || self.files.path(extent.file);

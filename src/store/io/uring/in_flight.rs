@@ -79,7 +79,7 @@ pub(super) enum NextStep {
 /// A transfer and all that the kernel uses while it is in flight.
 pub(super) struct InFlightRead {
     pub transfer: Transfer,
-    /// The mode to open its file in.
+    /// The mode in which the read opens its file.
     pub mode: OpenMode,
     /// The path of a file that is one sample.
     pub path: Option<CString>,

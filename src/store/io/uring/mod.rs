@@ -100,7 +100,7 @@ impl UringReader {
         self.ring.unregistered.as_deref()
     }
 
-    /// Makes a reader with up to `depth` requests in flight, into slots of `slots`.
+    /// Makes a reader that reads into slots of `slots`, with up to `depth` requests in flight.
     ///
     /// # Errors
     /// The kernel's error when it refuses the ring.
@@ -132,7 +132,8 @@ impl UringReader {
         })
     }
 
-    /// Makes the ring usable by this thread. Replaces the ring of another thread if it is idle.
+    /// Makes the ring usable by this thread. If another thread owns the ring, replaces it with a new ring; nothing may
+    /// be in flight.
     fn bind_to_thread(&mut self) -> Result<()> {
         let failed = |error: std::io::Error| Error::Internal(format!("io_uring: {error}"));
         if self.ring.bind_to_thread().map_err(failed)? {
@@ -309,7 +310,7 @@ impl UringReader {
     }
 
     /// Accepts the new version of a shard that still holds the indexed samples, and closes the old version. Returns a
-    /// failure if `failure` is of another kind, or if the shard holds other samples.
+    /// failure if `failure` is not a changed version, or if the shard holds other samples.
     fn accept(&mut self, file: FileId, failure: ReadFailure) -> Option<ReadFailure> {
         let ReadFailure::VersionChanged(difference) = failure else { return Some(failure) };
         match self.files.accept(file, difference) {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::thread::ThreadId;
 use std::time::Duration;
 
-/// The setups of a ring, best first. Kernels before 6.1 support only the later ones.
+/// The setups of a ring, best first. Kernels before 6.1 support only `Cooperative` (since 5.19) and `Plain`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RingMode {
@@ -63,7 +63,7 @@ pub(crate) struct Ring {
     wake: Arc<OwnedFd>,
     wake_armed: bool,
     base: usize,
-    /// Keeps the memory that is registered with the kernel.
+    /// Keeps alive the memory that is registered with the kernel.
     _slots: SlotPool,
 }
 
@@ -106,7 +106,7 @@ impl Ring {
         submitter
             .register_files_sparse(files)
             .or_else(|_| submitter.register_files(&vec![-1; files as usize]))?;
-        // Opens, and buffered reads on network file systems, run in kernel threads. By default there are few of them.
+        // Opens, and buffered reads on network file systems, run in kernel threads, whose default number is low.
         let _ = submitter.register_iowq_max_workers(&mut [files.clamp(8, 64); 2]);
         let unregistered = match register {
             true => register_arena(&ring, slots).err().map(|error| refusal(&error)),
@@ -213,7 +213,7 @@ impl Ring {
         woken
     }
 
-    /// Asks the kernel to cancel everything in flight (Linux 5.19; older kernels finish it).
+    /// Asks the kernel to cancel everything in flight (Linux 5.19). Older kernels complete the requests instead.
     pub(crate) fn cancel_all(&mut self) {
         let cancel = opcode::AsyncCancel2::new(CancelBuilder::any().all()).build().user_data(CANCEL);
         // SAFETY: the request names no memory.

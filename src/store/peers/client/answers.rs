@@ -60,7 +60,7 @@ impl AnswerQueue {
         taken
     }
 
-    /// Listens like [`super::PeerTransfer::listen`], with reads in flight.
+    /// Arms the waker, like [`super::PeerTransfer::listen`]. The caller has checked that reads are in flight.
     pub(super) fn listen(&self) -> bool {
         let mut state = self.state();
         state.listening = state.answers.is_empty() && !state.woken;
@@ -144,8 +144,8 @@ impl OpenRead {
         }
     }
 
-    /// Answers the read with the copy that the function in `result` makes from the slot, or with the reason why none
-    /// arrived.
+    /// Answers the read. If `result` is a function, it makes the copy from the slot; else `result` is the reason why no
+    /// copy arrived.
     pub(super) fn finish(mut self, result: Result<impl FnOnce(Slot) -> PeerCopy, Miss>) {
         match result {
             Ok(arrived) => {

@@ -80,11 +80,11 @@ impl Breaker {
         self.pause = self.limits.first;
     }
 
-    /// Records that a request failed. Returns whether the request was the first trial after the breaker opened, so that
-    /// the failure persists.
+    /// Records that a request failed. Returns whether it was the first trial after the breaker opened. If so, the
+    /// failure persists, and the caller warns.
     pub(super) fn failed(&mut self, now: Instant) -> bool {
         match self.state {
-            // Requests from before the breaker opened add no information.
+            // The request was sent before the breaker opened: its failure adds no information.
             BreakerState::Open => false,
             BreakerState::Trial => {
                 let first = self.pause == self.limits.first;

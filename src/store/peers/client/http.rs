@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
-/// The fewest bytes that the budget of pushes counts for one push.
+/// The minimum number of bytes that a push counts for in the budget of pushes.
 const MIN_PUSH: usize = 4096;
 
 /// The warning after the client's thread has died.
@@ -43,11 +43,11 @@ pub struct HttpOptions {
     pub dataset: SharedDataset,
     /// The token of each request.
     pub token: Token,
-    /// The most connections to a peer for reads. Pushes use one more connection.
+    /// The maximum number of connections to a peer for reads. Pushes use one more connection.
     pub connections: usize,
-    /// The most reads in flight, to all peers together. Each read uses a slot of the caller.
+    /// The maximum number of reads in flight, to all peers together. Each read uses a slot of the caller.
     pub depth: usize,
-    /// The most bytes of samples that wait to be pushed, to all peers together. Further samples are dropped.
+    /// The maximum number of bytes that wait to be pushed, to all peers together. Further samples are dropped.
     pub push_bytes: usize,
     /// The limits of deadlines.
     pub deadline: DeadlineLimits,
@@ -103,7 +103,7 @@ impl PeerPusher {
             count(&link.counters.pushes_full, 1);
             return false;
         }
-        // A push takes more memory than its bytes.
+        // A push takes more memory than its bytes, so even a small one counts as `MIN_PUSH`.
         let reserved =
             self.pushes.reserve(bytes.len().max(MIN_PUSH)).filter(|_| link.admit_push(Instant::now()));
         let queued = reserved.is_some_and(|reserved| {

@@ -105,7 +105,7 @@ impl PeerLink {
         self.full.load(Relaxed)
     }
 
-    /// Allows offers to the peer again.
+    /// Allows pushes to the peer again, even if it has reported that it is full.
     pub(super) fn offer_again(&self) {
         self.full.store(false, Relaxed);
     }
@@ -300,7 +300,7 @@ impl PeerLink {
     }
 }
 
-/// Returns the reason for a miss that an HTTP status stands for.
+/// Converts the HTTP status of a peer's response into the reason for the miss.
 fn miss_of(status: StatusCode) -> Miss {
     match status {
         StatusCode::NOT_FOUND => Miss::Absent,

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 /// A request to read a sample that a peer keeps.
 pub struct PeerRead {
-    /// A number of the caller's choice, which the answer carries too.
+    /// A number that the caller chooses. The answer has the same number.
     pub token: u64,
     /// The index of the peer, in the order in which the engine received the peers.
     pub peer: usize,
@@ -18,7 +18,7 @@ pub struct PeerRead {
     pub sample: u64,
     /// The sample's length in bytes, by the index.
     pub length: u32,
-    /// The most bytes that a copy of the sample has in any storage format. Longer answers are refused.
+    /// The maximum number of bytes of the sample's copy, in any storage format. Longer answers are refused.
     pub most: u32,
     /// The version of the sample's file, if the caller knows it. A copy of another version is a miss.
     pub version: Option<FileVersion>,
@@ -45,7 +45,7 @@ pub struct PeerCopy {
     pub bytes: Filled,
     /// The CRC-32C of the bytes.
     pub crc: u32,
-    /// The version of the source's file that the bytes are of: the requested version, or the version that the peer has
+    /// The version of the source file that the bytes come from: the requested version, or the version that the peer has
     /// confirmed.
     pub version: FileVersion,
 }

@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// The most reads that wait for a reading thread. Further requests are refused.
+/// The maximum number of reads that wait for a reading thread. Further requests are refused.
 const QUEUED_READS: usize = 256;
 
 /// Why a copy is not served.
@@ -71,7 +71,8 @@ impl CopyReader {
         Ok(Self { slots, reads })
     }
 
-    /// Takes a buffer for a pushed sample; `None` if buffers are short. Half of the buffers are reserved for reads.
+    /// Takes a buffer for a pushed sample. Returns `None` if more than half of the buffers would then be in use,
+    /// because the other half is for reads.
     pub(super) fn push_buffer(&self, length: usize) -> Option<Slot> {
         let usage = self.slots.usage();
         if usage.in_use + length > usage.bytes / 2 && usage.in_use > 0 {

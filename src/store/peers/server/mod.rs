@@ -43,15 +43,15 @@ pub struct ServerOptions {
     pub token: Token,
     /// The server's certificate and key; `None` for unencrypted connections.
     pub tls: Option<TlsIdentity>,
-    /// The most connections at a time. Further connections are closed at once.
+    /// The maximum number of open connections. Further connections are closed at once.
     pub connections: usize,
-    /// The most bytes of responses and pushes in progress at a time. Further requests are asked to try again later.
+    /// The maximum number of bytes of responses and pushes in progress. Further requests are asked to try again later.
     pub bytes_under_way: usize,
     /// The bytes of buffers for reads from files and for pushes. All buffers stay in memory.
     pub buffers: usize,
     /// The number of threads that read copies that are not in the page cache.
     pub read_threads: usize,
-    /// The most bytes a second to serve; `None` is unlimited.
+    /// The maximum number of bytes to serve per second; `None` is unlimited.
     pub bandwidth: Option<u64>,
     /// Whether the node's own training waits for its reads from the same drive or memory. Serving slows down while this
     /// is true. Waiting for peers must not count: nodes that wait for one another would slow one another down.
@@ -63,9 +63,9 @@ pub struct ServerOptions {
 }
 
 impl ServerOptions {
-    /// Makes options to listen on `listen` for requests with `token`. The defaults are no TLS, 4096 connections or a
-    /// quarter of the files that the process may have open, 64 MiB in progress, 32 MiB of buffers, 2 threads, and
-    /// unlimited bandwidth.
+    /// Makes options to listen on `listen` for requests with `token`. The defaults are no TLS, 64 MiB in progress, 32
+    /// MiB of buffers, 2 threads and unlimited bandwidth. At most 4096 connections are open, and at most a quarter of
+    /// the process's limit on open files.
     pub fn new(listen: SocketAddr, token: Token) -> Self {
         Self {
             listen,
@@ -83,7 +83,7 @@ impl ServerOptions {
     }
 }
 
-/// Returns the number of connections that is useful in a large job, but leaves the descriptors that training needs.
+/// Returns the default limit on connections: enough for a large job, but training keeps the descriptors that it needs.
 fn most_connections() -> usize {
     let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     files.map_or(4096, |files| (files / 4).clamp(16, 4096) as usize)

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-/// The longest rest after a copy, as a multiple of the copy's read time. So peers always get a quarter of the drive's
-/// time, more than staging gets while training waits. Peers need this share: all nodes wait for one another, and if
-/// each node almost stopped serving while it waits, all nodes would.
+/// The longest pause after a copy was read, as a multiple of the time that the read took. With it, peers always get at
+/// least a quarter of the drive's time, more than staging gets while training waits. Peers need this share: all nodes
+/// wait for one another, so training would almost stop if each node almost stopped serving while its own reads wait.
 const LONGEST_REST: f64 = 3.0;
 
 /// The longest delay of a copy in favour of the node's own reads. It is short enough to keep the peers' deadlines.
 const LONGEST_WAIT: Duration = Duration::from_millis(5);
 
-/// The longest wait of a copy for the user's limit. A peer that would have to wait longer reads the source.
+/// The longest wait of a copy because of the user's bandwidth limit. A peer that would wait longer reads the source.
 const LONGEST_QUEUE: Duration = Duration::from_millis(100);
 
 /// Decides when a server may read the next copy.
@@ -20,9 +20,9 @@ pub(super) struct ServingPace {
     limit: Option<f64>,
     /// The time from which the limit allows further bytes.
     paid: Duration,
-    /// The rest after a copy, as a multiple of its read time.
+    /// The pause after a copy was read, as a multiple of the time that the read took.
     rest: f64,
-    /// The time at which the current rest ends.
+    /// The time at which the current pause ends.
     rested: Duration,
 }
 
@@ -38,7 +38,7 @@ impl ServingPace {
     }
 
     /// Returns how long to wait from `now` (of any clock) before serving `bytes`, and counts the bytes as served.
-    /// `None` if the limit does not allow the bytes soon.
+    /// `None` if the user's limit would make the bytes wait longer than [`LONGEST_QUEUE`].
     pub(super) fn wait(&mut self, now: Duration, bytes: u64) -> Option<Duration> {
         let rest = self.rested.saturating_sub(now).min(LONGEST_WAIT);
         let Some(limit) = self.limit else { return Some(rest) };
@@ -51,8 +51,8 @@ impl ServingPace {
         Some(rest.max(begin - now))
     }
 
-    /// Adjusts the rest at `now`, after reading a copy took `took`. `own_reads_wait` says whether the node's own reads
-    /// wait.
+    /// Adjusts the pause between copies. `took` is the duration of a read that ended at `now`; `own_reads_wait` says
+    /// whether the node's own reads wait.
     pub(super) fn adjust(&mut self, now: Duration, took: Duration, own_reads_wait: bool) {
         // Slow down at once, and speed up step by step.
         self.rest = if own_reads_wait { (2.0 * self.rest + 1.0).min(LONGEST_REST) } else { self.rest / 2.0 };
@@ -60,7 +60,7 @@ impl ServingPace {
             self.rest = 0.0;
         }
         self.rested = self.rested.max(now) + took.mul_f64(self.rest);
-        // The rests of concurrent reads together are not longer than `LONGEST_WAIT`.
+        // Even after many concurrent reads, the pause ends within `LONGEST_WAIT`.
         self.rested = self.rested.min(now + LONGEST_WAIT);
     }
 }

@@ -25,7 +25,7 @@ use tokio_rustls::TlsAcceptor;
 /// The bytes of a push that are read at a time.
 const READ_BUFFER: usize = 64 << 10;
 
-/// The most bytes of a request's line and headers, and the most headers.
+/// The maximum number of bytes of a request line with its headers, and the maximum number of headers.
 const HEADER_BYTES: usize = 16 << 10;
 const HEADERS: usize = 32;
 
@@ -60,7 +60,8 @@ impl Serving {
         let now = self.now();
         let wait = self.pace.lock().unwrap_or_else(PoisonError::into_inner).wait(now, bytes);
         let Some(wait) = wait else { return false };
-        // The runtime's clock counts milliseconds: a shorter wait would become one millisecond.
+        // The runtime's clock counts milliseconds. It would turn a wait of microseconds into a millisecond, so skip
+        // such waits.
         if wait >= Duration::from_micros(500) {
             tokio::time::sleep(wait).await;
         }

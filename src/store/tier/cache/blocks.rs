@@ -11,8 +11,8 @@ use data::dataset::{BlockObserver, FileBlock, FileId};
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
-/// The most repeated offers for all samples of a block together. Offers are repeated every millisecond while all write
-/// buffers wait for the drive.
+/// The maximum number of times that offers are repeated for the samples of one block. An offer is repeated every
+/// millisecond while all write buffers wait for the drive.
 const MAX_WAITS: u32 = 500;
 
 impl Cache {
@@ -24,8 +24,8 @@ impl Cache {
         }
     }
 
-    /// Returns whether this process is the one that keeps whole blocks of a file, of all processes that share a
-    /// directory with it. Takes the lock on the file if the lock is free, and holds it from then on.
+    /// Returns whether this process must keep all samples of a file's blocks. Of the processes that share a directory,
+    /// only the process that holds the lock on the file does. Takes the lock if it is free, and holds it from then on.
     pub(in crate::tier) fn keeps_blocks_of(&self, file: FileId) -> bool {
         let mut locks = self.block_locks.lock().unwrap_or_else(PoisonError::into_inner);
         if locks.contains_key(&file) {
@@ -35,15 +35,15 @@ impl Cache {
         unit_locks.map(|unit_locks| locks.insert(file, unit_locks)).is_some()
     }
 
-    /// Releases the locks, so that other processes may keep these blocks.
+    /// Releases the locks on files, so that other processes may keep the samples of their blocks.
     pub(super) fn release_blocks(&self) {
         self.block_locks.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }
 
 impl BlockObserver for Cache {
-    /// Keeps the samples of a block that the epoch draws, as if they had been staged. Tiers that decide by future uses
-    /// take each sample when it is used.
+    /// Keeps each sample of the block that the epoch draws, as if it had been staged. Only tiers that are filled ahead
+    /// take samples here; tiers that decide by future uses take each sample when it is used.
     fn take(&self, block: &FileBlock, bytes: &[u8]) {
         let Some(version) = block.version() else { return };
         let drawn = self.staging().epoch.as_ref().map(|(schedule, _)| schedule.order().selection().clone());
@@ -57,7 +57,7 @@ impl BlockObserver for Cache {
         for sample in self.index.samples_in(block) {
             let range = block.range(self.index.extent(sample));
             let Some(bytes) = range.and_then(|range| bytes.get(range)) else { continue };
-            // If another node owns the sample, the sample is pushed to that node when it is used.
+            // Skip a sample of another node: when the sample is used, it is pushed to that node.
             if !drawn.contains(sample) || self.knows(sample) || self.responsible_tier(sample).is_some() {
                 continue;
             }

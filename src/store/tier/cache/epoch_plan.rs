@@ -8,7 +8,7 @@ use super::{Cache, KeptTier};
 use data::schedule::{Order, Schedule};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// The most epochs that the plan looks ahead. A use after these epochs counts as no use.
+/// The maximum number of epochs that the plan looks ahead. A use after these epochs counts as no use.
 const MAX_EPOCHS: u64 = 64;
 
 /// The plan of a tier that decides by future uses, for one epoch.
@@ -129,8 +129,8 @@ impl Cache {
         if rule == RetentionRule::Keep {
             return None;
         }
-        // On average a sample is used again after as many epochs as there are nodes (`users`), or repeats if these are
-        // more.
+        // On average, the number of epochs until a sample is used again is the number of nodes (`users`) or the number
+        // of repeats, whichever is larger.
         let users = slice.global_batch.div_ceil((slice.end - slice.begin).max(1));
         let between = users.max(schedule.order().repeats().into());
         let known = (4 * between).min(MAX_EPOCHS);
@@ -155,7 +155,7 @@ impl Cache {
         NodeSlice::of(first..(first + sharers).min(world), schedule.batch_size(), world)
     }
 
-    /// Returns the rule for the tiers of ranks that take `slice`.
+    /// Returns the retention rule for the tiers whose ranks take `slice` of each global batch.
     fn rule(&self, slice: NodeSlice, used: u64, schedule: &Schedule) -> RetentionRule {
         let of_slice = |place: &TierPlace| self.slice(*place, schedule) == slice;
         let room: u64 = (0..self.tiers.len()).filter(of_slice).map(|place| self.tiers[place].room()).sum();
@@ -178,7 +178,7 @@ fn new_plan(kept: &KeptTier, rule: RetentionRule, sharers: u32) -> TierPlan {
     let local = kept.tier.parts().local;
     for (group, bytes) in local.iter().flat_map(|local| local.groups()) {
         if group == 0 {
-            // Evict samples that a job kept without regard to their next use, because it used the whole dataset.
+            // Evict the samples of a job that used the whole dataset: it kept them without regard to their next use.
             local.iter().for_each(|local| local.evict_group(group));
         } else {
             plan.found(group, bytes / u64::from(sharers));

@@ -58,7 +58,7 @@ impl Cache {
         self.keeps_first(place) && self.rules.are_of_all_ranks(place)
     }
 
-    /// Locks unit `unit` of the dataset for staging, for all tiers; `None` if another process has locked it.
+    /// Locks a staging unit (a shard, by its number) for all tiers; `None` if another process has locked it.
     pub(in crate::tier) fn lock_unit(&self, unit: u64) -> Option<Vec<Box<dyn Any + Send>>> {
         self.tiers().filter_map(|tier| tier.parts().shared).map(|shared| shared.lock_unit(unit)).collect()
     }

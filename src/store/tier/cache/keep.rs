@@ -1,8 +1,9 @@
 //! Decides which tier keeps a sample whose bytes have arrived.
 //!
 //! Each sample is kept once, so that the capacities of all tiers add up. The fastest tier that has space keeps the
-//! sample. If no tier has space, the tier that can evict the samples with the latest next use keeps it. If a tier has
-//! space for the whole dataset, that tier keeps every sample, for the next run, and faster tiers keep second copies.
+//! sample. If no tier has space, a tier may evict samples whose next use is later than that of the new sample. If a
+//! tier has space for the whole dataset, that tier keeps every sample, for the next run, and faster tiers keep second
+//! copies.
 
 use super::super::copies::{CacheTier, Location, Offer};
 use super::super::plan::Admission;
@@ -27,9 +28,9 @@ pub(in crate::tier) enum SampleOrigin {
     Copy(TierPlace),
 }
 
-/// The tiers to offer a sample that has arrived, unless another node owns it.
+/// The tiers that a sample is offered to when it has arrived, unless another node owns the sample.
 struct OfferTargets {
-    /// One of the tiers before this index must keep the sample; `None` if no further tier must.
+    /// One of the tiers with a lower index must keep the sample. `None` if such a tier has the sample and keeps it.
     single_copy_before: Option<TierPlace>,
     /// The tier with space for the whole dataset, if there is one: it must keep the sample as well.
     whole: Option<TierPlace>,
@@ -86,7 +87,7 @@ impl Cache {
         }
     }
 
-    /// Counts a sample of which `bytes` bytes were read from a tier.
+    /// Counts a sample that came from a tier, and the `bytes` bytes that were read of it.
     pub(in crate::tier) fn count_hit(&self, place: TierPlace, bytes: usize) {
         let used = &self.tiers[place].used;
         used.hits.fetch_add(1, Relaxed);
@@ -199,7 +200,7 @@ impl Cache {
         } else if !self.keeps_first(place)
             && let Some(Some(planned)) = self.plans().tiers.get_mut(place)
         {
-            // The plan has counted the sample. Undo the count, because the sample was refused or is counted already.
+            // The plan has counted the sample. Undo that, because the tier refused the sample or has kept it before.
             planned.plan.lost(group, bytes.len() as u64);
         }
         offer

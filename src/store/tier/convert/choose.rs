@@ -15,7 +15,7 @@ pub enum FormChoice {
     AsIs,
     /// Copies have an index of their entropy-coded data.
     Indexed,
-    /// Copies are stored without their entropy coder.
+    /// Copies are packed: the coefficients are stored without entropy coding.
     Packed,
 }
 
@@ -32,8 +32,8 @@ impl FormChoice {
     }
 }
 
-/// The size of packed photographs relative to their files. It is 1.20 for ImageNet; the rest is a margin, because
-/// datasets differ.
+/// The size of packed photographs relative to their files. It is 1.20 for ImageNet. The margin up to 1.25 is for other
+/// datasets.
 pub(in crate::tier) const PACKED: f64 = 1.25;
 
 /// The size of photographs with an index relative to their files.

@@ -23,18 +23,18 @@ use data::dataset::DatasetIndex;
 use pixels::decode::packed::PackedHeaderSummary;
 use pixels::decode::{ConvertedFormat, FileRestorer, FormatConverter, StorageFormat, storage_format_of};
 
-/// Returns the most bytes that a copy of a sample of `length` bytes has in any storage format. A sample whose
+/// Returns the maximum number of bytes of a copy, in any storage format, for a sample of `length` bytes. A sample whose
 /// conversion would be larger stays as it is.
 pub fn most_bytes(length: u32) -> u32 {
     length.saturating_add(length / 4).saturating_add(MAX_HEAD)
 }
 
-/// The most bytes that a storage format adds to each sample, regardless of its length.
+/// The maximum number of bytes that a storage format adds to each sample, regardless of its length.
 pub(super) const MAX_HEAD: u32 = 1024;
 
-/// Returns the most bytes that a converted copy may have: three eighths more than the file, if that is less than
-/// [`most_bytes`]. The head that a format adds can be larger than a tiny file, and then takes more space than it saves
-/// work.
+/// Returns the maximum number of bytes of a converted copy: three eighths more than the file, if that is less than
+/// [`most_bytes`]. This excludes tiny files: the head that a format adds can be larger than such a file, and the
+/// conversion saves too little work for that space.
 pub(super) fn max_converted_bytes(length: u32) -> u32 {
     length.saturating_add(length / 8 * 3).min(most_bytes(length))
 }
@@ -43,7 +43,7 @@ pub(super) fn max_converted_bytes(length: u32) -> u32 {
 /// larger image stays as it is.
 const MEMORY: usize = 128 << 20;
 
-/// Returns the storage format of the bytes that were read of a sample, from its dataset or from a copy.
+/// Returns the storage format of a sample's bytes, which were read from the dataset or from a copy.
 ///
 /// Only bytes that were not converted have the sample's length ([`CopyMaker::make`]). Their first bytes must not be
 /// examined, because a file may begin with anything.

@@ -11,10 +11,10 @@ const ROOTS: [&str; 4] =
 /// The interval between reads of the count: the usual length of a period.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The rest after the first period whose quota was used up. Each further such period doubles the rest.
+/// The pause after the first period whose quota was used up. Each further such period doubles the pause.
 const SHORTEST_REST: Duration = Duration::from_secs(1);
 
-/// The longest rest. With it, this work uses up at most a hundredth of the periods.
+/// The longest pause. With it, this work uses up the quota of at most one period in a hundred.
 const LONGEST_REST: Duration = Duration::from_secs(10);
 
 /// The files that count the periods in which this process's groups were throttled.
@@ -93,7 +93,8 @@ impl QuotaPace {
         self.adjust(seen)
     }
 
-    /// Records that the work resumes. The work did not cause the periods that were used up during its rest.
+    /// Records that the work resumes. Periods that ran out of quota during its pause do not count: the work did not
+    /// cause them.
     pub(super) fn resume(&mut self) {
         (self.seen, self.last_check) = (self.periods.count(), Instant::now());
     }

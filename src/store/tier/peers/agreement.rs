@@ -4,8 +4,8 @@ use super::meeting::CacheMessage;
 use base::error::{Error, Result};
 use std::collections::HashMap;
 
-/// Refuses ranks whose datasets, settings or places do not match. `own` is this process's rank, and `nodes` has the
-/// ranks of each node.
+/// Refuses ranks whose datasets, settings or tiers do not match, and nodes that share a directory. `own` is this
+/// process's rank, and `nodes` has the ranks of each node.
 ///
 /// # Errors
 /// [`Error::Config`] for `peers`, which names two ranks and their differences.

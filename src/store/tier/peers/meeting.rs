@@ -28,10 +28,10 @@ use std::sync::atomic::AtomicBool;
 
 /// The exchange of messages between the ranks of a job, through the cluster's own engine.
 pub trait RankMeeting: Send + Sync {
-    /// Sends `payload` to all ranks, and waits for the payloads of all. All ranks must call it in the same order.
-    /// `purpose` names the exchange.
     /// Sends `payload` to all ranks, and waits for the payloads of all ranks. All ranks must make their calls in the
     /// same order. `purpose` names the exchange.
+    ///
+    /// # Errors
     /// The errors of the engine: ranks are missing, or call it for different purposes.
     fn meet(&self, purpose: &str, payload: &[u8], rank: u32, world_size: u32) -> Result<RanksMet>;
 
@@ -97,7 +97,7 @@ pub(in crate::tier) struct OwnTiers<'a> {
     pub memory: u64,
     /// The directories.
     pub directories: Vec<&'a Path>,
-    /// The most reads in flight from other nodes.
+    /// The maximum number of reads in flight from other nodes.
     pub depth: usize,
     /// The storage format that the user wants for copies in the slowest tier.
     pub form: FormChoice,
@@ -265,7 +265,7 @@ impl PeerNetwork {
         let form = FormatFacts {
             choice,
             no_forms,
-            // Owner nodes are assigned by the most bytes that each sample may take.
+            // Owner nodes are assigned by the maximum number of bytes that a copy of each sample may have.
             used: (most as f64 / PACKED) as u64,
             room: shares.iter().map(|share| share.capacity).sum(),
             stays: true,

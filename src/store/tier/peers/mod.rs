@@ -53,7 +53,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// The number of stale copies of peers above which a warning says that nodes may see different files.
 const MANY_STALE: u64 = 64;
 
-/// The most connections to a node for reads. With many nodes, each has fewer reads in flight.
+/// The maximum number of connections to a node for reads. In a large job, fewer are used, because each node has fewer
+/// reads in flight.
 const MAX_CONNECTIONS: usize = 4;
 
 /// Returns the number of connections for reads to each of `nodes` nodes, with `depth` reads in flight in total. Pushes
@@ -70,9 +71,9 @@ struct PeersShared {
     index: Arc<DatasetIndex>,
     network: Arc<PeerNetwork>,
     verify: Verify,
-    /// The most reads in flight.
+    /// The maximum number of reads in flight.
     depth: usize,
-    /// Whether the versions of loose files are queried before their copies are used, in this epoch.
+    /// Whether, in this epoch, the version of a file that is one sample is queried before its copy is used.
     queries_versions: AtomicBool,
     /// Whether to send requests to owner nodes that had no samples when the job began.
     asks_empty_owners: AtomicBool,
@@ -259,7 +260,7 @@ impl NodesTier for OtherNodes {
         self.0.network.owners.owner(sample) != Some(self.0.network.own) || self.0.reads_own_server()
     }
 
-    /// Returns whether another node owns the sample, so that it has space for it.
+    /// Returns whether another node owns the sample. Only nodes with space for a sample own it.
     fn wants(&self, sample: u64) -> bool {
         self.0.owner(sample).is_some()
     }

@@ -23,7 +23,7 @@ impl PeersReader {
         Self { shared, transfer, answers: Vec::new(), stats: ReadStats::default() }
     }
 
-    /// Turns the answers that were taken into completions.
+    /// Converts the answers of peers to completions, and appends them to `out`.
     fn pass_on(&mut self, out: &mut Vec<Completion>) {
         let mut answers = std::mem::take(&mut self.answers);
         for PeerAnswer { token, peer, result, slot } in answers.drain(..) {

@@ -14,7 +14,7 @@ const PUBLISH_AFTER: Duration = Duration::from_secs(1);
 /// The [`ServedCache`] of a cache. It does not keep the cache alive.
 pub(in crate::tier) struct ServedTiers {
     cache: Weak<Cache>,
-    /// The time since which pushed samples may be unpublished.
+    /// The time of the first push since this module last published pushed samples; `None` if there was none.
     waiting: Mutex<Option<Instant>>,
 }
 
@@ -50,7 +50,8 @@ impl ServedCache for ServedTiers {
             let (Some(crc), Some(copied)) = (location.crc, location.version) else { continue };
             match version {
                 Some(version) if version != copied => {
-                    // A copy that this run has verified stays until the next run, as it does without other nodes.
+                    // Keep a copy that this run has verified: it stays until the next run, as it would in a job without
+                    // peers.
                     if !location.checked {
                         tier.drop_stale(sample, &location);
                     }

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// Other files that training has open: shards, segments, libraries and the files of the framework.
 const OTHER_FILES: u64 = 512;
 
-/// Additional connections to a server, for clients without the token. The job's own connections may double for a while:
-/// a rank that abandons a read opens a new connection before the server has closed the old one.
+/// Spare connections of a server, for clients without the token. In addition, the limit allows twice the job's own
+/// connections, because a rank that abandons a read connects again before the server has closed the old connection.
 const SPARE_CONNECTIONS: u64 = 64;
 
 /// The sockets of all loaders of this process.
@@ -29,13 +29,13 @@ impl Drop for SocketReservation {
 #[derive(Debug)]
 pub(super) struct ReservedSockets {
     pub reservation: SocketReservation,
-    /// The most connections of the server.
+    /// The maximum number of connections of the server.
     pub connections: usize,
     /// The warning for the user, if the system does not allow enough sockets.
     pub warning: Option<String>,
 }
 
-/// The most sockets of a loader.
+/// The maximum number of sockets of a loader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SocketBudget {
     /// Connections to other nodes' servers.

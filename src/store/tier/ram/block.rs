@@ -71,7 +71,7 @@ impl MemoryPlace {
         drop(slot);
         self.block.samples().push(sample);
         let (offset, length) = (self.offset as u32, bytes.len() as u32);
-        // Parts of copies in memory are never read alone.
+        // Copies in memory are always read whole, so they need no header summary.
         let header_summary = RawHeaderSummary::default();
         SegmentRow {
             sample,

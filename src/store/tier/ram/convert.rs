@@ -70,9 +70,9 @@ impl ConvertibleTier for RamShared {
 
 impl RamShared {
     /// Chooses a block with samples whose conversion to this storage format was not tried. Blocks that are no longer
-    /// filled come first. Next come open blocks that are half full and, if memory is left, open blocks that got no
-    /// sample since an epoch ended. A chosen open block is not filled any more. Each class of samples has separate
-    /// blocks, so most blocks never become full.
+    /// filled come first. Next come open blocks that are at least half full and, if memory is left, open blocks that
+    /// got no sample since an epoch ended. A chosen open block is not filled any more. Each class of samples has
+    /// separate blocks, so most blocks never become full.
     fn unconverted(&self, form: StorageFormat) -> Option<ChosenBlock> {
         let mut filling = self.filling();
         let waiting: Vec<_> =

@@ -1,7 +1,7 @@
 //! The tier in memory: samples in blocks of arenas of huge pages, for this process alone.
 //!
-//! A block holds samples of one group, one after another. All blocks have the same length, so that the memory of a
-//! group that leaves suits any other group. A sample's bytes are copied in when it is offered and copied out when it is
+//! A block holds samples of one group, one after another. All blocks have the same length, so that the memory of an
+//! evicted group suits any other group. A sample's bytes are copied in when it is offered and copied out when it is
 //! read, so that no slot and no reader ever points into a block. The catalog, which the store on a drive uses too, has
 //! the locations; a block is a segment of the catalog. Arenas are made as they are needed, and stay.
 
@@ -34,11 +34,11 @@ const ARENA: u64 = 64 << 20;
 /// The number of blocks of a large tier. Each group fills separate blocks.
 const BLOCKS: u64 = 2048;
 
-/// The number of samples that a block has room for.
+/// The number of samples of mean size that a block has room for.
 const SAMPLES_OF_BLOCK: u64 = 16;
 
-/// The most open blocks of a group. The end of a block that is too short for one sample waits for a smaller sample.
-/// With a single open block, some 3 % of the memory would be lost to such ends.
+/// The maximum number of open blocks of a group. If the end of a block is too short for one sample, it waits for a
+/// smaller sample. With a single open block, some 3 % of the memory would be lost to such ends.
 const OPEN_BLOCKS: usize = 8;
 
 /// The samples of one dataset that a process keeps in memory.
@@ -194,9 +194,9 @@ impl RamShared {
         Ok(place)
     }
 
-    /// Finds space for `length` bytes when there is no unused block: in an open block of a group that leaves later. The
-    /// sample may then stay longer than needed. But with many groups, the unused ends of blocks are a large part of a
-    /// small memory.
+    /// Finds space for `length` bytes when there is no unused block: in an open block of a group that is evicted later.
+    /// The sample may then stay longer than needed. But with many groups, the unused ends of blocks are a large part of
+    /// a small memory.
     fn room_in_later_group(
         &self,
         filling: &mut Filling,
@@ -238,7 +238,7 @@ impl RamShared {
     }
 
     /// Makes an arena in addition to the `known` arenas, if no other thread has done so. While the system allocates the
-    /// memory, this thread holds no lock that other threads need for anything else.
+    /// memory, this thread holds only the lock `growing`, which other threads need only to make an arena.
     fn grow(&self, known: usize) {
         let _growing = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
         let bytes = {

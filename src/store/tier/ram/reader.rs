@@ -5,7 +5,7 @@ use crate::io::{Completion, Filled, ListeningReader, ReadRequest, ReadStats, Rea
 use base::error::Result;
 use std::sync::Arc;
 
-/// The most answers that wait to be taken.
+/// The maximum number of answers that wait to be taken.
 const DEPTH: usize = 64;
 
 /// A reader of copies in memory.

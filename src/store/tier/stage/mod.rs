@@ -149,7 +149,7 @@ struct StagingWorker<'a> {
 
 impl<'a> StagingWorker<'a> {
     fn new(cache: &'a Cache, orders: &'a StagingOrders, open: &OpenSource) -> Result<Self> {
-        // Slots need extra pages for alignment. Fewer large samples are in flight.
+        // Slots need extra pages for alignment. If samples are larger than a staging read, fewer reads are in flight.
         let depth = if cache.index().has_remote() { REMOTE_DEPTH } else { DEPTH };
         let room = |bytes: u64| bytes as usize + 2 * base::slot::PAGE;
         let largest = STAGED_READ.max(u64::from(cache.index().largest()));
@@ -209,7 +209,7 @@ impl<'a> StagingWorker<'a> {
                     // Another process stages the shard.
                     None => continue,
                 },
-                // The pipeline reads the files of this step soon, or has read them.
+                // Skip a step whose files the pipeline reads soon, or has read.
                 StagingUnit::Step(step) if *step < self.orders.step() + self.cache.steps_ahead(schedule) => {
                     continue;
                 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// The longest rest after a read, as a multiple of the read's time. So staging always gets a tenth of the source's
-/// time: if the pipeline's reads are slow because they are small, only staging can help.
+/// The longest pause after a read, as a multiple of the time that the read took. With it, staging always gets a tenth
+/// of the source's time: if the pipeline's reads are slow because they are small, only staging can help.
 const LONGEST_REST: f64 = 9.0;
 
 /// Decides when the next staging read may begin.
@@ -13,18 +13,18 @@ pub(crate) struct Pace {
     limit: Option<f64>,
     /// The time from which the limit allows further bytes.
     paid: Duration,
-    /// The rest after a read, as a multiple of the read's time.
+    /// The pause after a read, as a multiple of the time that the read took.
     rest: f64,
 }
 
 impl Pace {
-    /// Makes a pace of at most `limit` bytes per second; `None` uses what the pipeline's own reads leave.
+    /// Makes a pace of at most `limit` bytes per second; `None` uses the bandwidth that the pipeline leaves unused.
     pub(crate) fn new(limit: Option<u64>) -> Self {
         Self { limit: limit.map(|limit| limit as f64), paid: Duration::ZERO, rest: 0.0 }
     }
 
-    /// Returns how long to rest at `now` (of any clock) after a read of `bytes` that took `took`. `demand_waits` says
-    /// whether the pipeline waits for its own reads.
+    /// Returns how long to pause after a read of `bytes` bytes that ended at `now` (of any clock) and took `took`.
+    /// `demand_waits` says whether the pipeline waits for its own reads.
     pub(crate) fn rest(&mut self, now: Duration, bytes: u64, took: Duration, demand_waits: bool) -> Duration {
         if let Some(limit) = self.limit {
             // Idle time earns no credit.

@@ -5,8 +5,8 @@ use data::dataset::{DatasetIndex, Extent, FileId};
 use data::schedule::{BatchEntry, Order, Schedule};
 use std::ops::Range;
 
-/// The most unwanted bytes between two wanted samples that are read and discarded rather than skipped. Such bytes are
-/// headers between the files of an archive, but not samples that are kept already.
+/// The maximum number of bytes between two wanted samples that are read and discarded rather than skipped. Headers
+/// between the files of an archive are shorter; samples that are kept already are usually longer, and are skipped.
 const GAP: u64 = 8 << 10;
 
 /// Samples that are staged one after another.
@@ -45,7 +45,7 @@ fn next_use(order: &Order, samples: Range<u64>, cursor: u64) -> Option<u64> {
     uses.min()
 }
 
-/// Returns the samples of a unit that epochs draw, in the order of their places in the source.
+/// Returns the samples of a unit, without samples that epochs never draw, in the order of their places in the source.
 pub(crate) fn samples(unit: &StagingUnit, index: &DatasetIndex, schedule: &Schedule) -> Vec<u64> {
     match unit {
         StagingUnit::Shard(file) => {
@@ -71,15 +71,15 @@ pub(crate) struct StagedChunk {
 }
 
 impl StagedChunk {
-    /// Returns the range in the chunk of the bytes of `extent`, which must be one of its samples.
+    /// Returns the range of the chunk's bytes in which `extent` is. The extent must be that of a sample of the chunk.
     pub(crate) fn range(&self, extent: Extent) -> Range<usize> {
         let begin = (extent.offset - self.extent.offset) as usize;
         begin..begin + extent.length as usize
     }
 }
 
-/// Returns the reads for the samples of `samples` that are `wanted`. The samples are in one file, in the order of their
-/// offsets, or each sample is a file.
+/// Returns the reads for `samples`, except samples that are not `wanted`. The samples are in one file, in the order of
+/// their offsets, or each sample is a file.
 ///
 /// Neighbours are read together, up to [`STAGED_READ`] bytes, with at most [`GAP`] unwanted bytes between two
 /// neighbours. If half of a shard's samples were used before the shard is staged, only the other half is read, so that

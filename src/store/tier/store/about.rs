@@ -14,7 +14,7 @@ const NAME: &str = "dataset.json";
 pub(super) struct DatasetInfo {
     /// The fingerprint in hexadecimal.
     pub fingerprint: String,
-    /// The places of the dataset when it was last used. Another path may have the same dataset.
+    /// The paths and URLs of the dataset when it was last used. The same dataset may also be at other paths.
     pub roots: Vec<String>,
 }
 
@@ -33,7 +33,7 @@ impl DatasetInfo {
     }
 
     /// Writes the file into the directory `own`. Errors such as a full drive are ignored, because nothing depends on
-    /// it.
+    /// the file.
     pub(super) fn write(&self, own: &Path) {
         if Self::read(own).as_ref() != Some(self) {
             // A process that is killed here leaves no half-written file.

@@ -22,7 +22,7 @@ use std::os::unix::fs::FileExt;
 /// Locks on segments use unit numbers from this number on, which are above the unit numbers of all shards.
 const SEGMENT_LOCKS: u64 = 1 << 40;
 
-/// The number of conversions that must fit into a cache before it reserves space for one of them.
+/// The number of conversions that a cache must have space for before it reserves the space for one of them.
 const CONVERSIONS_OF_ROOM: u64 = 4;
 
 /// The bytes that are written at a time.
@@ -65,7 +65,7 @@ impl ConvertibleTier for Store {
             }
             match self.convert_segment(segment_index, number, conversion) {
                 Ok(()) => return ConversionResult::Some,
-                // Segments that have been converted are removed soon, which makes room.
+                // Some converted segments are not removed yet. When they are, there will be space: try again then.
                 Err(Unconverted::NoRoom) if shared.catalog().superseded().next().is_some() => {
                     return ConversionResult::Nothing;
                 }
@@ -87,8 +87,8 @@ impl ConvertibleTier for Store {
         ConversionResult::Nothing
     }
 
-    /// Reserves space for the conversion of a segment of usual size, if `wanted`. Returns whether the quota is large
-    /// enough for the reservation: in a tiny cache little space would remain.
+    /// If `wanted`, reserves space for the conversion of a segment of usual size; otherwise releases that space.
+    /// Returns whether the quota is large enough for the reservation: in a tiny cache little space would remain.
     fn reserve_for_conversion(&self, wanted: bool) -> bool {
         let directory = &self.shared.directory;
         let index = &self.shared.index;

@@ -34,7 +34,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// The reservation of segment n is the range from n << 24 on: up to 64 GiB in pages.
+/// Segment n reserves a byte range from n << 24 on, one byte for each page: up to 64 GiB.
 const NUMBER_SHIFT: u32 = 24;
 /// The part of the lock file that has reservations.
 pub(super) const RESERVATIONS: Range<u64> = 1 << NUMBER_SHIFT..i64::MAX as u64;
@@ -174,8 +174,8 @@ impl CacheDirectory {
         self.begin_in(group, pages, |guard| Ok(guard.make_room(pages + reserve)?.saturating_sub(reserve)))
     }
 
-    /// Begins a segment like [`CacheDirectory::begin`], for a conversion. Takes only free pages, unless other segments
-    /// `may_leave` for it.
+    /// Begins a segment like [`CacheDirectory::begin`], for a conversion. Takes only free pages, unless `may_leave`:
+    /// then datasets that are not in use are evicted for it.
     pub(super) fn begin_conversion(
         self: &Arc<Self>,
         group: u64,
@@ -390,7 +390,7 @@ impl LockedDirectory<'_> {
         if free >= wanted {
             return Ok(free);
         }
-        // Files may have been removed by hand.
+        // List the directory again before evicting: files may have been removed by hand.
         self.usage.seen = None;
         self.list_if_changed()?;
         self.evict(wanted, false)?;

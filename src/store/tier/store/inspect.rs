@@ -46,7 +46,7 @@ pub struct CachedDataset {
     pub key: String,
     /// The dataset's fingerprint in hexadecimal; `None` if the program that filled the cache did not write it.
     pub fingerprint: Option<String>,
-    /// The places of the dataset when it was last used.
+    /// The paths and URLs of the dataset when it was last used.
     pub roots: Vec<String>,
     /// The number of samples in its segments. A sample in two segments counts twice: during a conversion to another
     /// storage format, or after an interrupted one.
@@ -218,7 +218,7 @@ impl CachedDataset {
     }
 }
 
-/// The fewest characters of a fingerprint that name a dataset, so that a typing error clears nothing.
+/// The minimum length of a fingerprint's beginning that names a dataset, so that a typing error clears nothing.
 const MIN_PREFIX: usize = 6;
 
 fn format(lock: &File, directory: &Path) -> Result<u32> {

@@ -205,10 +205,10 @@ impl Store {
         self.shared.clone()
     }
 
-    /// Offers a sample's bytes, to be kept in a segment with other samples of its `group`. The samples of a group leave
-    /// together, and a group number means the same in every run. A sample that is kept in another group moves.
-    /// `version` is the version that the sample's file had before it was read. Copying takes about 10 µs for 110 KB.
-    /// Never waits for I/O.
+    /// Offers a sample's bytes, to be kept in a segment with other samples of its `group`, which are evicted together.
+    /// A group number means the same in every run. A sample that another group has moves to this group. `version` is
+    /// the version that the sample's file had before it was read. Copying takes about 10 µs for 110 KB. Never waits for
+    /// I/O.
     ///
     /// # Panics
     /// Panics if the dataset has no such sample, or if `bytes` has neither the length of the sample nor a possible
@@ -315,8 +315,8 @@ impl Store {
         }
     }
 
-    /// Locks unit `unit` of this dataset for staging; `None` if this or another process has locked it. The kernel
-    /// releases the lock when the returned value is dropped, or with the process.
+    /// Locks a staging unit (a shard, by its number) of this dataset; `None` if this or another process has locked it.
+    /// The kernel releases the lock when the returned value is dropped, or with the process.
     pub fn lock_unit(&self, unit: u64) -> Option<UnitLock> {
         UnitLock::take(&self.shared, unit)
     }

@@ -135,7 +135,7 @@ fn decode(bytes: &[u8; ROW], payload: u64, index: &DatasetIndex) -> Result<Segme
     Ok(row)
 }
 
-/// Returns whether a row can be of its sample: the row's length is possible in its storage format, or the row is of
+/// Returns whether a row may belong to its sample: the row's length is possible in its storage format, or the row is of
 /// another version of the sample's shard. The versions of a dataset have the same images, but their other members may
 /// differ.
 fn is_of(index: &DatasetIndex, row: &SegmentRow) -> bool {

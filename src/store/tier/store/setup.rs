@@ -48,7 +48,7 @@ pub(super) fn wait_for(lock: &RangeLocks, path: &Path, limit: Duration) -> Resul
     }
 }
 
-/// Returns the error for a file system that lacks `what` the cache needs.
+/// Returns the error for a file system that does not support `what`, which the cache needs.
 pub(super) fn cannot_serve(path: &Path, what: &str, error: &io::Error) -> Error {
     let file_system =
         Storage::of(path).map_or_else(|_| "a file system".to_owned(), |found| found.file_system);

@@ -116,7 +116,7 @@ impl StoreShared {
         self.store_state.store(store_state as u8, Relaxed);
     }
 
-    /// Clears the marks of samples that were on their way but will not arrive.
+    /// Clears the marks of pending samples that will not be written.
     pub(super) fn cancel_pending(&self, rows: &[SegmentRow]) {
         for rows in rows.chunks(PLACED_AT_ONCE) {
             let mut catalog = self.catalog_mut();
@@ -139,7 +139,7 @@ impl StoreShared {
         }
     }
 
-    /// Gives a segment that has been written its name. Returns its index in the catalog, where the caller must enter
+    /// Publishes a segment whose bytes are all written. Returns its index in the catalog, where the caller must enter
     /// its samples; `None` if the catalog had the segment already.
     pub(super) fn publish(&self, open: &mut OpenSegment, stamp: &Stamp) -> Result<Option<SegmentIndex>> {
         let number = open.number();

@@ -15,7 +15,7 @@ impl UnitLock {
     pub(super) fn take(shared: &Arc<StoreShared>, unit: u64) -> Option<Self> {
         let directory = &shared.directory;
         let mut units = lock(&directory.units);
-        // The kernel's locks exclude other processes, but not another lock of the same process.
+        // The kernel's lock excludes other processes; `units` excludes other locks of this process.
         if !directory.is_ours() || !directory.is_writable() || units.contains(&unit) {
             return None;
         }

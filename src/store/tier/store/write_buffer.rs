@@ -124,8 +124,8 @@ pub(super) struct WriteBuffers {
 }
 
 impl WriteBuffers {
-    /// Makes buffers of `budget` bytes together, or for one sample if that is more. Written buffers return through
-    /// `back`.
+    /// Makes buffers of `budget` bytes in total. A sample that is larger than the budget gets a buffer of its own.
+    /// Written buffers return through `back`.
     pub(super) fn new(budget: usize, back: Receiver<WriteBuffer>, commands: Sender<WriterCommand>) -> Self {
         let buffer = BUFFER.min(budget / 2);
         let spare = (0..budget / buffer.max(1)).map(|_| WriteBuffer::new(buffer)).collect();
@@ -153,7 +153,7 @@ impl WriteBuffers {
     fn take_empty(&mut self, length: usize) -> Option<WriteBuffer> {
         while let Ok(buffer) = self.back.try_recv() {
             self.taken -= buffer.bytes.capacity();
-            // The memory of a buffer for a large sample is freed.
+            // Keep buffers of the usual size. Free the memory of a larger buffer, which was made for one large sample.
             if buffer.bytes.capacity() == self.buffer {
                 self.spare.push(buffer);
             }

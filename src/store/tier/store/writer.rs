@@ -32,7 +32,7 @@ const KEEP_SUPERSEDED: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_secs(5);
 /// How often the writer checks whether there is space again.
 const ROOM_EVERY: Duration = Duration::from_secs(1);
-/// The most segments being filled at once, each of one group.
+/// The maximum number of segments being filled at once, each of one group.
 const OPEN_AT_ONCE: usize = 64;
 
 /// The commands that the writer carries out, in order.
@@ -57,10 +57,10 @@ pub(super) enum WriterCommand {
 pub(super) struct SegmentWriter {
     shared: Arc<StoreShared>,
     commands: Receiver<WriterCommand>,
-    /// Returns written buffers.
+    /// Returns written buffers to the threads that fill them.
     empty: Sender<WriteBuffer>,
     open: HashMap<u64, OpenSegment>,
-    /// The most bytes of a segment, unless one buffer is larger.
+    /// The maximum number of bytes of a segment, unless one buffer is larger.
     segment_bytes: u64,
     drive: Drive,
     lane: TraceLane,
@@ -168,7 +168,7 @@ impl SegmentWriter {
             self.count_lost(&buffer.rows);
         } else {
             {
-                // Another process may have published some of these samples since then.
+                // Another process may have published some of the samples while the buffer waited.
                 let catalog = self.shared.catalog();
                 buffer.keep(|row| catalog.is_pending(row.sample));
             }

@@ -51,7 +51,7 @@ pub struct FolderOptions {
     pub share: RankShare,
 }
 
-/// The most times that a sample is read, because its files may change during the read.
+/// The maximum number of attempts to read a sample, whose files may change during an attempt.
 const READ_ATTEMPTS: u32 = 3;
 
 /// A directory as a source.

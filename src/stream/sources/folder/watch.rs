@@ -43,18 +43,18 @@ pub(super) struct Watch {
     listed: HashMap<PathBuf, WatchedDirectory>,
     every: Duration,
     list_next: Option<Instant>,
-    /// The files that were created and not closed yet, with the time. They are being written, or were complete when
-    /// linked.
+    /// The files that were created and not closed yet, with the time of creation. Such a file is being written, or it
+    /// is a hard link to a complete file.
     created: HashMap<PathBuf, Instant>,
 }
 
-/// If a created file was not closed for this time, it counts as complete: it was linked.
+/// A created file that is not closed within this time counts as a hard link to a complete file.
 const LINKED_AFTER: Duration = Duration::from_secs(1);
 
 /// The state of a directory when it was last listed.
 struct WatchedDirectory {
     changed: SystemTime,
-    /// Whether any later change must change the modification time.
+    /// Whether the modification time is so old that every later change gives a different one.
     settled: bool,
     below: Vec<PathBuf>,
 }

@@ -15,13 +15,13 @@ use redis::{Cmd, Value, cmd};
 use std::collections::{HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
-/// The most ids in one command or response.
+/// The maximum number of ids in one command or response.
 const MAX_IDS: usize = 500;
 
 /// An entry that was delivered before, to this consumer or to a dead one, and that must be fetched.
 struct PendingEntry {
     id: String,
-    /// The least idle time in milliseconds for taking the entry over; 0 for this consumer's own entries.
+    /// The entry is taken over only if it was idle for this many milliseconds; 0 for this consumer's own entries.
     idle: u64,
 }
 

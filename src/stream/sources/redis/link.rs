@@ -138,7 +138,7 @@ impl RedisLink {
         Ok(answer)
     }
 
-    /// Whether there is a connection, as far as is known.
+    /// Whether there is a connection that is not known to be lost.
     pub(super) fn is_connected(&self) -> bool {
         self.connection.is_some()
     }

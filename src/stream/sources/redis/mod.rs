@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 /// The target size of a response in bytes. A response is in memory twice for a moment.
 const RESPONSE_BYTES: usize = 4 << 20;
-/// The most entries of one response.
+/// The maximum number of entries of one response.
 const MAX_ENTRIES: usize = 512;
 /// The number of entries in the first request, when the size of an entry is not known.
 const FIRST_ENTRIES: usize = 8;
@@ -97,7 +97,7 @@ impl RedisSource {
         }
     }
 
-    /// Asks once for up to `most` samples, and waits up to `patience` for them.
+    /// Sends one request for up to `most` samples, and waits up to `patience` for them.
     fn step(&mut self, most: usize, patience: Duration, into: &mut Vec<Arrival>) -> Result<(), RedisFailure> {
         let count = self.sizes.count(most);
         let entries = match &mut self.reading {
@@ -209,8 +209,8 @@ impl StreamSource for RedisSource {
 
     fn acknowledge(&mut self, position: &SourcePosition) -> Result<bool> {
         self.with_reconnects(RECONNECT_WAIT, |source| match &mut source.reading {
-            // Return `false`: if the stream is read in order, only their keys identify settled entries after the
-            // position.
+            // Return `false`, so that the keys are kept: if the stream is read in order, settled entries after the
+            // position are known only by their keys.
             RedisReading::Ordered(reading) if source.options.trim => {
                 reading.trim(&mut source.link, position).map(|()| false)
             }

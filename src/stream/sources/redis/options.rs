@@ -29,7 +29,8 @@ pub struct RedisOptions {
     pub username: Option<String>,
     /// The password. Overrides the password in the URL. It is never shown.
     pub password: Option<String>,
-    /// The most bytes of an entry's values. A longer entry fails, but only after the whole response is in memory.
+    /// The maximum number of bytes of an entry's values. A longer entry fails, but only after the whole response is in
+    /// memory.
     pub max_bytes: usize,
     /// Whether entries are removed from the server after a checkpoint no longer needs them.
     pub trim: bool,
@@ -96,7 +97,7 @@ impl RedisOptions {
         if self.consumer.is_some() && self.group.is_none() {
             return refused("consumer: only applies with group=: set group=, or remove consumer=".to_owned());
         }
-        // A shorter time is too short for the signs of life.
+        // Signs of life would come too late for a shorter time.
         if self.claim_after < Duration::from_millis(500) {
             return refused("claim_after: must be at least 0.5 seconds".to_owned());
         }

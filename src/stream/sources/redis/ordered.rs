@@ -2,8 +2,8 @@
 //! server.
 //!
 //! The server may trim entries that this reader has not read. Such entries are counted if the server reports how many
-//! entries were ever added (Redis 7). This tells the ordinals of the stream's first and last entries among all entries
-//! ever added, and the reader counts from there.
+//! entries were ever added (Redis 7). From this number the reader computes the ordinals of the stream's first and last
+//! entries among all entries ever added, and it counts on from there.
 
 use super::RedisOptions;
 use super::link::{RedisFailure, RedisLink};
@@ -39,7 +39,7 @@ pub(super) struct OrderedReader {
     /// The number of missing entries that were not reported yet.
     missing: u64,
     last_check: Instant,
-    /// Whether entries were read since the stream was last seen at its end.
+    /// Whether entries were read since the reader last reached the end of the stream.
     read_since: bool,
     /// Whether `after` is the id of an entry that was read, now or in a former run.
     has_read: bool,
@@ -321,7 +321,7 @@ mod tests {
 
     #[test]
     fn entries_that_were_read_of_a_recreated_stream_are_not_missing() {
-        // 40 entries of the former stream were read, then 170 of the 200 entries of the new one.
+        // 40 entries of the former stream were read, then 170 of the 200 entries of the new stream.
         let mut reader = reader(370, 210);
         reader.compare(&info(201, 400, 200));
         assert!(reader.warned_recreated);

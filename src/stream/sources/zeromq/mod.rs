@@ -7,7 +7,7 @@
 //! The protocol has no encryption and no authentication, and the memory for a frame is allocated as its header says. So
 //! anyone who can connect to a bound socket can stop the process. Use these sockets in trusted networks only.
 //!
-//! The library's runtime runs in the receiving thread, and only while that thread receives.
+//! The runtime of the ZeroMQ library runs in the receiving thread, and only while that thread receives.
 
 mod message;
 
@@ -23,7 +23,7 @@ use tokio::runtime::Runtime;
 use tokio::time::timeout;
 use zeromq::{PullSocket, Socket, SocketEvent, SocketRecv, SubSocket, ZmqError, ZmqMessage, ZmqResult};
 
-/// The timeout of one attempt to connect. Nothing is received during it.
+/// The timeout of one attempt to connect. Nothing is received during an attempt.
 const CONNECTING: Duration = Duration::from_millis(300);
 
 /// How often a wait is interrupted to check for lost connections.
@@ -52,7 +52,7 @@ pub struct ZeroMqOptions {
     pub topics: Vec<String>,
     /// The name of the stream, which is part of every sample's identity.
     pub name: String,
-    /// The most bytes of a message. A longer message fails, but only after it is in memory.
+    /// The maximum length of a message in bytes. A longer message fails, but only after it is in memory.
     pub max_bytes: usize,
     /// This rank's share of the messages of a SUB socket, by sequence number. PUSH sockets divide messages themselves.
     pub share: RankShare,
@@ -100,7 +100,7 @@ impl ZeroMqOptions {
     }
 }
 
-/// The library's socket, of either kind.
+/// A socket of the ZeroMQ library, of either kind.
 enum ZeroMqSocket {
     Pull(PullSocket),
     Sub(SubSocket),
@@ -133,7 +133,7 @@ impl ZeroMqSocket {
 /// An address that this socket connects to.
 struct ConnectedAddress {
     address: String,
-    /// The identity of the peer as the library reports it, once it is connected.
+    /// The identity of the peer as the ZeroMQ library reports it; `None` until the address is connected.
     peer: Option<String>,
     pauses: RetryBackoff,
     next_try: Instant,
@@ -155,7 +155,7 @@ struct OpenSocket {
     runtime: Runtime,
 }
 
-/// Whether each warning was given. Each is given once.
+/// The warnings that were already given. Each warning is given once.
 #[derive(Default)]
 struct GivenWarnings {
     unnumbered: bool,

@@ -23,7 +23,7 @@ use std::collections::{BTreeSet, HashMap};
 
 /// The file that lists the shards.
 const INDEX: &str = "index.json";
-/// The largest size of `index.json` in bytes; enough for several hundred thousand shards.
+/// The maximum size of `index.json` in bytes; enough for several hundred thousand shards.
 const LARGEST: u64 = 256 << 20;
 /// The number of bytes that are read at a time to compute a checksum.
 const PIECE: u64 = 1 << 20;

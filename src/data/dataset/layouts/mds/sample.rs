@@ -9,7 +9,7 @@ use crate::source::{Malformed, ReadAt, Window};
 
 /// The number of offsets that are read at a time.
 const OFFSETS_AT_ONCE: u64 = 1024;
-/// The largest size in bytes of a number that is stored as text.
+/// The maximum size in bytes of a number that is stored as text.
 const LONGEST_NUMBER: u32 = 400;
 
 /// The table of a shard with these columns. Each column has a name, an encoding and a size of its values, as in

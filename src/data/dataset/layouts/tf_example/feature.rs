@@ -4,7 +4,7 @@ use super::super::wire::{WireMessage, WireValue};
 use crate::dataset::table::CellExtent;
 use crate::source::{Malformed, ReadAt, Window};
 
-/// The largest number of items in a list. The index stores all of them for each record.
+/// The maximum number of items in a list. The index stores all of them for each record.
 pub(super) const LONGEST_LIST: usize = 64;
 
 /// The value of a feature's list.
@@ -83,7 +83,7 @@ impl FeatureList {
                             packed.varint(source).map(|number| FeatureValue::Integer(number.cast_signed()))
                         })?;
                     }
-                    // Every reader ignores a value whose type does not match its field.
+                    // Ignore a value whose type does not match its field, as all readers of protocol buffers do.
                     _ => {}
                 }
             }

@@ -188,8 +188,8 @@ impl ValueKind<[f32; 3]> for Channels {
     }
 }
 
-/// Returns the error for one wrong item of a list, with its index. A message that shows a list of a million numbers
-/// would help less.
+/// Returns the error for one wrong item of a list, with its index. The whole list is not shown, because it may have a
+/// million numbers.
 fn has<T>(number: usize, item: &UserValue) -> Result<T, String> {
     Err(format!("has {item} at index {number}"))
 }

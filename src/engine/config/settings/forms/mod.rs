@@ -172,7 +172,7 @@ impl<T, F: ValueKind<T>> ValueKind<Option<T>> for Maybe<F> {
     }
 }
 
-/// An integer in a range, which the maximum of the type also bounds.
+/// An integer in a range. The maximum of the integer type is a further limit.
 pub(super) struct WholeNumber {
     from: u64,
     to: u64,

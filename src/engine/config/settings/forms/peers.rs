@@ -19,7 +19,7 @@ impl ValueKind<Peers> for PeersChoice {
             let wrong = || format!("has {key}: {value}");
             match (key, value) {
                 (UserValue::Text(key), value) if key == "allgather" && *value != UserValue::Nothing => {
-                    // Only Python can hold and call the function; here it is text.
+                    // Python holds and calls the function; Rust only has its text.
                     let UserValue::Other(shown) = value else { return Err(wrong()) };
                     peers.allgather = Some(shown.clone());
                 }

@@ -86,7 +86,7 @@ impl ValueKind<Shuffling> for BoolOrBlocks {
     }
 }
 
-/// A name, or True, which is stored as the empty name, or False or None.
+/// A name; True, which is stored as the empty name; False or None.
 pub(in crate::config::settings) struct BoolOrName;
 
 impl ValueKind<Option<String>> for BoolOrName {
@@ -148,8 +148,8 @@ impl<C: NamedValue> ValueKind<C> for OneOf<C> {
         UserValue::Text(value.name().to_owned())
     }
 
-    /// Accepts every value. The user cannot give a value without a name, but another setting can set it: `immutable`
-    /// does.
+    /// Accepts every value, even one without a name. Users cannot give such a value, but another setting can set it:
+    /// `immutable` does.
     fn check(&self, _: &C) -> Result<(), String> {
         Ok(())
     }

@@ -68,13 +68,13 @@ impl CacheChoice {
 
 /// The members of an object, and its documentation.
 struct ObjectRow {
-    /// Keyword of the loaders that takes the object.
+    /// Loader keyword that takes the object.
     keyword: &'static str,
     /// Whether a dict without a class name means this object and not another object of the same keyword.
     is_usual: bool,
     /// Number of members that are required and can be passed by position, in their order.
     positional: usize,
-    /// Table that has its members.
+    /// Table with the object's members.
     members: &'static [Setting],
     /// Summary, in one line.
     summary: &'static str,
@@ -96,7 +96,7 @@ macro_rules! define {
             /// All objects.
             pub const ALL: [Self; [$(stringify!($class)),+].len()] = [$(Self::$class),+];
 
-            /// Returns the name of its class in Python.
+            /// Returns the name of the object's class in Python.
             pub fn class(self) -> &'static str {
                 match self {
                     $(Self::$class => stringify!($class),)+
@@ -114,7 +114,7 @@ macro_rules! define {
 settings_objects!(define);
 
 impl SettingsObject {
-    /// Returns the keyword of the loaders that takes the object.
+    /// Returns the loader keyword that takes the object.
     pub fn keyword(self) -> &'static str {
         self.row().keyword
     }

@@ -3,7 +3,7 @@
 use super::*;
 
 /// Consumers join, ask, lag and leave at random, while batches take time. Each consumer that asks gets its batch or is
-/// sent elsewhere. Leased batches are of samples that were not read too early.
+/// sent to another producer. Leased batches are of samples that were not read too early.
 #[test]
 fn nobody_waits_for_ever() {
     for seed in 0..200 {

@@ -1,4 +1,4 @@
-//! Images that are resized with their padding have the same pixels as a resized padded image.
+//! Images that are padded and then resized have the same pixels as a whole painted canvas that is resized.
 
 use super::{drawn, recipe, request};
 use crate::augment::recipe::{DrawnViews, Recipe};
@@ -57,7 +57,7 @@ fn painted(image: &Planes, canvas: &PaddedCanvas, view: &View) -> Planes {
     all
 }
 
-/// Returns what a decoder makes of a region of an image, without any other pixels.
+/// Returns a copy of one region of an image and of no other pixels, as a decoder would return it.
 fn decoded(image: &Planes, region: Region) -> Planes {
     let mut planes = Planes::default();
     planes.shape_rgb(region);

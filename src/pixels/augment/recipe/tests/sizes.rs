@@ -76,7 +76,7 @@ fn zooming_out_adds_pixels_on_all_sides() {
     }
 }
 
-/// After a drawn size, crops cannot be checked when the list is compiled.
+/// A list that ends with a size drawn at random has no fixed size.
 #[test]
 fn a_drawn_size_is_no_fixed_size() {
     let size = |text: &str| fixed_size(&recipe(text));

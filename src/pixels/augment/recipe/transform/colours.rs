@@ -82,8 +82,8 @@ const FACTORS: &str = "a number of at least 0, or two with 0 <= low <= high";
 const TURNS: &str = "a number from 0 to 0.5, or two with -0.5 <= low <= high <= 0.5";
 
 impl ColorJitter {
-    /// Returns the bounds of the factors of brightness, contrast, saturation and hue; `None` for each of these that
-    /// does not change.
+    /// Returns the bounds of the factors of brightness, contrast, saturation and hue; `None` for an operation that
+    /// would change nothing.
     fn ranges(&self) -> [Option<[f64; 2]>; 4] {
         let factors = |spread: Option<NumberOrBounds>| {
             let [low, high] = spread?.bounds_around(1.0);

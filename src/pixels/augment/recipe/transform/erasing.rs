@@ -49,7 +49,7 @@ parameter_types! {
     ErasingValue: ParameterKind::new("float | Sequence[float] | str", "erasing_value");
 }
 
-/// The unit of a rectangle that gets its own normal random number.
+/// Which values of a rectangle share a normal random number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ErasingNoise {
     /// Each value of each channel has its own number.
@@ -120,7 +120,7 @@ impl ErasingValue {
 }
 
 impl RandomErasing {
-    /// Draws the numbers of rows and columns of a rectangle. Returns `None` if the rectangle is not smaller than the
+    /// Draws the numbers of rows and columns of a rectangle. Returns `None` unless the rectangle is smaller than the
     /// image along both axes.
     fn try_sides(&self, draw: &mut PixelDraw<'_>) -> Option<(u32, u32)> {
         let ImageSize { width, height } = draw.size();

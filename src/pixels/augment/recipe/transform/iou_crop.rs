@@ -6,12 +6,12 @@ use super::{GeometryBuilder, GeometryDraw, GeometryTransform};
 use crate::augment::ImageSize;
 use base::rng::RandomStream;
 
-/// The number of times that an option is chosen before the image stays whole. torchvision has no such limit: for an
-/// image without a suitable crop it never returns, unless one of the options is 1. With the default options, the
-/// probability of reaching the limit is 2e-7.
+/// The maximum number of times that an option (a minimum overlap) is chosen before the image stays whole. torchvision
+/// has no such limit: for an image without a suitable crop it never returns, unless one of the options is 1. With the
+/// default options, the probability of reaching the limit is 2e-7.
 const MAX_CHOICES: usize = 100;
 
-/// The most trials for an option.
+/// The maximum number of crops that are tried for one option.
 const MAX_TRIALS: u32 = 1000;
 
 transform! {
@@ -93,7 +93,8 @@ impl RandomIoUCrop {
     /// option that leaves the image whole.
     ///
     /// First the option is drawn, then for each trial the shares of the width and the height. If the aspect ratio is
-    /// within its bounds, the left and the top are drawn. torchvision has them in tensors, so products are in float32.
+    /// within its bounds, the left and the top are drawn. torchvision keeps these numbers in tensors, so products are
+    /// in float32.
     fn draw(&self, stream: &mut RandomStream, size: ImageSize, boxes: &[[f32; 4]]) -> Option<IouCrop> {
         // A centre that is NaN is not inside of the image.
         let whole = [0, 0, size.width, size.height];
@@ -198,7 +199,7 @@ mod tests {
             &[[nan; 4], [nan, 0.0, 10.0, 10.0]],
             &[[-huge, -huge, -huge, -huge], [huge; 4], [f32::NEG_INFINITY, 0.0, f32::INFINITY, 9.0]],
             &[[0.0; 4]],
-            // A point has no area, which no crop can overlap.
+            // A box that is a point has no area that a crop could overlap.
             &[[20.0, 20.0, 20.0, 20.0], [-huge, -huge, huge, huge]],
         ] {
             assert_eq!(never.draw(&mut stream(1), SIZE, boxes), None, "{boxes:?}");

@@ -115,7 +115,7 @@ pub(in crate::augment::recipe) trait PixelTransform {
         None
     }
 
-    /// Returns the largest number of chains of operations whose results are mixed.
+    /// Returns the largest number of chains of operations that an AugMix mixes; 0 without AugMix.
     fn max_chains(&self) -> usize {
         self.children().unwrap_or_default().iter().map(Transform::max_chains).max().unwrap_or(0)
     }
@@ -132,7 +132,7 @@ pub(in crate::augment::recipe) trait PixelTransform {
 pub(in crate::augment::recipe) struct PixelPlace {
     /// Whether values are floats at this place, not grey levels.
     pub(in crate::augment::recipe) is_float: bool,
-    /// The size of the output, if every image has the same.
+    /// The size of the output, if all images have the same size.
     pub(in crate::augment::recipe) size: Option<ImageSize>,
 }
 
@@ -265,7 +265,7 @@ impl Transform {
         self.pixels().and_then(PixelTransform::children).unwrap_or_default()
     }
 
-    /// Returns the largest number of chains of operations whose results are mixed.
+    /// Returns the largest number of chains of operations that an AugMix mixes; 0 without AugMix.
     pub(super) fn max_chains(&self) -> usize {
         self.pixels().map_or(0, PixelTransform::max_chains)
     }

@@ -65,13 +65,13 @@ pub(super) fn dc_refine(source: &mut ScanSource, low: u8, block: &mut ZigzagBloc
     Ok(())
 }
 
-/// Reads the number of blocks, including the current one, that an end of band covers.
+/// Reads how many blocks an end-of-band symbol covers, including the current block.
 fn ended_blocks(source: &mut ScanSource, run: usize) -> Result<u32, Stop> {
     Ok((1 << run) + source.take(run as u32)?)
 }
 
-/// Reads the first bits of a block's AC coefficients. `eob_run` is the number of next blocks without AC coefficients in
-/// this scan.
+/// Reads the first bits of a block's AC coefficients. `eob_run` is the number of following blocks that have no AC
+/// coefficients in this scan.
 pub(super) fn ac_first(
     source: &mut ScanSource,
     codes: &HuffmanCode,
@@ -101,7 +101,7 @@ pub(super) fn ac_first(
     Ok(())
 }
 
-/// Reads one further bit of a block's nonzero AC coefficients, and the coefficients that become nonzero.
+/// Reads one further bit of each nonzero AC coefficient of a block, and the coefficients that become nonzero.
 pub(super) fn ac_refine(
     source: &mut ScanSource,
     codes: &HuffmanCode,

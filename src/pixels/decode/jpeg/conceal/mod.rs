@@ -177,7 +177,8 @@ fn read_scan(
     layout: &RegionLayout,
     kept: &mut [KeptCoefficients],
 ) -> Result<(), Stop> {
-    // libjpeg refuses this order, too, because of how it searches for components that the scan has already named.
+    // libjpeg, too, refuses a scan that lists components in another order than the frame, because of how it looks them
+    // up.
     if header.scan.iter().enumerate().any(|(place, part)| part.component < place) {
         return Err(DecodeError::Corrupt(
             "a scan lists its components in another order than the frame".into(),

@@ -42,8 +42,8 @@ pub(super) struct ScanSource<'a> {
     exhausted: bool,
 }
 
-/// libjpeg loads bytes until it has this many bits. The number matters at the end of the file: a load that needs more
-/// bytes than the file has means truncation.
+/// libjpeg loads bytes until it has this many bits. The number matters at the end of the file: if a load runs past it,
+/// the file counts as truncated.
 const LOADED: u32 = 57;
 
 /// Codes of at most this many bits are found in one table lookup. At least this many bits are loaded before the lookup.
@@ -146,8 +146,8 @@ impl<'a> ScanSource<'a> {
         (self.restart, self.left, self.exhausted) = (0, 0, false);
     }
 
-    /// Advances to the next restart interval. If the marker is not the expected marker, the rules of libjpeg's
-    /// `jpeg_resync_to_restart` apply: an earlier marker is skipped, a later marker stays until it is expected.
+    /// Advances to the next restart interval. If another marker comes than the expected one, follows libjpeg's
+    /// `jpeg_resync_to_restart`: skips an earlier restart marker, and keeps a later one until it is expected.
     pub(super) fn restart(&mut self) -> Result<(), Stop> {
         self.left = 0;
         let mut found = match self.marker.take() {
@@ -164,7 +164,7 @@ impl<'a> ScanSource<'a> {
                     // One of the next two restart markers: this interval has no data, because its own marker is
                     // missing.
                     (0xD0..=0xD7, 1 | 2) => break Some(found),
-                    // The expected marker, or a marker that is too far away.
+                    // The expected marker, found after others, or a marker too far away: the interval begins here.
                     (0xD0..=0xD7, _) => break None,
                     _ => break Some(found),
                 }
@@ -182,7 +182,7 @@ impl<'a> ScanSource<'a> {
         self.exhausted
     }
 
-    /// Loads at least `needed` bits, with zeros in place of bits after the end of the data.
+    /// Loads at least `needed` bits. After the end of the scan's data, zeros are loaded.
     fn load(&mut self, needed: u32) -> Result<(), Stop> {
         while self.marker.is_none() && self.left < LOADED {
             let mut byte = self.byte()?;

@@ -94,8 +94,8 @@ unsafe fn transform(block: &mut IdctBlock, quantisation: &Quantisation, out: *mu
     };
     let mut x = [_mm256_setzero_si256(); 4];
     let mut sums = _mm256_setzero_si256();
-    // Separate from the sums: a product that wraps to -32768 stays negative in 16 bits and would lower a sum that is
-    // already too large.
+    // Check the limits separately from the sums: a product that wraps to -32768 stays negative in 16 bits, and would
+    // lower a sum that is already too large.
     let mut beyond = _mm256_setzero_si256();
     for (i, x) in x.iter_mut().enumerate() {
         let raw = load(&block.0, i);

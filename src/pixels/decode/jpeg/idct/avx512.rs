@@ -5,7 +5,7 @@ use std::arch::x86_64::*;
 
 use super::{EVEN, IdctBlock, InverseDct, ODD, ONE, OutOfRange, PLACES, PortableIdct, QUICK, Quantisation};
 
-/// For each place of a block, the index of its coefficient in coding order.
+/// For each index in a block that is stored for the transform, the index of the same coefficient in coding order.
 pub(in super::super) static ORDER: [u16; 64] = {
     let mut order = [0; 64];
     let mut k = 0;
@@ -140,11 +140,11 @@ fn pass<const SHIFT: u32>(x: [__m512i; 4]) -> [__m512i; 8] {
     y
 }
 
-/// A block's coefficients in the order of their places: rows 0 and 4, 2 and 6 in the first register, rows 1 and 3, 5
-/// and 7 in the second.
+/// A block's coefficients in the order of [`PLACES`]: rows 0 and 4, 2 and 6 in the first register, rows 1 and 3, 5 and
+/// 7 in the second.
 pub(in super::super) type PlacedBlock = [__m512i; 2];
 
-/// Reorders the coefficients of a block from coding order to the order of their places.
+/// Reorders the coefficients of a block from coding order to the order of [`PLACES`].
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn placed(block: &IdctBlock) -> PlacedBlock {
@@ -193,8 +193,8 @@ pub(in super::super) fn transform_placed(
         _mm512_shuffle_i64x2::<0b11_10_11_10>(a23, b23),
     ];
     let mut sums = _mm512_setzero_si512();
-    // Separate from the sums: a product that wraps to -32768 stays negative in 16 bits and would lower a sum that is
-    // already too large.
+    // Check the limits separately from the sums: a product that wraps to -32768 stays negative in 16 bits, and would
+    // lower a sum that is already too large.
     let mut beyond = 0;
     for (i, x) in x.iter_mut().enumerate() {
         if a.coarse || b.coarse {

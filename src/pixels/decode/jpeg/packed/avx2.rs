@@ -1,6 +1,7 @@
-//! Expands the coefficients of a block with AVX2. Sixteen remainders are unpacked at once. Then, eight lanes at a time,
-//! the remainders are spread over the large coefficients, the large over the nonzero coefficients, and the nonzero
-//! coefficients over the block.
+//! Expands the coefficients of a block with AVX2. The remainder of a large coefficient is its magnitude minus 2.
+//! Sixteen remainders are unpacked at once. Then two steps, eight lanes at a time, move the values to their lanes: the
+//! mask `large` gives the places of the remainders among the nonzero coefficients, and the mask `nonzero` gives the
+//! places of the nonzero coefficients in the block.
 
 use std::arch::x86_64::*;
 
@@ -10,8 +11,8 @@ use super::region::UnitDecoder;
 use super::unit::{ESCAPE, MAX_MAGNITUDE, UnitBlocks, UnitWindow, load, lowest};
 use super::values::{Expand, ReadCoded};
 
-/// For each mask of eight lanes, the shuffle that distributes consecutive bytes to the marked lanes and clears the
-/// other lanes.
+/// For each mask of eight lanes, a shuffle that moves consecutive bytes to the lanes that the mask marks. The other
+/// lanes become 0.
 static LANES: [u64; 256] = {
     let mut lanes = [0; 256];
     let mut mask = 0;
@@ -28,8 +29,8 @@ static LANES: [u64; 256] = {
     lanes
 };
 
-/// Data to unpack sixteen remainders to 16-bit words: the indices of the two bytes that contain each remainder, and the
-/// factor that moves the remainder to the top of its word.
+/// Constants that unpack sixteen remainders to 16-bit words: the indices of the two bytes that contain each remainder,
+/// and the factor that moves the remainder to the top of its word.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 struct RestTable {
@@ -37,7 +38,7 @@ struct RestTable {
     factors: [u16; 16],
 }
 
-/// The tables, indexed by the width of remainders and by the bit of a byte at which the first remainder begins.
+/// The tables, by the width of remainders, then by the first remainder's bit offset in its byte.
 static REST_TABLES: [[RestTable; 8]; 8] = {
     let mut tables = [[RestTable { bytes: [0; 32], factors: [0; 16] }; 8]; 8];
     let mut width = 1;
@@ -60,8 +61,8 @@ static REST_TABLES: [[RestTable; 8]; 8] = {
     tables
 };
 
-/// By the width of remainders: the magnitude, as a byte, of a coefficient that has an escape, before the escape is
-/// added. With width 0 there are no escapes, and no coefficient has the magnitude in this table.
+/// The magnitude that marks a coefficient with an escape, before the escape is added. The index is the width of
+/// remainders. Width 0 has no escapes, so its entry is a magnitude that no coefficient has.
 const ESCAPED: [u8; 8] = {
     let mut escaped = [u8::MAX; 8];
     let mut width = 1;
@@ -72,8 +73,8 @@ const ESCAPED: [u8; 8] = {
     escaped
 };
 
-/// For each quarter of a block in coding order, the shuffle that moves its coefficients to their places; 0x80 clears
-/// the other places.
+/// For each quarter of a block in coding order, a shuffle that moves its coefficients to the order of [`PLACES`]. 0x80
+/// clears the bytes that belong to the other quarters.
 static QUARTERS: [[u8; 64]; 4] = {
     let mut quarters = [[0x80; 64]; 4];
     let mut k = 0;
@@ -103,8 +104,8 @@ impl ReadCoded for Avx2Expander {
     }
 }
 
-/// Calls `put` for each coefficient that the mask `escaped` marks, with the index in coding order and the value, to
-/// which the escape is added.
+/// Calls `put` for each coefficient that the mask `escaped` marks, with its index in coding order and its value
+/// including the escape.
 #[inline(always)]
 pub(super) fn escaped_values(
     unit: &mut UnitDecoder,
@@ -126,7 +127,7 @@ pub(super) fn escaped_values(
     unit.escapes += blocks.escape_length(count);
 }
 
-/// Writes the coefficients of block `number`, in coding order or in the order of places.
+/// Writes the coefficients of block `number`, in the order of [`PLACES`] if `PLACED`, otherwise in coding order.
 ///
 /// Inlined, so that it is compiled with the target features of its caller: a call per block would cost a tenth of the
 /// decoding time.
@@ -135,9 +136,8 @@ pub(super) fn escaped_values(
 /// The processor must have the instructions of [`base::simd::Level::Avx2`].
 #[inline(always)]
 unsafe fn expand<const PLACED: bool>(unit: &mut UnitDecoder, number: usize, block: &mut [i16; 64]) {
-    // Half of all blocks end in their first half. One branch for all steps is predicted better than one branch per
-    // step.
-    // SAFETY: the caller guarantees that the processor has the instructions.
+    // In half of all blocks, the second half contains only zeros. One branch for all steps is predicted better than one
+    // branch per step. SAFETY: the caller guarantees that the processor has the instructions.
     let escaped = unsafe {
         match unit.blocks.nonzero[number] >> 32 {
             0 => expand_halves::<1, PLACED>(unit.window, unit.blocks, number, block),
@@ -150,8 +150,8 @@ unsafe fn expand<const PLACED: bool>(unit: &mut UnitDecoder, number: usize, bloc
     }
 }
 
-/// [`expand`] for a block that ends in its first half (`HALVES` = 1) or in its second half (`HALVES` = 2). Returns the
-/// mask of the coefficients with escapes, whose values are wrong until the escapes are added.
+/// [`expand`] for a block whose last nonzero coefficient is in its first half (`HALVES` = 1) or in its second half
+/// (`HALVES` = 2). Returns the mask of the coefficients with escapes, whose values do not yet include the escapes.
 #[inline]
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
 fn expand_halves<const HALVES: usize, const PLACED: bool>(
@@ -181,20 +181,20 @@ fn expand_halves<const HALVES: usize, const PLACED: bool>(
     escaped
 }
 
-/// The mask of values of this magnitude.
+/// The mask of the bytes that have this magnitude.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn equal(values: __m256i, magnitude: u8) -> u32 {
     _mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_abs_epi8(values), _mm256_set1_epi8(magnitude as i8))) as u32
 }
 
-/// A byte for each of up to 64 lanes. Eight bytes can be loaded at any offset. Aligned to a cache line, because stores
-/// across two lines are slow.
+/// A byte for each of up to 64 lanes, and padding, so that eight bytes can be loaded from any lane on. Aligned to a
+/// cache line, because stores across two lines are slow.
 #[repr(align(64))]
 struct LaneBytes([u8; 72]);
 
-/// Unpacks the first or second 32 of the remainders of `width` bits that start at bit `at`. Returns each remainder plus
-/// 1 in a byte.
+/// Unpacks 32 remainders of `width` bits: the first 32 of those that start at bit `at`, or the next 32 if `half` is 1.
+/// Returns each remainder plus 1 in a byte.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn remainders(window: &UnitWindow, at: usize, width: usize, half: usize) -> __m256i {
@@ -214,7 +214,7 @@ fn remainders(window: &UnitWindow, at: usize, width: usize, half: usize) -> __m2
     _mm256_add_epi8(_mm256_permute4x64_epi64::<0b11_01_10_00>(all), _mm256_set1_epi8(1))
 }
 
-/// Writes the first or second 32 bytes.
+/// Writes `values` to the first 32 bytes, or to the next 32 bytes if `half` is 1.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn put(bytes: &mut LaneBytes, half: usize, values: __m256i) {
@@ -223,7 +223,7 @@ fn put(bytes: &mut LaneBytes, half: usize, values: __m256i) {
     unsafe { _mm256_storeu_si256(bytes.as_mut_ptr().cast(), values) }
 }
 
-/// Spreads the bytes starting at `from` over the 32 lanes that `mask` marks; other lanes are 0.
+/// Moves consecutive bytes, starting at `from`, to those of 32 lanes that `mask` marks. The other lanes become 0.
 #[inline]
 #[target_feature(enable = "avx2,popcnt,bmi1,bmi2")]
 fn spread(bytes: &LaneBytes, from: usize, mask: u32) -> __m256i {
@@ -262,7 +262,7 @@ fn in_coding_order<const HALVES: usize>(halves: [__m256i; HALVES]) -> [__m256i; 
     [halves[0], if HALVES == 2 { halves[1] } else { _mm256_setzero_si256() }]
 }
 
-/// The block in the order of places.
+/// The block in the order of [`PLACES`].
 #[inline]
 #[target_feature(enable = "avx2")]
 fn in_places<const HALVES: usize>(halves: [__m256i; HALVES]) -> [__m256i; 2] {

@@ -1,5 +1,5 @@
-//! Expands all coefficients of a block at once with AVX-512. One shift per lane unpacks the remainders to bytes, and
-//! two expansions move them to the places that the masks mark.
+//! Expands all coefficients of a block at once with AVX-512. One shift per lane unpacks the remainders (magnitude minus
+//! 2 of large coefficients) to bytes. Two expansions then move them to the positions that the masks mark.
 
 use std::arch::x86_64::*;
 
@@ -18,7 +18,7 @@ static GATHER: [[u8; 64]; 8] = {
     while width < 8 {
         let mut byte = 0;
         while byte < 64 {
-            // Indices beyond the 64 bytes belong to remainders that no block has, because a block has at most 63.
+            // Indices beyond the 64 bytes are for a remainder that no block has: a block has at most 63 remainders.
             tables[width][byte] = ((byte / 8) * width + byte % 8) as u8 & 63;
             byte += 1;
         }
@@ -27,7 +27,7 @@ static GATHER: [[u8; 64]; 8] = {
     tables
 };
 
-/// For each place of a block, the index of its coefficient in coding order.
+/// For each position in the order of [`PLACES`], the index of its coefficient in coding order.
 const ORDER_OF_BYTES: [u8; 64] = {
     let mut order = [0; 64];
     let mut place = 0;
@@ -147,7 +147,7 @@ impl ReadCoded for Avx512Expander {
     }
 }
 
-/// A permutation of a block's coefficients: the index in coding order of each place, and the inverse.
+/// A permutation of a block's coefficients: for each stored position the index in coding order, and the inverse.
 struct BlockOrder {
     order: [u8; 64],
     places: [u8; 64],
@@ -177,7 +177,7 @@ unsafe fn expand(unit: &mut UnitDecoder, number: usize, to: &'static BlockOrder)
         let order = _mm512_loadu_si512(to.order.as_ptr().cast());
         let bytes: &[u8; 64] = load(unit.window, rest as usize / 8);
         let packed = _mm512_permutexvar_epi8(gather, _mm512_loadu_si512(bytes.as_ptr().cast()));
-        // The remainder for byte i of a quadword begins `i` widths after the first bit.
+        // In each quadword, the remainder for byte i begins i · `width` bits after the first remainder.
         let steps =
             0x0706_0504_0302_0100u64.wrapping_mul(width as u64) + u64::from(rest % 8) * 0x0101_0101_0101_0101;
         let shifted = _mm512_multishift_epi64_epi8(_mm512_set1_epi64(steps as i64), packed);
@@ -195,7 +195,7 @@ unsafe fn expand(unit: &mut UnitDecoder, number: usize, to: &'static BlockOrder)
     }
 }
 
-/// Inserts the coefficients with escapes into a block. `escaped` marks them among the large coefficients.
+/// Inserts the coefficients with escapes into a block. `escaped` has one bit for each large coefficient.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2,popcnt")]
 fn with_escapes(

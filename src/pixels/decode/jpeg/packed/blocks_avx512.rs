@@ -18,7 +18,7 @@ static SIZES: [u8; 128] = {
     sizes
 };
 
-/// By size, a byte in which that many low bits are set.
+/// For each size, a byte whose lowest `size` bits are set.
 static ONES: [u8; 64] = {
     let mut ones = [0; 64];
     let mut size = 0;
@@ -227,13 +227,13 @@ fn remainders(block: &CodedBlock, large: u64, rests: &mut [u16; 64]) -> Remainde
     let both = _mm512_max_epu16(low, high);
     let both = _mm256_max_epu16(_mm512_castsi512_si256(both), _mm512_extracti64x4_epi64::<1>(both));
     let both = _mm_max_epu16(_mm256_castsi256_si128(both), _mm256_extracti128_si256::<1>(both));
-    // x86 has an instruction for the minimum of eight words, so invert the words.
+    // x86 can only find the minimum of eight words, so invert the words to find their maximum.
     let least = _mm_minpos_epu16(_mm_xor_si128(both, _mm_set1_epi16(-1)));
     let most = (!_mm_cvtsi128_si32(least) as u16).max(2);
     let mut escapes = [0; 8];
     escapes[0] = large.count_ones() as u8;
     for (width, escapes) in escapes.iter_mut().enumerate().skip(1) {
-        // From this width on no remainder needs an escape.
+        // At this and larger widths, no remainder is counted as an escape.
         if most <= 1 << width {
             break;
         }

@@ -21,7 +21,7 @@ pub(super) type CodedBlock = [i16; 64];
 /// height. Packing and restoring hold all blocks in memory.
 pub(super) const MAX_BLOCKS: usize = 1 << 20;
 
-/// A component's memory beyond this many blocks is freed before an image that needs less.
+/// If a component has memory for more blocks than this and the next image needs fewer, the memory is freed first.
 const MAX_KEPT: usize = (16 << 20) / size_of::<CodedBlock>();
 
 /// The coefficients of an image, in memory that is reused for the next image.
@@ -178,7 +178,7 @@ fn read_scan(
     done.ok_or_else(|| DecodeError::Corrupt("its entropy-coded data is damaged".into()))
 }
 
-/// A scan whose blocks are all read.
+/// The input for reading all blocks of a scan.
 struct WholeScan<'a> {
     entropy: &'a Entropy,
     components: &'a [Component],

@@ -60,9 +60,9 @@ impl PackedHeaderSummary {
         bytes
     }
 
-    /// Whether the `parts` of a packed image are intact. The checksums of the head and of all rows of MCUs inside the
-    /// parts must match. The image must have this header summary, so that the parts contain all rows for which they
-    /// were chosen. Other bytes can have any value and are not used.
+    /// Whether the `parts` of a packed image are intact: the checksums of the head and of all rows of MCUs inside the
+    /// parts match. The image must also have this header summary, because the parts were chosen by it. Bytes outside
+    /// the parts can have any value and are not used.
     pub fn parts_are_intact(header_summary: &RawHeaderSummary, packed: &[u8], parts: WantedBytes) -> bool {
         let start = packed.get(..parts.head as usize).unwrap_or(packed);
         let Ok(head) = PackedHead::read_start(start, packed.len()) else { return false };

@@ -16,7 +16,8 @@ pub(super) struct BlockMasks {
 pub(super) struct Remainders {
     /// The largest magnitude; 2 if there are no large coefficients.
     pub(super) most: u16,
-    /// For each width w in bits, the number of remainders of at least 2^w - 1, which need an escape.
+    /// For each width w in bits, the number of remainders of at least 2^w - 1, which need an escape. (At width 7, a
+    /// remainder of 126 needs one too, but is not counted.)
     pub(super) escapes: [u8; 8],
 }
 
@@ -24,7 +25,7 @@ pub(super) struct Remainders {
 pub(super) trait MaskWork {
     fn masks(block: &CodedBlock) -> BlockMasks;
 
-    /// The bits of `bits` that `mask` marks, moved together to the lowest positions.
+    /// Moves the bits of `bits` that `mask` marks together to the lowest positions.
     fn compress(bits: u64, mask: u64) -> u64;
 
     /// Writes the remainders of the `large` coefficients to the front of `rests`.

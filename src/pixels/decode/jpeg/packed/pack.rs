@@ -97,8 +97,8 @@ impl Packer {
         if block_count(&header.frame) > self.max_blocks {
             return Err(KeepReason::Large);
         }
-        // The coefficients of other files are read by a more tolerant decoder, `conceal`. So the strict decoder must
-        // accept such a file first.
+        // The coefficients of progressive files and of files with several scans are read by `conceal`, a more tolerant
+        // decoder. So the strict decoder must accept such a file first.
         let is_sequential = header.frame.marker != PROGRESSIVE;
         let is_plain = is_sequential && header.scan.len() == header.frame.components.len();
         if !is_plain {

@@ -1,5 +1,5 @@
-//! Encodes the scans of progressive files again (ITU T.81, annex G), with libjpeg's choices: which blocks without codes
-//! are joined to a run, and when a run is written.
+//! Encodes the scans of progressive files again (ITU T.81, annex G). The same choices are made as by libjpeg: which
+//! blocks are joined to an end-of-band run, and when a run is written.
 
 use super::super::RegionLayout;
 use super::super::markers::{Progression, ScanHeader};
@@ -10,7 +10,7 @@ use super::scan_bits::ScanBits;
 use super::symbols::{SymbolCodes, size_of_value, value_bits};
 use base::error::DecodeError;
 
-/// The largest number of blocks in a run.
+/// The maximum number of blocks in an end-of-band run.
 const LONGEST_RUN: u32 = 0x7FFF;
 /// The largest number of pending correction bits of a run. libjpeg ends a run before the next block could exceed it.
 const MAX_CORRECTIONS: usize = 1000 - 64 + 1;
@@ -61,7 +61,7 @@ fn write_dc(
 /// A scan of DC coefficients during encoding.
 struct DcScan<'a, 'b> {
     bits: &'a mut ScanBits<'b>,
-    /// The codes of each component of the scan; empty for a scan of further bits.
+    /// The codes of each component of the scan; empty for a scan that adds a further bit.
     codes: Vec<SymbolCodes>,
     low: u8,
     before: [i32; 4],
@@ -92,9 +92,9 @@ struct AcScan<'a, 'b> {
     progression: Progression,
     longest_run: u32,
     missing: bool,
-    /// The number of pending blocks without further codes.
+    /// The length of the pending run: blocks that need no further code in this scan.
     run: u32,
-    /// The correction bits of the pending blocks.
+    /// The correction bits of the pending run's blocks, which are written after the run.
     corrections: Vec<u8>,
 }
 
@@ -132,7 +132,7 @@ impl AcScan<'_, '_> {
         self.bits.put(code, length);
     }
 
-    /// Writes the pending run of blocks without codes, and its correction bits.
+    /// Writes the pending run, if any, and its correction bits.
     fn end_run(&mut self) {
         if self.run > 0 {
             let size = 31 - self.run.leading_zeros();
@@ -150,7 +150,7 @@ impl AcScan<'_, '_> {
         }
     }
 
-    /// Adds a block without further codes to the run.
+    /// Adds a block that needs no further code to the pending run.
     fn extend_run(&mut self) {
         self.run += 1;
         if self.run == self.longest_run {
@@ -191,7 +191,7 @@ impl AcScan<'_, '_> {
         // After the last coefficient that is new in this scan the block needs no more codes.
         let end = (first..=last).rev().find(|&k| magnitude(k) == 1).unwrap_or(0);
         let mut zeros = 0;
-        // The block's own correction bits follow the pending correction bits of the run.
+        // This block's correction bits begin at index `own`, after those of the pending run.
         let mut own = self.corrections.len();
         for k in first..=last {
             let value = magnitude(k);

@@ -22,7 +22,7 @@ struct RegionJob<'a> {
     grids: Vec<BlockGrid>,
 }
 
-/// The destination of a block's samples.
+/// The destination of a block's pixel values.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SamplePlace {
     /// The index of the component and of its plane.
@@ -38,7 +38,7 @@ pub(super) struct BlockTarget<'a> {
 }
 
 impl BlockTarget<'_> {
-    /// The quantisation table of a place, the plane's samples from this place on, and the stride in bytes.
+    /// Returns (the quantisation table of a place, the plane's bytes from this place on, the stride in bytes).
     #[inline(always)]
     pub(super) fn at(&mut self, place: SamplePlace) -> (&Quantisation, &mut [u8], usize) {
         let plane = &mut self.planes[place.component];
@@ -58,9 +58,9 @@ pub(super) struct UnitDecoder<'a> {
     pub(super) bytes: UnitBytes<'a>,
     pub(super) window: &'a UnitWindow,
     pub(super) blocks: &'a UnitBlocks,
-    /// The number of bytes at the unit's end that the escapes of previous blocks take.
+    /// The number of bytes that the escapes of previous blocks take, counted back from the unit's end.
     pub(super) escapes: usize,
-    /// Whether a coefficient exceeds the range of 8-bit images.
+    /// Whether damaged data gave a coefficient that exceeds the range of 8-bit images.
     pub(super) is_damaged: bool,
 }
 

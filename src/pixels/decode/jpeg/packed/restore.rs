@@ -27,11 +27,11 @@ pub(super) fn copy_uncoded_bytes(file: &[u8], plain: &mut Vec<u8>) -> Result<(),
     Ok(())
 }
 
-/// Writes the file with these coefficients to `out`. `plain` has the file's bytes that are not entropy-coded. A file of
-/// more than `most` bytes means damage.
+/// Writes the file with these coefficients to `out`. `plain` has the file's bytes that are not entropy-coded. Only
+/// damaged data gives a file of more than `most` bytes.
 ///
 /// # Errors
-/// [`DecodeError::Corrupt`] if the scans cannot be encoded with the file's headers.
+/// [`DecodeError::Corrupt`] if the file has more than `most` bytes, or if the scans cannot be encoded with its headers.
 pub(super) fn restore(
     image: &ImageBlocks,
     plain: &[u8],

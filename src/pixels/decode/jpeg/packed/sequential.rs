@@ -13,7 +13,7 @@ use base::error::DecodeError;
 use base::simd::Level;
 use std::marker::PhantomData;
 
-/// The codes of AC symbols. The lowest bits of a symbol are the number of value bits that follow.
+/// For each AC symbol, its code. The lowest bits of a symbol are the number of value bits that follow the code.
 pub(super) struct AcCodes([u32; 256]);
 
 /// The number of low bits of an entry that store the length of the code and its value bits.
@@ -28,7 +28,7 @@ impl AcCodes {
         let entry = |symbol: usize| {
             let (size, mut missing) = (symbol as u32 & 15, false);
             let (code, length) = codes.with_bits(symbol, 0, size.min(MAX_SIZE), &mut missing);
-            // Packed files have no symbols with more bits.
+            // Packed files have no symbols with more value bits than [`MAX_SIZE`].
             if missing || size > MAX_SIZE { 0 } else { code << LENGTH_BITS | length }
         };
         Self(std::array::from_fn(entry))

@@ -46,7 +46,7 @@ pub(super) struct UnitBlocks {
     pub(super) large: [u64; UNIT],
     /// The width in bits of a block's remainders.
     pub(super) width: [u8; UNIT],
-    /// The start of a block's remainders, in bits from the start of the unit.
+    /// The bit offset in the unit at which a block's remainders start.
     pub(super) rest: [u32; UNIT],
     /// The number of bytes of an escape: 1 or 2.
     escape_bytes: usize,
@@ -58,7 +58,7 @@ pub(super) struct UnitBlocks {
 /// block's header, the masks and the remainders.
 const MAX_BITS: usize = HEAD_BITS + UNIT * (15 + BLOCK_BITS + 62 + 2 * 63 + 63 * 7);
 
-/// A power of two that is greater than this number of bytes.
+/// A power of two that is greater than the bytes of a unit without its escapes, plus one load.
 const MAX_BYTES: usize = 2048;
 const _: () = assert!(MAX_BITS / 8 + LOAD < MAX_BYTES);
 
@@ -188,12 +188,14 @@ impl UnitBlocks {
         if rest_at > length * 8 {
             return Err(corrupt("a unit is shorter than its contents"));
         }
-        // Without escapes, less than a byte is left after the remainders of all blocks.
+        // If no block has an escape, less than a byte is left after the remainders. With unread blocks, this is not
+        // known.
         self.escapes = wanted < count || length * 8 - rest_at >= 8;
         Ok(())
     }
 
-    /// The number of bytes from the end of block `number`'s escapes to the unit's end.
+    /// The number of bytes that the escapes of the blocks before block `number` take. They are stored at the unit's
+    /// end.
     #[inline(always)]
     pub(super) fn escapes_before(&self, window: &UnitWindow, number: usize) -> usize {
         if !self.escapes {
@@ -218,8 +220,8 @@ impl UnitBlocks {
         count
     }
 
-    /// The magnitude of the coefficient with escape `index` of `count` in block `number`. The block's escapes end
-    /// `after` bytes before the unit's end. A result above [`MAX_MAGNITUDE`] is damage.
+    /// The magnitude of a coefficient that has an escape: number `index` of the `count` escapes of block `number`. The
+    /// block's escapes end `after` bytes before the unit's end. A result above [`MAX_MAGNITUDE`] means damaged data.
     #[inline(always)]
     pub(super) fn escaped_magnitude(
         &self,

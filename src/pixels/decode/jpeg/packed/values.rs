@@ -7,7 +7,7 @@ use crate::decode::jpeg::idct::{IdctBlock, PLACES};
 
 /// Expands the coefficients of a block, for one instruction set.
 pub(super) trait Expand {
-    /// Writes all coefficients of block `number` to their places. `block` must contain only zeros.
+    /// Writes all coefficients of block `number` in the order of [`PLACES`]. `block` must contain only zeros.
     fn expand(unit: &mut UnitDecoder, number: usize, block: &mut IdctBlock);
 }
 
@@ -41,8 +41,8 @@ impl ReadCoded for PortableExpander {
 const PER_LOAD: u32 = 8;
 
 impl UnitDecoder<'_> {
-    /// Calls `put` with each nonzero AC coefficient of block `number`: its index in coding order and its value. For a
-    /// coefficient with an escape it calls `put` again with the correct value.
+    /// Calls `put` with the index in coding order and the value of each nonzero AC coefficient of block `number`. If a
+    /// coefficient has an escape, calls `put` twice, and the second value is the correct one.
     #[inline(always)]
     fn values(&mut self, number: usize, mut put: impl FnMut(usize, i16)) {
         let blocks = self.blocks;
@@ -63,8 +63,8 @@ impl UnitDecoder<'_> {
                 (large, negative) = (large >> 1, negative >> 1);
                 let rest = lowest(window, width);
                 window >>= width * is_large as u32;
-                // An invalid remainder can be too large for a byte. The magnitude then wraps in the same way at every
-                // level.
+                // Damaged data can have a remainder that is too large for a byte. The magnitude then wraps, in the same
+                // way at every SIMD level.
                 let magnitude = (1 + (is_large.wrapping_neg() & (1 + rest))) as i8;
                 put(k as usize, i16::from(with_sign(magnitude, is_negative == 1)));
                 if is_large == 1 && rest == escape {

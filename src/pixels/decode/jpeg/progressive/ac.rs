@@ -13,8 +13,8 @@ use crate::decode::Plane;
 pub(super) struct BlockRow {
     /// The coefficients of the wanted blocks; all zero between rows.
     coefficients: Vec<Coefficients>,
-    /// The mask of nonzero coefficients of each block of the component, wanted or not. Used only if the component has
-    /// refining scans.
+    /// For each block of the component, wanted or not, the mask of its nonzero coefficients. Used only if the component
+    /// has refining scans.
     nonzero: Vec<u64>,
 }
 
@@ -42,7 +42,7 @@ struct ScanCursor<'a> {
     /// The index of the next block.
     block: u64,
     bits: BitReader<'a>,
-    /// The number of next blocks without (further) codes in this scan.
+    /// The number of following blocks that have no (further) codes in this scan.
     eob_run: u32,
 }
 
@@ -79,7 +79,7 @@ impl<'a> ScanCursor<'a> {
         Ok(())
     }
 
-    /// Returns the number of next blocks, at least one and at most `wanted`, before the next restart marker.
+    /// Returns how many of the next `wanted` blocks precede the next restart marker; at least one.
     #[inline(always)]
     fn available(&mut self, wanted: usize) -> Result<usize, (usize, ScanFailure)> {
         if self.left == 0 {
@@ -173,7 +173,7 @@ impl<'a> ScanCursor<'a> {
     }
 
     /// Reads the next blocks of a first or a refining scan, and updates the masks. With `STORE` the coefficients are
-    /// stored in `row`; otherwise `row` is empty.
+    /// stored in `row`. Without `STORE`, `row` is empty.
     #[inline(always)]
     fn read_masks<T: Masks, const STORE: bool>(
         &mut self,

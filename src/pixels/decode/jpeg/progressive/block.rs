@@ -6,10 +6,10 @@ use super::super::idct::{PLACES, PortableIdct};
 use super::super::markers::Progression;
 use super::super::scan::{ScanFault, read_long};
 
-/// The mask bit of coefficient 0, which is the highest, so that mask bits are in the order of the file.
+/// The mask bit of coefficient 0. It is the highest bit, so that the mask's bits from the top are in coding order.
 const FIRST: u64 = 1 << 63;
 
-/// The coefficients of a block, in the order of [`PLACES`]. The place of DC is unused.
+/// The coefficients of a block, in the order of [`PLACES`]. The entry of the DC coefficient is not used.
 #[derive(Debug, Clone, Copy)]
 #[repr(align(64))]
 pub(super) struct Coefficients(pub(super) [i16; 64]);
@@ -17,7 +17,8 @@ pub(super) struct Coefficients(pub(super) [i16; 64]);
 impl Coefficients {
     pub(super) const ZERO: Self = Self([0; 64]);
 
-    /// Coefficient `k` in coding order. An index beyond 63, which only corrupt data produces, maps to the place of DC.
+    /// Coefficient `k` in coding order. An index beyond 63, which only damaged data produces, maps to the unused DC
+    /// entry.
     #[inline(always)]
     fn at(&mut self, k: usize) -> &mut i16 {
         &mut self.0[usize::from(PLACES[k & 127]) & 63]
@@ -144,7 +145,7 @@ pub(super) fn skip_block(
     first::<false, false>(bits, eob_run, table, band, &mut nonzero, &mut block)
 }
 
-/// A symbol of the lookup's special entries.
+/// A symbol that a special entry of the lookup table stands for.
 enum SpecialSymbol {
     /// The end of this many blocks, including the current one. They have no further codes.
     End(u32),

@@ -40,7 +40,7 @@ fn read_scan(
     let mut bits = entropy.reader(0).ok_or(out_of_data(0, 0))?;
     let (mut segment, mut left) = (0, pass.restart_interval);
     let mut previous = [0; 4];
-    // Values out of range for 8-bit samples are detected before the transform; here they must only fit in 16 bits.
+    // The transform later detects values out of range for 8-bit samples. So only check that values fit in 16 bits.
     let most = i32::from(i16::MAX) >> pass.progression.low;
     for row in 0..rows {
         for column in 0..if row + 1 < rows { columns } else { last } {
@@ -74,7 +74,8 @@ fn read_scan(
                         if part.rows.contains(&y) && part.columns.contains(&x) {
                             let (x, y) = (x - part.columns.start, y - part.rows.start);
                             let dc = &mut dc[scan.component][y as usize * part.columns.len() + x as usize];
-                            // In a first scan `*dc` is still zero. A refinement adds a bit that is still zero.
+                            // In a first scan, `*dc` is zero. In a refining scan, the bit to add is still zero in
+                            // `*dc`.
                             *dc |= (value << pass.progression.low) as i16;
                         }
                     }

@@ -35,7 +35,7 @@ transform! {
 /// The number of magnitudes.
 const BINS: u32 = 10;
 
-/// The most chains, and the most operations of a chain.
+/// The maximum number of chains, and of operations in a chain.
 const MAX_CHAINS: u32 = 16;
 
 /// All operations. The last four are left out if `all_ops` is false.

@@ -65,7 +65,7 @@ const UNIFORM_ABOVE: f64 = 100.0;
 /// The largest translation, as a share of the image's side.
 const TRANSLATE: f64 = 0.45;
 
-/// The most operations on an image.
+/// The maximum number of operations on an image.
 const MAX_OPS: u32 = 1000;
 
 /// An operation, with timm's name.
@@ -193,7 +193,8 @@ impl TimmRandAugment {
     }
 
     /// Returns the factor for a strength. If `increasing`, the distance of the factor from 1 grows with the strength,
-    /// but the factor is at least .1. Otherwise the factor is from .1 to 1.9.
+    /// but the factor is at least .1. Otherwise the factor grows with the strength, from .1 at strength 0 to 1.9 at
+    /// strength 1.
     fn factor(&self, strength: f64, stream: &mut RandomStream) -> f64 {
         if self.increasing { (1.0 + signed(strength * 0.9, stream)).max(0.1) } else { strength * 1.8 + 0.1 }
     }
