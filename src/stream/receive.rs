@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_millis(50);
 /// The most samples that are received at a time. The queue may exceed its limit by this number of samples.
 const MAX_RECEIVED: usize = 32;
-/// How often a source shows its server that it is alive while the queue has no free space: four times in the shortest
+/// How often a source shows its server that it is alive while the queue has no free space: several times in the shortest
 /// `claim_after` of a Redis stream.
 const SIGN_OF_LIFE: Duration = Duration::from_millis(125);
 /// How long to wait for threads to end. A thread that hangs in a call to a server is detached.
