@@ -283,7 +283,7 @@ bench-layouts: setup $(DATA)/folder ## each layout beside its own library; openi
 bench-streams: setup $(DATA)/folder ## streams beside epochs, torch's IterableDataset and Reverb: 25 minutes
 	$(BIN)/python benches/streams/run.py --data $(DATA)/folder --output benches/results/streams
 
-bench-sharing: setup $(DATA)/folder ## trainings that share batches or one read, beside DataLoaders: 20 minutes
+bench-sharing: setup $(DATA)/folder ## trainings that share batches, compared with DataLoaders: 9 minutes
 	$(BIN)/python benches/sharing/run.py --data $(DATA)/folder --output benches/results/sharing
 
 bench-outside: program $(DATA)/folder ## a Rust program with cargo's default release profile beside our own program

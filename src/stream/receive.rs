@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_millis(50);
 /// The maximum number of samples that are received at a time. The queue may exceed its limit by this number of samples.
 const MAX_RECEIVED: usize = 32;
-/// The interval at which a source shows its server that it is alive while the queue has no free space: a quarter of the
-/// shortest `claim_after` of a Redis stream.
+/// The interval at which a source shows its server that it is alive while the queue has no free space. It fits several
+/// times into the shortest `claim_after` of a Redis stream.
 const SIGN_OF_LIFE: Duration = Duration::from_millis(125);
 /// How long to wait for threads to end. A thread that hangs in a call to a server is detached.
 const SHUTDOWN_WAIT: Duration = Duration::from_secs(1);

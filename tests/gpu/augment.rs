@@ -116,5 +116,5 @@ fn planes_that_never_came_are_noticed() {
     batch(&images, &output, Some(2)).unwrap();
     let violations = cuda.violations();
     assert!(violations[0].contains("foreload_augment_fast"), "{violations:#?}");
-    assert!(violations[0].contains("nobody has written"), "{violations:#?}");
+    assert!(violations[0].contains("were never written"), "{violations:#?}");
 }

@@ -37,7 +37,7 @@ fn a_violation_aborts() {
     let (output, shown) = run(&mut child(errs_on_purpose));
     assert!(!output.status.success() && !shown.contains("survived"), "{shown}");
     assert!(
-        shown.contains("VIOLATION: cuMemcpyDtoDAsync_v2") && shown.contains("nobody has written"),
+        shown.contains("VIOLATION: cuMemcpyDtoDAsync_v2") && shown.contains("were never written"),
         "{shown}"
     );
 }

@@ -54,6 +54,8 @@ def test_they_are_the_batches_of_the_cpu(dataset: Path) -> None:
         assert step == len(expected["usual"][epoch]) - 1
         shared = iterators[0].stats()["shared"]
         assert (shared["consumers"], shared["producers"]) == (2, 1)
+        pids = [one.stats()["shared"]["producer_pid"] for one in iterators]
+        assert pids[0] == pids[2] != pids[1]
         assert iterators[0].stats()["gpu"]["h2d_bytes"] > 0
 
 

@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 const SETTING: &str = "labels";
 
 /// A column with a value per sample, in the order of sample ids.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct SampleColumn {
     /// The name of the column. The batch field has the same name.
     pub name: String,
@@ -33,7 +33,7 @@ pub struct SampleColumn {
 }
 
 /// The values of a column, sample by sample.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub enum ColumnValues {
     /// Booleans as 0 or 1. `Some(n)`: a list of n booleans per sample; `None`: one boolean per sample.
     Bools(Option<u32>, Vec<u8>),

@@ -62,7 +62,7 @@ impl SampleContext {
     }
 }
 
-/// The contexts of one recipe. Later epochs have other contexts if their images have other sizes.
+/// The contexts of a pipeline. Later epochs have other contexts if their images have other sizes.
 pub(crate) struct ContextsByEpoch {
     pub first: Arc<SampleContext>,
     /// The contexts of later epochs, each with the first epoch that uses it, in the order of these epochs.

@@ -11,7 +11,7 @@ use pixels::decode::{Backend, Decoded, Decoder, Planes, Region};
 use std::sync::atomic::Ordering;
 
 /// The smallest region that can be decoded, for an image whose pixels are not needed.
-pub(crate) const SMALLEST_REGION: Region = Region { x: 0, y: 0, width: 1, height: 1 };
+const SMALLEST_REGION: Region = Region { x: 0, y: 0, width: 1, height: 1 };
 
 /// An image of a draw's sample.
 pub(crate) struct SampleImage<'a> {
@@ -104,7 +104,7 @@ impl CpuDecoder {
             drawn.as_ref().map_or(SMALLEST_REGION, DrawnViews::region)
         };
         let memory = &context.source.rows;
-        let of = (draw.sample, context.config.images.list()[image].field);
+        let of = (draw.sample, image);
         let decoded = match parts.is_none().then(|| memory.take(of)) {
             Some(mut rows) if rows.is_some() || memory.has_room() => {
                 let decoded = self.decoder.decode_with_row_starts(bytes, &mut rows, choose, &mut self.planes);

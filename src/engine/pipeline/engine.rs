@@ -37,7 +37,7 @@ impl EngineShared {
 /// State that is shared by threads that are started together.
 #[derive(Clone)]
 pub(crate) struct ThreadContext {
-    /// The settings by which samples are made. With several recipes, the settings of the primary recipe.
+    /// The settings by which samples are made.
     pub context: Arc<SampleContext>,
     pub engine: Arc<EngineShared>,
     /// Wakes the thread that opens batches.

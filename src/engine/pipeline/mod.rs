@@ -316,17 +316,14 @@ impl Pipeline {
     /// Hands a run to the threads and shows it in `foreload top`.
     fn run(&self, threads: &mut Threads, run: EpochRun, errors: u64) -> Result<Epoch> {
         let run = Arc::new(run);
-        let progress = self.progress(&run, errors);
+        let identity = self.order.identity.clone();
+        let progress = Progress::new(identity, run.epoch, run.run_plan.clone(), run.first_step, errors);
+        let progress = Arc::new(progress);
         let sharing = self.shared.as_ref().map(|(_, stats)| stats.clone());
         self.status.begin(self.engine.clone(), sharing, run.clone(), progress.clone());
         threads.run(&run)?;
         self.status.show(run.context.index.notices());
         Ok(Epoch::new(run, self.engine.consumer.clone(), threads.ended.clone(), progress))
-    }
-
-    fn progress(&self, run: &EpochRun, errors: u64) -> Arc<Progress> {
-        let identity = self.order.identity.clone();
-        Arc::new(Progress::new(identity, run.epoch, run.run_plan.clone(), run.first_step, errors))
     }
 
     /// Returns the mix that is drawn in `epoch` for the global batch of place `position`, with `world_size` ranks.

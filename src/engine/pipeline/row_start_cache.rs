@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// An image: its sample's id, and the index of its field.
+/// An image: its sample's id, and its index among the images of the sample.
 type ImageOfSample = (u64, usize);
 
 /// The number of shards of the table. Each has its own lock, so that threads seldom wait for one another.

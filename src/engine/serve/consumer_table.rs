@@ -13,9 +13,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The maximum number of consumers at a time, and of connections. Further consumers are refused.
-const MOST: usize = 256;
-const MAX_CONNECTIONS: usize = 2 * MOST;
+/// The maximum numbers of consumers and of connections at a time. Further consumers are refused.
+const MAX_CONSUMERS: usize = 256;
+const MAX_CONNECTIONS: usize = 2 * MAX_CONSUMERS;
 
 /// The maximum number of messages of one consumer that are handled in a row, so that other consumers need not wait.
 const MAX_MESSAGES_IN_A_ROW: usize = 64;
@@ -143,14 +143,18 @@ impl ConsumerTable {
 
     /// Handles a message. Returns whether the consumer may stay connected.
     fn heard(&mut self, id: ConsumerId, message: ToProducer, now: Instant) -> bool {
-        let number_of_guests = self.consumer_table.len();
+        let number_of_connections = self.consumer_table.len();
         let Some(connection) = self.consumer_table.get_mut(&id) else { return false };
         match (message, connection.is_admitted) {
             (ToProducer::Hello { protocol, key, at, age, .. }, false) => {
-                let is_room = number_of_guests <= MOST && self.window.takes(at);
-                let is_ours = protocol == PROTOCOL && key == self.key && is_room;
                 connection.made = before(now, age);
-                is_ours && self.admit(id, at) || self.send_elsewhere(id)
+                let is_ours =
+                    protocol == PROTOCOL && key == self.key && number_of_connections <= MAX_CONSUMERS;
+                if is_ours && self.window.join(id, at) {
+                    return self.send_welcome(id);
+                }
+                connection.socket.send(&ToConsumer::Elsewhere, &[]);
+                false
             }
             (ToProducer::Ask { number, at, age }, true) => {
                 connection.asked = number;
@@ -173,20 +177,6 @@ impl ConsumerTable {
             // Foreload's own consumers never send this.
             _ => false,
         }
-    }
-
-    /// Admits a consumer that starts at `at`, if the window is near `at`. Returns whether it was admitted and is still
-    /// connected.
-    fn admit(&mut self, id: ConsumerId, at: BatchPosition) -> bool {
-        self.window.join(id, at) && self.send_welcome(id)
-    }
-
-    /// Sends a consumer to another producer. Returns false: the consumer must not stay connected.
-    fn send_elsewhere(&mut self, id: ConsumerId) -> bool {
-        if let Some(connection) = self.consumer_table.get(&id) {
-            connection.socket.send(&ToConsumer::Elsewhere, &[]);
-        }
-        false
     }
 
     /// Sends a consumer the welcome and the earlier warnings. Returns whether it is still connected.

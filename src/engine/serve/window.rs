@@ -165,11 +165,6 @@ impl<B> SharedWindow<B> {
         !self.is_making && there.peek().is_some() && there.all(stays)
     }
 
-    /// Whether a consumer that starts at `at` can join.
-    pub(crate) fn takes(&self, at: BatchPosition) -> bool {
-        self.is_free() || self.begins_with(at) || self.is_near(at) || self.can_rewind_to(at)
-    }
-
     /// Adds a consumer that starts at `at`. Returns whether it could join.
     pub(crate) fn join(&mut self, id: ConsumerId, at: BatchPosition) -> bool {
         if !self.is_near(at) && (self.is_free() || self.can_rewind_to(at)) {

@@ -129,7 +129,7 @@ impl BatchClient {
                 continue;
             }
             let Connected::To(socket) = places.connect(number)? else { continue };
-            if self.greet(socket, number, key, at, REJOIN_TIMEOUT)? == JoinResult::Taken {
+            if self.greet(socket, number, key, at, REJOIN_TIMEOUT) == JoinResult::Taken {
                 break;
             }
         }
@@ -144,9 +144,9 @@ impl BatchClient {
         key: SharedKey,
         at: BatchPosition,
         patience: Duration,
-    ) -> Result<JoinResult> {
+    ) -> JoinResult {
         let contents = HelloContents { key, at, since: self.sharing.since };
-        let greeting = Link::greet(socket, contents, patience, &self.notices)?;
+        let greeting = Link::greet(socket, contents, patience);
         if matches!(greeting, HelloResult::Silent) {
             self.backoff.note(number, Instant::now());
         } else {
@@ -157,11 +157,11 @@ impl BatchClient {
                 self.stats.producers.fetch_add(1, Ordering::Relaxed);
                 self.number = number;
                 self.link = Some((key, link));
-                Ok(JoinResult::Taken)
+                JoinResult::Taken
             }
-            HelloResult::Elsewhere => Ok(JoinResult::NotTaken),
-            HelloResult::Silent => Ok(JoinResult::Silent),
-            HelloResult::Gone => Ok(JoinResult::Gone),
+            HelloResult::Elsewhere => JoinResult::NotTaken,
+            HelloResult::Silent => JoinResult::Silent,
+            HelloResult::Gone => JoinResult::Gone,
         }
     }
 
@@ -180,7 +180,7 @@ impl BatchClient {
             while since.elapsed() < START {
                 match places.connect(number)? {
                     Connected::To(socket) => {
-                        match self.greet(socket, number, key, at, HELLO_ANSWER_TIMEOUT)? {
+                        match self.greet(socket, number, key, at, HELLO_ANSWER_TIMEOUT) {
                             JoinResult::Taken => return Ok(()),
                             JoinResult::NotTaken | JoinResult::Silent => break,
                             JoinResult::Gone => {}

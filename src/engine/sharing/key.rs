@@ -2,7 +2,7 @@
 
 use super::start::ProducerLauncher;
 use crate::config::{GivenSettings, LoaderConfig, LoaderKind, LoaderOptions};
-use base::error::{Error, Result};
+use base::error::Result;
 use data::dataset::DatasetIndex;
 use data::state::OrderIdentity;
 use serde::{Deserialize, Serialize};
@@ -55,15 +55,11 @@ impl Sharing {
         for column in &*config.label_columns {
             column.digest(&mut add);
         }
-        for (name, given) in settings.deciding(LoaderKind::Images)? {
-            if name == "labels" {
-                continue;
+        for (name, value) in settings.deciding(LoaderKind::Images)? {
+            if name != "labels" {
+                add(name.as_bytes());
+                add(value.as_bytes());
             }
-            add(name.as_bytes());
-            let value = serde_json::to_vec(&given).map_err(|error| {
-                Error::config("shared", format!("cannot send the setting {name} to another process: {error}"))
-            })?;
-            add(&value);
         }
         add(&index.len().to_le_bytes());
         let mut stamps = Sha256::new();

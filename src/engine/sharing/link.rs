@@ -116,36 +116,27 @@ impl Link {
         socket: Socket,
         HelloContents { key, at, since }: HelloContents,
         patience: Duration,
-        notices: &Notices,
-    ) -> Result<HelloResult> {
+    ) -> HelloResult {
         let (key, process, age) = (key.to_string(), std::process::id(), age(since));
         let hello = ToProducer::Hello { protocol: PROTOCOL, key, at, process, age };
         if !socket.send(&hello, &[]) {
-            return Ok(HelloResult::Gone);
+            return HelloResult::Gone;
         }
         let deadline = Instant::now() + patience;
         loop {
             match socket.receive() {
                 Incoming::Message(IncomingMessage { message: ToConsumer::Welcome { process }, .. }) => {
                     let (socket, maps) = (Arc::new(socket), HashMap::new());
-                    return Ok(HelloResult::Taken(Self { socket, maps, producer: process, asked: 0 }));
+                    return HelloResult::Taken(Self { socket, maps, producer: process, asked: 0 });
                 }
                 Incoming::Message(IncomingMessage { message: ToConsumer::Elsewhere, .. }) => {
-                    return Ok(HelloResult::Elsewhere);
-                }
-                Incoming::Message(IncomingMessage { message: ToConsumer::Failed { error }, .. }) => {
-                    return Err(error.into());
-                }
-                Incoming::Message(IncomingMessage {
-                    message: ToConsumer::Notice { kind, message }, ..
-                }) => {
-                    notices.pass_on(kind, message);
+                    return HelloResult::Elsewhere;
                 }
                 Incoming::Message(_) => {}
-                Incoming::Closed => return Ok(HelloResult::Gone),
+                Incoming::Closed => return HelloResult::Gone,
                 Incoming::Nothing => {
                     if !wait_for(&[socket.as_fd()], Some(deadline))[0] && Instant::now() >= deadline {
-                        return Ok(HelloResult::Silent);
+                        return HelloResult::Silent;
                     }
                 }
             }
@@ -278,7 +269,7 @@ mod tests {
         assert!(response.is_none_or(|response| producer.send(&response, &[])));
         let at = BatchPosition { epoch: 0, step: 0 };
         let contents = HelloContents { key: SharedKey::of(b"x"), at, since: Instant::now() };
-        let result = Link::greet(consumer, contents, patience, &Notices::default()).unwrap();
+        let result = Link::greet(consumer, contents, patience);
         assert!(matches!(
             producer.receive(),
             Incoming::Message(IncomingMessage { message: ToProducer::Hello { .. }, .. })

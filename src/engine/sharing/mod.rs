@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! producer: maker ─► pipeline ─► batches in memfds ─► window ─► leases ─► socket: buffer numbers, descriptors
-//! loader:   epoch ◄─ inbox ◄─ batch pool ◄─ thread (`pipeline/take_shared.rs`) ◄─ client ◄─► socket; returns buffers
+//! loader:   epoch ◄─ inbox ◄─ batch pool ◄─ thread (`take_shared.rs`) ◄─ `BatchClient` ◄─► socket; returns buffers
 //! ```
 //!
 //! - A loader with `shared=` has one thread that takes batches instead of reading and decoding. It fills the usual

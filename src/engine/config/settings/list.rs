@@ -34,23 +34,16 @@ impl GivenSettings {
         Ok(options)
     }
 
-    /// Returns the values of all settings that decide the contents of batches. Two loaders that request the same
-    /// batches have the same list, even if their settings are written differently.
-    pub fn deciding(&self, loader: LoaderKind) -> Result<Vec<(&'static str, UserValue)>> {
+    /// Returns the settings that decide the contents of batches, each with a text that identifies its value. Two loaders
+    /// that request the same batches have the same list, even if their settings are written differently.
+    ///
+    /// # Errors
+    /// [`Error::Config`] that names the setting.
+    pub fn deciding(&self, loader: LoaderKind) -> Result<Vec<(&'static str, String)>> {
         let mut options = self.options(loader)?;
         options.train = Some(options.trains());
-        let value = |setting: &'static Setting| {
-            let given = self.0.iter().find(|(name, _)| name == setting.name).map(|(_, given)| given.clone());
-            match (setting.shows_all(), given) {
-                (false, Some(given)) => given,
-                _ => setting.shown(&options),
-            }
-        };
-        Ok(SETTINGS
-            .iter()
-            .filter(|setting| setting.decides_batches())
-            .map(|setting| (setting.name, value(setting)))
-            .collect())
+        let deciding = SETTINGS.iter().filter(|setting| setting.decides_batches());
+        Ok(deciding.map(|setting| (setting.name, setting.identify(&options))).collect())
     }
 }
 
@@ -121,6 +114,10 @@ mod tests {
             assert_ne!(deciding(std::slice::from_ref(&other)), usual, "{other:?}");
         }
         assert_ne!(deciding(&[("transforms", crop(32))]), deciding(&[("transforms", crop(33))]));
+        let written = |text: &str| deciding(&[("transforms", transforms(text))]);
+        let short = written(r#"[{"CenterCrop": {"size": 20}}]"#);
+        assert_eq!(written(r#"[ { "CenterCrop" : { "size" : [20, 20] } } ]"#), short);
+        assert_ne!(written(r#"[{"CenterCrop": {"size": 21}}]"#), short);
         assert!(of(&[("no_such", UserValue::Nothing)]).options(LoaderKind::Images).is_err());
     }
 }

@@ -100,8 +100,8 @@ impl Topic {
 /// Whether batches depend on a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Affects {
-    /// The samples of a batch, their order, the values that are read from them, or the pixels that are made from their
-    /// images.
+    /// The samples of a batch, their order, the values that are read from them, the pixels that are made from their
+    /// images, or the warnings about images.
     Batch,
     /// No byte of a batch. Such a setting affects only the device of the batches, the code that makes them, the speed,
     /// or the number of batches in memory.
@@ -137,7 +137,7 @@ pub struct Setting {
     reset: fn(&mut LoaderOptions),
     check: fn(&LoaderOptions) -> Result<(), String>,
     show: fn(&LoaderOptions) -> UserValue,
-    shows_all: fn() -> bool,
+    identify: fn(&LoaderOptions) -> String,
 }
 
 /// A setting as a member of an object: `cache=Directory(size=...)`.
@@ -279,9 +279,9 @@ impl Setting {
         self.decides != Affects::Nothing
     }
 
-    /// Whether two values that are [shown](Setting::shown) alike are always equal.
-    pub fn shows_all(&self) -> bool {
-        (self.shows_all)()
+    /// Returns a text that identifies the value in `options`: two values are equal if their texts are.
+    pub fn identify(&self, options: &LoaderOptions) -> String {
+        (self.identify)(options)
     }
 
     /// Returns the value in `options`, as a user would give it.

@@ -266,6 +266,23 @@ fn what_was_read_too_early_for_one_is_made_again() {
 }
 
 #[test]
+fn no_batches_are_made_again_for_a_consumer_that_would_hold_up_another() {
+    let mut scene = Scene::with(&[1]);
+    for step in 0..STEPS {
+        scene.ask(1, at(0, step));
+    }
+    scene.wait(100);
+    // The first kept batch is too old for the second consumer, and the first consumer is more than a window ahead.
+    scene.ask(1, at(1, 0));
+    let first = at(0, STEPS - SIZE as u64 + 1);
+    assert!(scene.window.join(2, first));
+    let made = scene.made.len();
+    scene.window.ask(1, at(1, 1), scene.start, scene.instant());
+    scene.ask_for_new(2, first, 100);
+    assert_eq!((scene.refused.as_slice(), scene.made[made..].contains(&first)), ([2].as_slice(), false));
+}
+
+#[test]
 fn the_window_holds_several_short_epochs() {
     for steps in [1, 3] {
         let mut scene = Scene::of(steps, SharingPolicy::Wait, 2);
@@ -374,9 +391,9 @@ fn the_window_goes_back_for_one_that_comes_while_others_stay_where_they_are() {
     scene.ask_for_new(2, at(0, 0), 0);
     (1..4).for_each(|step| scene.ask_for_new(2, at(0, step), 50));
     assert_eq!(scene.window.batch(at(0, 0)), None);
-    assert!(scene.window.takes(at(0, 0)) && scene.window.join(3, at(0, 0)));
+    assert!(scene.window.join(3, at(0, 0)));
     (0..4).for_each(|step| scene.ask(3, at(0, step)));
     assert_eq!(scene.leased.len(), 12);
     scene.ask(1, at(1, 0));
-    assert!(!scene.window.takes(at(0, 0)), "the first is more than a window ahead of that");
+    assert!(!scene.window.join(4, at(0, 0)), "the first is more than a window ahead of that");
 }

@@ -217,10 +217,6 @@ impl ValueKind<Vec<u64>> for Indices {
         UserValue::empty_list()
     }
 
-    fn shows_all(&self) -> bool {
-        false
-    }
-
     fn may_be(&self) -> String {
         "sample numbers, starting at 0".into()
     }
@@ -401,10 +397,6 @@ impl ValueKind<Weights> for WeightsValue {
     /// Shows the word "balanced". Weights are never shown, because they have no default and there may be millions.
     fn show(&self, _: &Weights) -> UserValue {
         UserValue::Text("balanced".into())
-    }
-
-    fn shows_all(&self) -> bool {
-        false
     }
 
     fn may_be(&self) -> String {

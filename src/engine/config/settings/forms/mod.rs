@@ -39,11 +39,6 @@ pub(crate) trait ValueKind<T> {
         self.read(&self.show(value)).map(|_| ())
     }
 
-    /// Whether [`ValueKind::show`] shows the whole value, so that two values that are shown alike are always equal.
-    fn shows_all(&self) -> bool {
-        true
-    }
-
     /// Describes the accepted values, in words that follow "must be".
     fn may_be(&self) -> String;
 
@@ -133,10 +128,6 @@ impl<T, F: ValueKind<T>> ValueKind<Option<T>> for Maybe<F> {
 
     fn show(&self, value: &Option<T>) -> UserValue {
         value.as_ref().map_or(UserValue::Nothing, |value| self.0.show(value))
-    }
-
-    fn shows_all(&self) -> bool {
-        self.0.shows_all()
     }
 
     fn check(&self, value: &Option<T>) -> Result<(), String> {

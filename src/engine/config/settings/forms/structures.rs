@@ -113,10 +113,6 @@ impl ValueKind<Vec<FieldOptions>> for FieldList {
         UserValue::List(fields.iter().map(|field| UserValue::Text(field.name.clone())).collect())
     }
 
-    fn shows_all(&self) -> bool {
-        false
-    }
-
     fn check(&self, fields: &Vec<FieldOptions>) -> Result<(), String> {
         Fields::check_list(fields)
     }
@@ -160,10 +156,6 @@ impl ValueKind<ImageTransforms> for TransformList {
 
     fn show(&self, _: &ImageTransforms) -> UserValue {
         UserValue::Other("a list of transforms".into())
-    }
-
-    fn shows_all(&self) -> bool {
-        false
     }
 
     /// The list is checked when it is compiled, where the error can name the transform.
@@ -241,10 +233,6 @@ impl ValueKind<Labels> for LabelSource {
             Labels::File(path) => UserValue::Path(path.clone()),
             Labels::Values(_) => UserValue::Other("an array".into()),
         }
-    }
-
-    fn shows_all(&self) -> bool {
-        false
     }
 
     fn check(&self, _: &Labels) -> Result<(), String> {
