@@ -76,7 +76,8 @@ pub(crate) struct BenchArgs {
 }
 
 impl BenchArgs {
-    /// The loader settings from the flags. [`BenchPlace::apply_to`] adds the peers and the number of ranks on this node.
+    /// The loader settings from the flags. [`BenchPlace::apply_to`] adds the peers and the number of ranks on this
+    /// node.
     pub(super) fn options(&self) -> LoaderOptions {
         let settings = (*self.settings).clone();
         LoaderOptions { train: if self.eval { Some(false) } else { settings.train }, ..settings }

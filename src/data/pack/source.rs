@@ -342,7 +342,7 @@ impl<'a> SampleReader<'a> {
         let order = (sample - index.samples_of(extent.file).start) as u32;
         let length = extent.length as usize;
         // Verify the checksum, which follows the payload in the file. The payload is stored without it, and unpacking
-        // computes it anew.
+        // computes it again.
         let shard = self.shard(extent.file)?;
         shard.read(index, NO_COLUMN, extent.offset, length + 4, &mut found.bytes)?;
         let masked = masked(checksum(&found.bytes[..length]));

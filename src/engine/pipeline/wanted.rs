@@ -21,7 +21,8 @@ use pixels::decode::packed::PackedHeaderSummary;
 /// this size.
 const WORTHWHILE: u32 = 8 << 10;
 
-/// Returns the parts of a sample's `extent`, or of its copy in a tier, that all `draws` need together. `None` if the whole sample must be read.
+/// Returns the parts of a sample's `extent`, or of its copy in a tier, that all `draws` need together. `None` if the
+/// whole sample must be read.
 pub(crate) fn wanted_parts(
     run: &EpochRun,
     extent: Extent,

@@ -74,8 +74,8 @@ impl KnownUses {
     }
 
     /// Returns the first moment after `moment` at which the node uses `sample`; `None` if no known epoch uses it again.
-    /// Each searched epoch costs one inverse of the order. The average number of searched epochs is the number of nodes
-    /// or the number of repeats, whichever is larger.
+    /// Each searched epoch costs one inverse of the order. The average number of searched epochs is the larger of two
+    /// numbers: nodes and repeats.
     pub fn next_use(&self, sample: u64, moment: Moment) -> Option<Moment> {
         let known = self.first_epoch..self.first_epoch + self.orders.len() as u64;
         let first = (moment / self.samples.max(1)).max(known.start);

@@ -34,8 +34,8 @@ impl GivenSettings {
         Ok(options)
     }
 
-    /// Returns the settings that decide the contents of batches, each with a text that identifies its value. Two loaders
-    /// that request the same batches have the same list, even if their settings are written differently.
+    /// Returns the settings that decide the contents of batches, each with a text that identifies its value. Two
+    /// loaders that request the same batches have the same list, even if their settings are written differently.
     ///
     /// # Errors
     /// [`Error::Config`] that names the setting.

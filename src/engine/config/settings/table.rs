@@ -371,8 +371,8 @@ settings! {
     shared_policy: SharingPolicy = SharingPolicy::Leave, OneOf::names(),
         Resources, Nothing.images_only().datasets_only();
 
-    /// With `shared`: the number of loaders that begin together and ask for the same batches. The first batch comes when
-    /// all of them have attached, or after a minute.
+    /// With `shared`: the number of loaders that begin together and ask for the same batches. The first batch comes
+    /// when all of them have attached, or after a minute.
     shared_consumers: u32 = 1, WholeNumber::from(1).to(MAX_CONSUMERS),
         Resources, Nothing.images_only().datasets_only();
 

@@ -145,8 +145,8 @@ pub(super) fn scan_end(bytes: &[u8], start: usize) -> Option<usize> {
 }
 
 /// Copies the bytes of `source` from offset `from` to offset `to` of `data` without stuffed zeros, 64 bytes at a time.
-/// Stops before a group of 64 bytes that has a marker, or near the end of `source` or `data`. Returns the new offsets in
-/// `source` and `data`. There is no branch per 0xFF, because such branches are unpredictable.
+/// Stops before a group of 64 bytes that has a marker, or near the end of `source` or `data`. Returns the new offsets
+/// in `source` and `data`. There is no branch per 0xFF, because such branches are unpredictable.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi2")]
 fn squeeze(source: &[u8], mut from: usize, data: &mut [u8], mut to: usize) -> (usize, usize) {

@@ -129,8 +129,8 @@ impl Cache {
         if rule == RetentionRule::Keep {
             return None;
         }
-        // On average, the number of epochs until a sample is used again is the number of nodes (`users`) or the number
-        // of repeats, whichever is larger.
+        // On average, the number of epochs until a sample is used again is the larger of two numbers: nodes
+        // (`users`) and repeats.
         let users = slice.global_batch.div_ceil((slice.end - slice.begin).max(1));
         let between = users.max(schedule.order().repeats().into());
         let known = (4 * between).min(MAX_EPOCHS);
