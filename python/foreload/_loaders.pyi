@@ -188,8 +188,8 @@ class ImageLoader(Loader):
             fastest.
         shared_policy: With `shared`: what happens to a loader that falls behind the window. With `leave`, the others
             continue, and it continues alone, or with others at the same position. With `wait`, the others wait for it.
-        shared_consumers: With `shared`: the number of loaders that begin together. The first batch comes when all of
-            them have attached, or after a minute.
+        shared_consumers: With `shared`: the number of loaders that begin together and ask for the same batches. The
+            first batch comes when all of them have attached, or after a minute.
         local_world_size: The number of ranks on this node, which have consecutive numbers and share the cache,
             processors and memory. None: the launcher's number (see `rank`), else all ranks share the cache, and this
             process alone uses processors and memory.
