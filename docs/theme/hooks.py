@@ -1,4 +1,4 @@
-"""Makes the pages of the site that are not written by hand: the command line's from its help, and the changelog."""
+"""Makes the pages of the site that are not written by hand: the command line's help, the changelog, the examples."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ import subprocess
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parents[2]
 SPEED = ROOT / "benches" / "results" / "compare.svg"
+EXAMPLES = ROOT / "examples"
 PROGRAM = shlex.split(os.environ.get("FORELOAD", ".venv/bin/foreload"))
 """The command that has the help: `make docs` sets it."""
 
@@ -41,11 +44,24 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages."""
     for name, make in (("cli.md", commands), ("changelog.md", changelog)):
         files.append(File.generated(config, name, content=make()))
+    for program in EXAMPLES.glob("*.py"):
+        content = f"# {program.name}\n\n```python\n{program.read_text()}```\n"
+        files.append(File.generated(config, f"examples/{program.stem}.md", content=content))
     files.append(File.generated(config, "images/speed.svg", abs_src_path=str(SPEED)))
     return files
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
-    """Take the plot from its place in the site, and show other files outside of the site by their names."""
+    """Take the plot and the examples from their places in the site, and show other files by their names."""
     markdown = markdown.replace("../benches/results/compare.svg", "images/speed.svg")
+    markdown = re.sub(r"\]\(\.\./examples/(\w+)\.py\)", r"](examples/\1.md)", markdown)
+    # Tests mark programs of other libraries with a second word, which the site does not know.
+    markdown = re.sub(r"^```(\w+) \w+$", r"```\1", markdown, flags=re.MULTILINE)
     return re.sub(r"\[([^\]]+)\]\(\.\./[^)]+\)", r"\1", markdown)
+
+
+def on_page_content(html: str, page: Page, **_: object) -> str:
+    """Check that all blocks of code were found."""
+    if "```" in html:
+        raise PluginError(f"{page.file.src_path}: a block of code is shown as text")
+    return html

@@ -30,8 +30,8 @@ pub fn counted_above(accesses: &AccessSchedule, sizes: &Sizes, above: u32) -> u6
     accesses.trace(0, sizes).uses.iter().filter(|&&uses| uses > above).count() as u64
 }
 
-/// Returns the hit rate of a node's cache that holds the fraction `cached` of the dataset: the samples that the node
-/// uses most often. A random choice of samples would have the hit rate `cached`.
+/// Returns the hit rate of a node whose cache holds the fraction `cached` of the dataset, if these are the samples that
+/// the node uses most often. With randomly chosen samples, the hit rate would be `cached`.
 pub fn frequency_hits(epochs: u32, nodes: u32, cached: f64) -> f64 {
     let (mut left, mut hits) = (cached.clamp(0.0, 1.0), 0.0);
     for (uses, probability) in distribution(epochs, nodes).into_iter().enumerate().rev() {

@@ -48,7 +48,7 @@ pub(super) struct MixView {
 pub(super) enum MixDecision {
     /// The batch has this many new samples and this many rehearsed ones.
     Batch { new: u32, rehearsed: u32 },
-    /// Decide again when more samples arrive, or at this instant.
+    /// Decide again when more samples arrive, or at the given time at the latest (`None`: no limit).
     Wait(Option<Instant>),
     /// The stream is over.
     End,

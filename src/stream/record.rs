@@ -64,9 +64,9 @@ impl Record {
         })
     }
 
-    /// Creates a sample of `stream` with members of these names and lengths. `fill` is called with the index of each
-    /// member, in order, and appends exactly the member's length in bytes. So the bytes are written straight to their
-    /// final place.
+    /// Creates a sample of `stream` whose members have the given names and lengths. Calls `fill` once for each member,
+    /// in order, with the member's index. `fill` must append exactly as many bytes as the member's length. So the bytes
+    /// are written straight to their final place.
     ///
     /// # Errors
     /// The errors of [`Record::new`] and of `fill`.

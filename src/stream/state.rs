@@ -67,7 +67,7 @@ pub struct StreamIdentity {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SourceState {
-    /// The position; `None` if the snapshot has the position.
+    /// The position in the source; `None` if it is stored in the snapshot instead.
     pub position: Option<SourcePosition>,
     /// The number of samples that had arrived and were not settled.
     pub unsettled: u64,

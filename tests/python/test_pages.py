@@ -68,6 +68,7 @@ SMALLER = {
     r"synth data/try --images 4000\b": "synth data/made --images 40",
     r"\b800GB\b": "80MB",
     r"(?<=Ram\(\")20GB": "20MB",
+    r"(?<=\"image_size\": )224\b": "32",
 }
 """Replacements in the text of a block before it runs."""
 
@@ -128,6 +129,9 @@ def lay_out(folder: Path) -> None:
         ],
     }
     (folder / "data/coco/annotations.json").write_text(json.dumps(annotations))
+    photos = sorted((folder / "data/train").rglob("*.jpg"))
+    rows = [f"train/{path.parent.name}/{path.name},{path.parent.name}\n" for path in photos]
+    (folder / "data/photos.csv").write_text("".join(["filename,label\n", *rows]))
     shutil.copytree(frameworks.ROOT / "tests/fixtures/mds/all/files", folder / "data/mds")
     shards.make(folder / "data/segmented", 32, 2, shards.sample)
     shards.make(folder / "data/pairs", 32, 2, shards.pair)
@@ -206,7 +210,7 @@ def test_block(place: Callable[[Path], Path], block: Block) -> None:
             pytest.skip(f"{missing}: {''.join(make)}`make thorough` runs it")
         # Our programs must reach a second epoch; for programs of other loaders, one epoch is enough.
         epochs = 1 if kind.endswith("theirs") else 2
-        stepped = STEPPED if "step(" in text else ""
+        stepped = STEPPED if re.search(r"(?<!\.)\bstep\(", text) else ""
         command = [python, "-c", f"EPOCHS = {epochs}\n{PRELUDE}{text}{stepped}"]
     folder = place(block.page)
     done = subprocess.run(

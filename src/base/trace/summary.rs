@@ -26,7 +26,7 @@ pub struct TraceSummary {
 pub struct PeersSummary {
     /// The name of the process.
     pub process: String,
-    /// The counters, under the names of `stats()["peers"]["nodes"]`.
+    /// The counters, with the same names as in `stats()["peers"]["nodes"]`.
     #[serde(flatten)]
     pub asked: PeersRecord,
 }

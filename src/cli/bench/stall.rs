@@ -1,4 +1,5 @@
-//! The flag `--stall`: alternates epochs as given with epochs from memory, to show what keeps the consumer waiting.
+//! The flag `--stall`: alternates epochs as configured ("as given" in the output) with epochs that read all samples
+//! from memory, to show what keeps the consumer waiting.
 
 use super::args::BenchArgs;
 use super::epochs::BenchRun;
@@ -37,7 +38,8 @@ pub(super) struct Stall {
     pub(super) from_memory: Vec<EpochReport>,
 }
 
-/// The verdict from pairs of epochs: each pair is one epoch as given and the same epoch from memory.
+/// The verdict from pairs of epochs. In each pair, the same epoch runs once as configured, and once with all samples in
+/// memory.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(super) struct StallVerdict {
     /// The number of pairs.
@@ -67,14 +69,15 @@ pub(super) enum HeldUpBy {
 /// The comparison of one pair of epochs.
 #[derive(Debug, Clone, Copy)]
 struct EpochPair {
-    /// The additional waiting time of the consumer in the epoch as given, as a share of this epoch's duration.
+    /// How much longer the consumer waited in the epoch as configured than in the epoch from memory, as a share of the
+    /// duration of the epoch as configured.
     share: f64,
-    /// The additional seconds in the epoch as given: [reading from storage, reading from the cache, a worker's
-    /// decoding].
+    /// How many seconds longer each kind of work took in the epoch as configured than in the epoch from memory:
+    /// [reading from storage, reading from the cache, a worker's decoding].
     longer: [f64; 3],
 }
 
-/// One epoch that ran twice, as given and from memory. Times are in seconds.
+/// One epoch that ran twice: as configured, and with all samples in memory. Times are in seconds.
 #[derive(Debug, Serialize)]
 pub(super) struct EpochStall {
     pub(super) epoch: u64,
@@ -83,7 +86,7 @@ pub(super) struct EpochStall {
     pub(super) seconds_from_memory: f64,
     pub(super) wait_seconds: f64,
     pub(super) wait_seconds_from_memory: f64,
-    /// The consumer's waiting time in the epoch as given, minus that in the epoch from memory.
+    /// The consumer's waiting time in the epoch as configured, minus that in the epoch from memory.
     pub(super) held_up_seconds: f64,
     pub(super) held_up_seconds_per_step: f64,
 }

@@ -56,8 +56,8 @@ impl Grain {
 /// The adjustment of an image before encoding. The strength is a single number, so that a search can find it.
 #[derive(Clone, Copy)]
 struct PhotoFinish {
-    /// The strength: 0 leaves the pixels as they are; 1 is strong sharpening and the grain of a fast film; −1 is the
-    /// mean of 3×3 pixels.
+    /// The strength. 0 leaves the pixels unchanged, and −1 replaces each pixel by the mean of its 3×3 neighbourhood.
+    /// Positive values sharpen and add grain: 1 is strong sharpening, with the grain of a fast film.
     strength: f32,
     /// The offset of the grain in its tile.
     offset: [usize; 2],

@@ -14,8 +14,8 @@ use base::error::Error;
 use std::ops::Range;
 use std::path::PathBuf;
 
-/// Gap in bytes between the addresses of two blocks, and between the shard's end and the first block. It exceeds any
-/// gap that one read bridges, so that no read covers two blocks.
+/// Gap in bytes between the addresses of two blocks, and between the shard's end and the first block. It is larger than
+/// any gap that is still read in one request, so that no request covers two blocks.
 const APART: u64 = 128 << 10;
 
 /// Size of a [`CompressedBlock`] in the index, in bytes: shard number (u32), codec (u32), first address (u64), offset

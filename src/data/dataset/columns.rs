@@ -18,7 +18,7 @@ use crate::source::{TableFormat, read_named, shown, without_mark};
 use base::error::{Error, Result};
 use std::path::{Path, PathBuf};
 
-/// Setting that messages name.
+/// The name of the setting in error messages.
 const SETTING: &str = "labels";
 
 /// A column with a value per sample, in the order of sample ids.

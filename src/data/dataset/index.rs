@@ -37,7 +37,8 @@ pub struct DatasetIndex {
     samples: u64,
     files: u32,
     notices: Notices,
-    /// The members that are read of each sample. Columns are not included. `None` if only the image is read.
+    /// The names of the members that are read from each sample. Columns are not included. `None` if only the image is
+    /// read.
     members: Option<Vec<String>>,
     unpacked: BlockCache,
     /// The samples of a stream, which has no `parts`.
@@ -289,7 +290,7 @@ impl DatasetIndex {
         is_packed.then(|| placed.part.packed_footer(file)).transpose()
     }
 
-    /// The path by which messages name a sample: its file or shard. For a packed shard, the name of the sample before
+    /// The path of a sample in messages: that of its file or shard. For a packed shard, the name of the sample before
     /// packing follows, as if the shard were a directory.
     ///
     /// # Panics

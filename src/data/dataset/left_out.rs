@@ -68,7 +68,7 @@ impl SkipReason {
         }
     }
 
-    /// The suffix of the file name, if it is that of an image format that cannot be decoded.
+    /// Returns the suffix of the file name, if it belongs to an image format that cannot be decoded.
     pub(super) fn other_image(name: &[u8]) -> Option<&'static str> {
         ending_among(OTHER_IMAGES, name)
     }

@@ -23,9 +23,9 @@ pub struct MemberPlace {
 }
 
 impl MemberPlace {
-    /// Limit of the distance between a member and its image, in bytes (exclusive).
+    /// A member must be less than this many bytes away from its sample's image.
     const MAX_DISTANCE: i64 = 1 << 40;
-    /// Length that marks two members of the same name.
+    /// Value of `length` for a sample that has two members of the same name.
     pub const DUPLICATE: u32 = u32::MAX - 1;
     /// Marks a member that the sample does not have.
     pub const ABSENT: Self = Self { offset_from_image: 0, length: u32::MAX, packed: false };

@@ -56,7 +56,7 @@ pub(super) struct DatasetPart {
     any_accepted: AtomicBool,
     /// Locked while a thread checks a shard whose stamp changed.
     pub(super) accepting: Mutex<()>,
-    /// The members that are read of each sample; `None` if only the image is read.
+    /// The members that are read from each sample; `None` if only the image is read.
     pub(super) members: Option<MemberSelection>,
     /// The files that columns of a manifest name, for the columns that are read.
     named_files: Vec<NamedFiles>,

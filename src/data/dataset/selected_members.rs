@@ -39,7 +39,7 @@ pub enum MemberBytes {
     Ambiguous,
 }
 
-/// The members that are read of each sample of a dataset.
+/// The members to read from each sample of a dataset.
 pub(super) struct MemberSelection {
     /// The keys of the members.
     keys: Vec<String>,
@@ -70,8 +70,8 @@ impl DatasetPart {
         serde_json::from_slice(self.file.section(Section::Keys)).unwrap_or_default()
     }
 
-    /// Selects the members that are read of each sample: those with these keys. Without a selection, only [`IMAGE`] is
-    /// read. An empty list changes nothing. The index file must have been loaded together with its members. The
+    /// Selects the members that are read from each sample: those with these keys. Without a selection, only [`IMAGE`]
+    /// is read. An empty list changes nothing. The index file must have been loaded together with its members. The
     /// locations of all other members are dropped.
     pub(super) fn select(&mut self, selected: &[String]) -> Result<()> {
         let all_have_images = !self.notes.every_stem && !self.notes.images_missing;

@@ -25,8 +25,8 @@ enum DirectoryContents {
     Shards,
 }
 
-/// The directory of `source` that is the split `asked`. The name of the directory is `asked`, or denotes this split,
-/// such as `val` for "validation". `None` if there is no such directory.
+/// Finds the directory in `source` that is the split `asked`. Its name is either `asked` itself, or another name of the
+/// same split, such as `val` for "validation". Returns `None` if there is no such directory.
 ///
 /// # Errors
 /// [`Error::Io`] for a directory that cannot be listed; [`Error::Config`] if several directories have such names.

@@ -386,8 +386,8 @@ impl RootListing {
         Ok(Some(Survey::of_split(chosen, self.notes.clone())))
     }
 
-    /// The shards in the root that are not tars. If there are also tars in the root, or images in directories, these
-    /// shards are not the dataset, and are skipped.
+    /// Returns the shards in the root that are not tars, if they are the dataset. If the root also has tars, or images
+    /// in directories, these shards are skipped.
     fn other_shards(
         &mut self,
         source: &dyn DatasetSource,

@@ -210,8 +210,8 @@ pub(super) fn skippable(bytes: &[u8]) -> Option<u64> {
     rest.first_chunk().filter(|_| is_one).map(|length| 8 + u64::from(u32::from_le_bytes(*length)))
 }
 
-/// Decompresses zstd frames, to at most one byte more than `size`. A window can be larger than the output of its frame,
-/// as with `zstd --long`.
+/// Decompresses zstd frames. Stops at `size` + 1 bytes, which is enough to see that the output is too long. `size` does
+/// not limit the window: with `zstd --long`, a window can be larger than its frame's output.
 fn unpack_zstd(packed: &[u8], size: u64, into: &mut Vec<u8>) -> Result<(), UnpackFault> {
     let mut rest = packed;
     while !rest.is_empty() && into.len() as u64 <= size {

@@ -92,7 +92,8 @@ impl<'a> TarNames<'a> {
         }
         if self.numbered {
             let number = Cow::Owned(label.to_string().into_bytes());
-            // Readers prefer this class number to a label in a `.json` member, so it replaces an old number.
+            // Set the class number, even if the sample has one already. Readers use it rather than a label in a `.json`
+            // member, so it must be up to date.
             match members.iter_mut().find(|(ending, _)| ending == CLASS) {
                 Some((_, other)) => *other = number,
                 None => members.push((CLASS.to_owned(), number)),

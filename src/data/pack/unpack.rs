@@ -237,7 +237,7 @@ impl Unpacking<'_> {
     }
 }
 
-/// A shard in the source's format.
+/// A tar or TFRecord shard that is being written.
 enum Archive<W: Write> {
     Tar(TarFile<W>),
     TfRecord(W),

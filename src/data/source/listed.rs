@@ -26,11 +26,11 @@ pub(super) struct BraceFiles {
 
 /// The parts of a name with braces.
 struct Parts<'a> {
-    /// First part, in which braces are literal.
+    /// The beginning of the name. Braces in it are literal.
     fixed: &'a str,
-    /// Second part, in which braces are expanded.
+    /// The rest of the name, up to the query. Braces in it are expanded.
     pattern: &'a str,
-    /// Query, if the name is a URL.
+    /// The query, if the name is a URL.
     query: &'a str,
 }
 

@@ -100,7 +100,7 @@ pub trait DatasetSource: Send + Sync {
     /// [`base::error::Error::Io`] if it is no directory or cannot be listed.
     fn directory(&self, name: &[u8]) -> Result<Box<dyn SourceDirectory>>;
 
-    /// Returns the identity of a directory, to detect cycles of links; `None` if the place has no links.
+    /// Returns the identity of a directory, to detect cycles of links; `None` if this kind of source has no links.
     ///
     /// # Errors
     /// [`base::error::Error::Io`] if the directory cannot be inspected.
@@ -422,7 +422,7 @@ pub trait SourceDirectory: Send + Sync {
     /// a change.
     fn stamp(&self) -> Stamp;
 
-    /// Returns the directory's identity, to detect cycles of links; `None` if the place has no links.
+    /// Returns the directory's identity, to detect cycles of links; `None` if this kind of source has no links.
     ///
     /// # Errors
     /// [`base::error::Error::Io`] if the directory cannot be inspected.

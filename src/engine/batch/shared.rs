@@ -1,4 +1,4 @@
-//! Batch buffers that can be leased to other processes: memory of a file without a name (memfd). The memory is freed
+//! Batch buffers that can be leased to other processes: memory of an unnamed file (memfd). The memory is freed
 //! when the last process that maps it exits or unmaps it.
 
 use super::Batch;
@@ -68,7 +68,7 @@ impl SharedMemory {
     }
 }
 
-/// Makes a file without a name, of `bytes` bytes.
+/// Makes an unnamed file (memfd) of `bytes` bytes.
 pub(super) fn create_memfd(bytes: usize) -> Result<File> {
     let file = rustix::fs::memfd_create(c"foreload batch", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING);
     let file = File::from(file.map_err(cannot)?);
@@ -76,7 +76,7 @@ pub(super) fn create_memfd(bytes: usize) -> Result<File> {
     Ok(file)
 }
 
-/// Adds seals to a file without a name.
+/// Adds seals to an unnamed file (memfd).
 pub(super) fn seal(file: &File, seals: SealFlags) -> Result<()> {
     rustix::fs::fcntl_add_seals(file, seals).map_err(cannot)
 }

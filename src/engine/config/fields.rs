@@ -131,7 +131,7 @@ pub struct Fields {
 pub struct Field {
     /// Name of the field.
     pub name: String,
-    /// Index of the field's member among the members that are read of each sample; `None` if no bytes need to be read.
+    /// Index of the field's member in the list of members that are read from each sample; `None` if no bytes are read.
     pub member: Option<usize>,
     /// The content of the field, and its place in the batch.
     pub content: FieldContent,

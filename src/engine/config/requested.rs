@@ -12,7 +12,7 @@ pub(super) enum FieldSource {
     /// The column of `labels` with this index.
     Column(usize),
     Label,
-    /// The member with this index among the members that are read of each sample.
+    /// A member, by its index in the list of members that are read from each sample.
     Member(usize),
 }
 
@@ -49,8 +49,8 @@ impl<'a> RequestedFields<'a> {
         self.iter().filter(|(source, _)| matches!(source, FieldSource::Member(_))).map(|(_, field)| field)
     }
 
-    /// Returns the names of the members that are read of each sample; `None` if no field needs a member. Then the image
-    /// is read.
+    /// Returns the names of the members that are read from each sample; `None` if no field needs a member. Then the
+    /// image is read.
     pub(super) fn members(&self) -> Option<Vec<String>> {
         Some(self.of_members().map(|field| field.name.clone()).collect())
             .filter(|members: &Vec<String>| !members.is_empty())

@@ -1,5 +1,5 @@
-//! The number of processors that one process takes if other ranks of its job run on the same machine, and the share of
-//! these processors that `cpu=` allows.
+//! How many processors one process uses if other ranks of its job run on the same machine, and what share of these
+//! processors `cpu=` allows.
 
 use std::os::unix::process::parent_id;
 use std::path::Path;

@@ -7,7 +7,7 @@ use std::ops::Range;
 /// Places of a field's views in a batch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ViewPlaces {
-    /// Index of the first view's tensor or value list.
+    /// Index of the tensor or value list that holds the first view.
     pub first: usize,
     /// Number of views. Their indices are consecutive.
     pub views: usize,

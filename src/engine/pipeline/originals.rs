@@ -1,6 +1,6 @@
-//! Finds or rebuilds the original files of images in other storage formats. Only decoders read these formats; all other
-//! code gets the original file, which was checked. In an indexed image the file is a range of the bytes; from a packed
-//! image it is rebuilt.
+//! Finds or rebuilds the original file of an image that is stored in another format. Foreload's decoders read these
+//! formats directly; all other code needs the original file. An indexed image contains the file as a range of its
+//! bytes. From a packed image the file is rebuilt and checked.
 
 use super::{context::SampleContext, run::EpochRun};
 use base::error::DecodeError;

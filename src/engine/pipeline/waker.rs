@@ -36,7 +36,7 @@ impl FetchWaker {
         self.waiting.fetch_and(waits, Ordering::SeqCst);
     }
 
-    /// Returns whether the thread waits, and nothing has woken it since [`FetchWaker::prepare_to_wait`].
+    /// Returns whether the thread is waiting and has not been woken since [`FetchWaker::prepare_to_wait`].
     pub(crate) fn is_waiting(&self) -> bool {
         self.waiting.load(Ordering::SeqCst)
     }

@@ -68,7 +68,7 @@ pub struct LoaderSnapshot {
 pub struct StageNumbers {
     /// Number of threads that decode and augment.
     pub threads: u32,
-    /// Number of lanes of a GPU.
+    /// Number of lanes: threads that decode and augment batches on a GPU.
     pub lanes: u32,
     /// Time with reads in flight.
     pub reading: f64,

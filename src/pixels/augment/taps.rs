@@ -32,7 +32,7 @@ pub(super) struct Taps {
     pub stride: usize,
     /// The largest number of samples of any output pixel.
     pub longest: usize,
-    /// The bits after the binary point.
+    /// The number of fractional bits of the weights.
     pub bits: u32,
     /// The range of all samples that are read.
     pub sample_range: Range<u32>,

@@ -8,11 +8,11 @@ use super::pinned::{PinnedBuffer, PinnedSlice};
 use super::stream::Stream;
 use base::error::{Error, Result};
 
-/// Work that was queued on a stream, usually the work of one batch, with all host memory that the device reads.
+/// Work that was queued on a stream, usually the work of one batch. Owns the host memory that the device reads and
+/// writes for this work.
 ///
 /// Queue work, call [`InFlight::submit`], then [`InFlight::wait`] or poll [`InFlight::is_done`]. When the work is done,
-/// the value can be reused. Dropping the value waits for the work, so that no memory is freed before the device has
-/// read it.
+/// the `InFlight` can be reused. Dropping it waits for the work, so that no memory is freed while the device uses it.
 pub struct InFlight {
     stream: Stream,
     event: Event,

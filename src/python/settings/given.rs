@@ -58,7 +58,7 @@ fn convert(value: &Bound<'_, PyAny>, with_iterables: bool, depth: usize) -> Opti
         };
         return map.items().ok()?.iter().map(entry).collect::<Option<_>>().map(UserValue::Map);
     }
-    // Foreload's own objects with named parts: fields, transforms.
+    // Foreload's own objects, such as fields and transforms, return their named parts by `_as_setting`.
     if let Ok(Some(parts)) = value.getattr_opt("_as_setting") {
         return parts.call0().ok().and_then(|parts| convert(&parts, with_iterables, depth + 1));
     }

@@ -85,7 +85,7 @@ pub(in crate::python) fn read_named<'py>(
     options(py, loader, &arguments)
 }
 
-/// Returns the value of a keyword's argument.
+/// Converts the value that was passed for a keyword argument.
 fn value_of(setting: &Setting, value: &Bound<'_, PyAny>) -> PyResult<UserValue> {
     if setting.objects().next().is_some() {
         return objects(setting.name, value);

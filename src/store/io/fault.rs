@@ -21,7 +21,7 @@ pub struct FaultOptions {
     pub cancelled: u64,
     /// Percentage of answers that are delayed by up to `longest` calls of `wait`, so that later answers overtake them.
     pub delayed: u64,
-    /// The maximum number of `wait` calls that an answer is delayed by.
+    /// The longest delay of an answer, as a number of calls of `wait`.
     pub longest: u64,
 }
 

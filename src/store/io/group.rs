@@ -1,7 +1,8 @@
 //! Waiting for several readers at once, on one thread.
 //!
-//! An io_uring ring answers only to the thread that drives it, and a wait for one reader does not see answers of
-//! another reader. So the thread waits for one reader, and the first answer of any other reader ends that wait.
+//! An io_uring ring delivers answers (completions) only to the thread that drives it, and a wait for one reader does
+//! not notice answers of another reader. So the thread waits for one reader. Every other reader gets a waker that
+//! interrupts this wait at its first answer.
 
 use super::{Completion, ReadRequest, Reader, Waker};
 use base::error::Result;

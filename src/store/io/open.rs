@@ -150,7 +150,7 @@ fn choose(
         }
         IoChoice::Auto => match uring_suits(&storage).map(|()| uring()) {
             Ok(Ok(reader)) => return Ok(Box::new(reader)),
-            // No warning: on this storage threads are the right choice.
+            // No warning: threads are the right choice on this storage.
             Err(why) => why,
             Ok(Err(why)) => {
                 notices.warn_once("io", || {

@@ -16,9 +16,11 @@ pub struct DelayedReader {
     pfs: Arc<ParallelFsModel>,
     /// The shards that were opened.
     open: HashSet<FileId>,
-    /// Requests in the wrapped reader, by number, with their tokens and the times at which to answer them.
+    /// Requests in the wrapped reader: by request number, the caller's token and the time at which to return the
+    /// completion.
     due: HashMap<u64, (u64, Instant)>,
-    /// Answers of the wrapped reader, by the time at which to return them and by number.
+    /// Completions of the wrapped reader that are held back, sorted by the time at which to return them. Ties are
+    /// broken by request number.
     delayed_answers: BTreeMap<(Instant, u64), Completion>,
     arrived: Vec<Completion>,
     next: u64,

@@ -77,9 +77,9 @@ impl ReadRun {
 }
 
 impl Transfer {
-    /// Makes a transfer into the request's slot. `is_whole_file` says that the extent is the whole file, which is
-    /// always read without a gap. In other extents, a gap of more than `longest_gap` bytes between wanted parts is not
-    /// read.
+    /// Creates the transfer that fills the request's slot. `is_whole_file` says that the extent is the whole file,
+    /// which is always read without a gap. In other extents, a gap of more than `longest_gap` bytes between two wanted
+    /// parts is not read.
     pub(super) fn new(
         request: ReadRequest,
         is_whole_file: bool,

@@ -103,7 +103,7 @@ impl ServedCache for ProbeSamples {
 pub struct ProbedReads {
     /// The number of samples that arrived.
     pub samples: u64,
-    /// The bytes of the samples that arrived.
+    /// The number of bytes in the samples that arrived.
     pub bytes: u64,
     /// The time from the first read to the last answer.
     pub seconds: f64,

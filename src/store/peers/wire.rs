@@ -16,17 +16,17 @@ pub(super) const CRC: HeaderName = HeaderName::from_static("foreload-crc32c");
 /// The header with the version of a pushed sample, written like an `ETag`, quotes included.
 pub(super) const VERSION: HeaderName = HeaderName::from_static("foreload-version");
 
-/// A dataset in one start of a job.
+/// A dataset in one launch of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SharedDataset {
     /// The identity of the dataset.
     pub fingerprint: Fingerprint,
-    /// Identifies a start of the job, so that a restarted job never talks to nodes of the former start.
+    /// Identifies one launch of the job, so that after a restart its nodes never talk to nodes of the earlier launch.
     pub generation: u64,
 }
 
 impl SharedDataset {
-    /// Returns the dataset for the start of a job with this `secret`, which only the job's ranks know.
+    /// Returns the dataset for the launch of a job with this `secret`, which only the job's ranks know.
     pub fn of_job(fingerprint: Fingerprint, secret: &[u8; 32]) -> Self {
         // The generation is sent where the secret is not, so it must not reveal the secret.
         let digest: [u8; 32] =

@@ -122,7 +122,8 @@ struct KeptTier {
 }
 
 impl KeptTier {
-    /// Returns the bytes of samples that fit, without the space that is lost at the ends of many small segments.
+    /// Returns how many bytes of samples fit into the tier. A tenth of the capacity is not counted, because space is
+    /// lost at the ends of many small segments.
     fn room(&self) -> u64 {
         self.tier.parts().capacity() / 10 * 9
     }

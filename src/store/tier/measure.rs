@@ -148,9 +148,9 @@ fn rates(opened: Option<&Reads>, one: &Reads, full: &Reads, large: Option<&Reads
     let all = [opened, Some(one), Some(full), large];
     let read_bandwidth = all.into_iter().flatten().map(Reads::bandwidth).fold(1.0, f64::max);
     let transfer = one.bytes as f64 / one.reads.max(1) as f64 / read_bandwidth;
-    // Usually only concurrent or large reads reach the bandwidth, so almost all the time of a small read is latency. If
-    // single reads reach the bandwidth, the difference is near zero. The lower bound, the mean time between answers,
-    // then explains how few reads are answered per second.
+    // A small read alone rarely reaches the bandwidth, so almost all of its time is latency. If it does reach the
+    // bandwidth, its time minus the transfer time is near zero. The mean time between answers is then used as the
+    // latency, because it limits the reads per second.
     let latency = (one.median_seconds - transfer).max(1.0 / full.per_second().max(f64::MIN_POSITIVE));
     let at_once = full.in_flight.max(1) as f64;
     let concurrency = match large {

@@ -26,8 +26,8 @@ use data::dataset::{FileId, FileVersion};
 pub(super) enum Route {
     /// The sample is read from its copy in this tier.
     Copy(TierPlace, Location),
-    /// The sample is read from the source. It may be kept as this version, if the version is known, and is compared
-    /// with the copy, if there is one.
+    /// The sample is read from the source. If `version` is known, the tiers may keep the sample as of this version. If
+    /// there is a `copy`, the bytes that were read are compared with it.
     Source { version: Option<FileVersion>, copy: Option<(TierPlace, Location)> },
 }
 

@@ -155,7 +155,7 @@ impl SampleStorage {
         withdrawn.map(drop)
     }
 
-    /// Opens the reader of the directory's files, if there is a directory.
+    /// Opens a reader for the files in the directory of kept samples; `None` if samples are kept only in memory.
     ///
     /// # Errors
     /// The errors of [`open_source`].

@@ -37,7 +37,7 @@ const OTHER_FILES: u64 = 256;
 /// The number of connections of the node's server for other clients, beyond the connections of the measurement.
 const OTHER_CONNECTIONS: usize = 64;
 
-/// The maximum number of sentences about unreachable nodes in an error.
+/// The maximum number of unreachable nodes that one error message describes.
 const NAMED_PROBLEMS: usize = 4;
 
 /// What the user can do about unreachable nodes.

@@ -1,4 +1,4 @@
-//! Versions of the files of an index, and checks whether the files still match the index.
+//! The version of each file of an index, and the check whether a file has changed since it was indexed.
 
 use super::super::{FileId, FileVersion, Stamp, changes, open};
 use super::DatasetIndex;

@@ -50,7 +50,7 @@ impl SourceStamps {
         Self { digest: Sha256::new_with_prefix(b"foreload packing 2"), last: None }
     }
 
-    /// Adds the file of the next sample. A file that the previous sample has too is not added again.
+    /// Adds the file of the next sample, unless the previous sample is in the same file.
     pub fn add(&mut self, file: FileId, stamp: Stamp) {
         if self.last.replace(file) != Some(file) {
             self.digest.update(stamp.to_bytes());

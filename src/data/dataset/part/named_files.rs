@@ -12,7 +12,7 @@ use base::error::{Error, Result};
 
 /// The files that a column names, one per sample.
 pub(in crate::dataset) struct NamedFiles {
-    /// The index of the member to which these files belong, among the members that are read of each sample.
+    /// The index of the member to which these files belong, in the list of members that are read from each sample.
     member: usize,
     column: ColumnCells<'static>,
     /// The size of each file in bytes; [`NO_FILE`] for a cell that names no file.
@@ -105,7 +105,7 @@ impl DatasetPart {
         Some(self.name_of(files.name(after % self.len())?).unwrap_or_default())
     }
 
-    /// Locates the member at index `member`, if it is a file that a column names.
+    /// Locates a sample's file for member number `member`; `None` if no column names the files of this member.
     pub(in crate::dataset) fn named_member(&self, sample: u64, member: usize) -> Option<MemberBytes> {
         let (column, files) = (1..).zip(&self.named_files).find(|(_, files)| files.member == member)?;
         if !files.has(sample) {
@@ -115,7 +115,7 @@ impl DatasetPart {
         Some(MemberBytes::Separate(Extent { file, offset: 0, length: files.lengths[sample as usize] }))
     }
 
-    /// The number of files that columns name for this sample.
+    /// Returns how many columns name a file for this sample.
     pub(in crate::dataset) fn named_of(&self, sample: u64) -> u64 {
         self.named_files.iter().filter(|files| files.has(sample)).count() as u64
     }

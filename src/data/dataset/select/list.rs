@@ -158,7 +158,7 @@ struct ListedFile {
     other: Option<Range<u64>>,
 }
 
-/// The lines by their paths, with a map for each way to parse a line.
+/// For each of the four ways to parse a line: a map from each path to the index of the first line with this path.
 struct WantedLines<'a>([HashMap<&'a [u8], u32>; 4]);
 
 impl<'a> WantedLines<'a> {
@@ -183,7 +183,7 @@ impl<'a> WantedLines<'a> {
         same.map(|&first| first as usize).find(|&first| found[first].is_some())
     }
 
-    /// Finds the file of each line.
+    /// Finds the file that each line names; `None` for a line that matches no file.
     fn find(&self, index: &DatasetIndex, lines: &[ListLine<'_>]) -> Result<Vec<Option<ListedFile>>> {
         let is_absolute = lines.iter().any(|line| line.text.trim_ascii_start().starts_with(b"/"));
         let mut found = vec![None; lines.len()];

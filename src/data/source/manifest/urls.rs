@@ -1,4 +1,4 @@
-//! URLs in a manifest: the addresses that they may connect to, and the credentials for them.
+//! URLs in a manifest: to which addresses the loader may connect for them, and with which credentials.
 
 use super::super::object_url::{ObjectUrl, StoreKind};
 use super::super::url;

@@ -377,8 +377,8 @@ settings! {
         Resources, Nothing.images_only().datasets_only();
 
     /// The number of ranks on this node, which have consecutive numbers and share the cache, processors and memory.
-    /// None: the launcher's number (see `rank`), else all ranks share the cache, and this process alone uses processors
-    /// and memory.
+    /// None: the launcher's number (see `rank`). Without a launcher, all ranks are taken to be on this node and to
+    /// share a cache directory, but processors and memory are not divided between them.
     local_world_size: Option<u32> = None, Maybe(WholeNumber::from(1)), Resources, Nothing
         .in_object(OfResources);
 

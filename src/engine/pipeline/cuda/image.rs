@@ -39,8 +39,8 @@ impl LaneSample {
         ImageId { sample: self.draw.sample, image: image as u32 }
     }
 
-    /// Turns the sample into its place in the batch. The place is filled, but mixing may still change its image and
-    /// label.
+    /// Consumes the sample and returns the batch place that it filled. Mixing may still change the image and the label
+    /// in this place.
     pub(crate) fn into_place(self) -> FilledPlace {
         let Draw { sample, occurrence } = self.draw;
         FilledPlace { ticket: self.ticket, position: self.position, sample, occurrence, valid: self.valid }

@@ -449,8 +449,8 @@ impl<'a> GpuLane<'a> {
             let first = findings.unwrap_or_default() + view.image * placed.len();
             let (kernel, counts, poison) = self.check.lines(first);
             let entries = self.table.entries(number);
-            // SAFETY: the same reasons as for the launches below; only this lane uses the counts. The entries of an
-            // image's first view name the image's planes, which all its views use.
+            // SAFETY: as for the launches below. Also, only this lane uses the buffer of counts. The entries of an
+            // image's first view hold the addresses of its planes, which all its views share.
             unsafe { kernel.launch(self.flight.stream(), entries, placed.len(), counts, poison) }?;
         }
         // The launches from here on write to the batch's buffer, so wait for its former readers only now.

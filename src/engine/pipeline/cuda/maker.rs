@@ -22,7 +22,7 @@ struct GpuOpener {
     lanes: LaneQueues,
     /// The incomplete batches.
     gathering: Vec<Weak<Assembly>>,
-    /// The sub-batches that are queued for lanes or in work. The lanes will free the slots that these sub-batches hold.
+    /// The sub-batches that lanes are making or that wait for a lane. Each holds slots, which its lane frees.
     sub_batches_in_flight: SubBatchesInFlight,
 }
 

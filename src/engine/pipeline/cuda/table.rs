@@ -65,8 +65,8 @@ impl LaneTable {
         flight.copy_to_device(self.device.range(0, bytes)?, &from)
     }
 
-    /// Queues the copy of a table of mixing groups. It overwrites the table of the images, which all earlier work on
-    /// the stream has read by then. Returns its address.
+    /// Queues the copy of a table of mixing groups to the device, and returns the table's address there. The copy
+    /// overwrites the table of the images. All earlier work on the stream has read that table when the copy runs.
     pub(super) fn write_mix_groups(
         &mut self,
         staging: &mut LaneStaging,

@@ -5,7 +5,7 @@
 use super::columns::pack_pair;
 use super::simd::Simd;
 
-/// The bits after the binary point of sums along rows: 255 · 2^7 fits 16 signed bits.
+/// The number of fractional bits of sums along rows. With 7, the largest sum (255 · 2^7 = 32640) still fits an `i16`.
 const FRACTION: u32 = 7;
 
 /// The weights of a symmetric filter in pairs. The weights sum to 2^`bits`, so sums are divided by 2^`bits`.

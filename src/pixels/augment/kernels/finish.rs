@@ -6,7 +6,8 @@ use super::rows::{ResizedRows, RowSums};
 use super::simd::Simd;
 use crate::augment::{DType, MemoryFormat, Output};
 
-/// The bits after the binary point of a resized row in the `fast` pass: 255 just fits 16 signed bits.
+/// The number of fractional bits of each value in a resized row in the `fast` pass. With 7, the largest grey level
+/// (32640 = 255 · 2^7) still fits an `i16`.
 pub(in crate::augment) const FRACTION: u32 = 7;
 
 /// The meaning of the resized components.
@@ -254,7 +255,7 @@ impl<S: Simd, const PAIRS: usize> RgbSource<S> for YcbcrSums<'_, S, PAIRS> {
     }
 }
 
-/// The scale of a sum of Y, Cb or Cr: its bits after the binary point, and the level that a sum of 1 stands for.
+/// The scale of a sum of Y, Cb or Cr: the number of its fractional bits, and the grey level that a sum of 1 stands for.
 struct FixedPointScale {
     bits: u32,
     unit: f32,
@@ -332,7 +333,8 @@ impl<S: Simd> RgbSource<S> for FloatRows<'_> {
     }
 }
 
-/// Casts a row of floats and stores it. `values` has whole blocks for each channel.
+/// Casts one row of floats to `E` and stores it as row `row` of `out`. `values` has the bytes of the floats: first all
+/// of R, then G, then B, each padded to whole blocks.
 #[inline(always)]
 fn cast<S: Simd, E: ElementType>(s: S, finish: &Finish, values: &[u8], row: usize, out: &mut [u8]) {
     let length = values.len() / 3;

@@ -13,7 +13,7 @@ use std::ops::Range;
 pub struct MixWeights {
     /// The weight of the image itself.
     pub own: f32,
-    /// The weight of its partner.
+    /// The weight of the other image, which is mixed into the image itself.
     pub other: f32,
 }
 

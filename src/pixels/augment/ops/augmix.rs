@@ -9,8 +9,9 @@ pub(in crate::augment) fn shares(weights: &[f64]) -> (f32, Vec<f32>) {
     (of_image as f32, weights.iter().map(|&weight| weight as f32).collect())
 }
 
-/// Replaces `levels` by the weighted sum of `levels` and the levels of the `chains`. Each product is rounded, then each
-/// sum in the order of the chains. The result is truncated.
+/// Replaces `levels` by the weighted sum of `levels` and the `chains`. Each product is rounded to float32. The products
+/// are added in the order of `chains`, and each intermediate sum is rounded to float32. The final sum is truncated to
+/// an integer.
 pub(super) fn mix(level: base::simd::Level, levels: &mut [u8], chains: &[Vec<u8>], weights: &[f64]) {
     const BLOCK: usize = 256;
     let (of_image, weights) = shares(weights);

@@ -3,7 +3,7 @@
 use crate::augment::kernels::{self, PairedWeights};
 use base::simd::Level;
 
-/// The bits after the binary point of a weight: the weights of a kernel sum to 2^15.
+/// The number of fractional bits of a weight: the weights of a kernel sum to 2^15.
 const WEIGHT_BITS: u32 = 15;
 /// Returns the weights of torchvision's Gaussian kernel of `size` pixels, in units of 2^-15: first the weight of the
 /// pixel itself, then the weights of the neighbours at distances 1, 2, … on either side. Outer weights that are 0 are

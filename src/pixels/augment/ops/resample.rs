@@ -26,13 +26,13 @@ pub(super) struct WarpScratch {
 struct RowSteps {
     indices: Vec<[u32; BLOCK]>,
     shares: Vec<Places>,
-    /// For nearest sampling: the pixel at each place.
+    /// For nearest sampling: the pixel at each sampling point.
     found: Vec<[u32; BLOCK]>,
-    /// For bilinear sampling: the upper two of the four pixels around each place.
+    /// For bilinear sampling: of the four pixels around each sampling point, the two in the upper row.
     above: Vec<[[u32; 2]; BLOCK]>,
-    /// For bilinear sampling: the lower two of the four pixels around each place.
+    /// For bilinear sampling: of the four pixels around each sampling point, the two in the lower row.
     below: Vec<[[u32; 2]; BLOCK]>,
-    /// For bicubic sampling: the four by four pixels around each place, line by line.
+    /// For bicubic sampling: the four by four pixels around each sampling point, row by row.
     lines: Vec<[[[u32; 4]; BLOCK]; 4]>,
 }
 

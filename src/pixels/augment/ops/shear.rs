@@ -278,8 +278,8 @@ mod tests {
     use crate::augment::ops::resample;
     use base::rng::{RandomKey, RandomStream, Use};
 
-    /// Draws the factor or the distance of a shear: any number, or a number that puts pixels exactly between two
-    /// others.
+    /// Draws the factor or the distance of a shear for a test: either any number, or a simple fraction, for which some
+    /// output pixels can fall exactly halfway between two source pixels.
     fn number(stream: &mut RandomStream, most: f64) -> f64 {
         let parts = 1.0 + stream.below(8) as f64;
         let number = stream.uniform(-most, most);

@@ -82,7 +82,8 @@ impl LevelTables {
         self
     }
 
-    /// Replaces the levels of three planes.
+    /// Replaces each value in the planes of R, G and B by its entry in the plane's table. `level` selects the SIMD
+    /// instructions.
     pub(super) fn apply(&self, level: Level, planes: [&mut [u8]; 3]) {
         for (table, plane) in self.0.iter().zip(planes) {
             lookup::replace(level, plane, table);

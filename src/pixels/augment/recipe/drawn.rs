@@ -8,7 +8,7 @@ use crate::decode::Region;
 /// The part of one image that one view shows, and how.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DrawnView {
-    /// Which source pixels become which pixels of the output.
+    /// The mapping from source pixels to output pixels.
     pub view: View,
     /// The number of columns of the output.
     pub width: u32,

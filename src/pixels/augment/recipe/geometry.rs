@@ -35,7 +35,7 @@ pub(super) struct GeometryBuilder {
     is_resampled: bool,
     /// Whether a transform may have padded the grid, or a grid from which it was cut.
     may_be_padded: bool,
-    /// The name of the transform that mirrors, if there is one.
+    /// The name of the last transform that mirrors the image; `None` if no transform does.
     mirrored_by: Option<&'static str>,
 }
 

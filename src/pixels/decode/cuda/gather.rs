@@ -83,7 +83,8 @@ impl GatherTable {
 mod tests {
     use super::*;
 
-    /// Chunks cover all bytes of an image once, in quads that no other image uses.
+    /// The chunks of an image cover each of its bytes exactly once. They consist of whole quads (16 bytes), and the
+    /// copy fits into `gather_bytes`.
     #[test]
     fn pieces_cover_what_is_needed() {
         for (from, length) in [(0, 1), (15, 1), (15, 2), (7, 8_185), (7, 8_186), (32, 8_192), (33, 100_000)] {

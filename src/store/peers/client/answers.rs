@@ -136,7 +136,8 @@ impl OpenRead {
         self.read.as_ref().map_or(0, |read| read.length as usize)
     }
 
-    /// Returns the bytes of the slot that the sample may fill.
+    /// Returns the memory that the response may fill: the slot's first bytes, up to the maximum size of the sample's
+    /// copy.
     pub(super) fn buffer(&mut self) -> &mut [u8] {
         match &mut self.read {
             Some(read) => &mut read.slot.bytes_mut()[..read.most as usize],

@@ -17,7 +17,7 @@ counters! {
     reads,
     /// The number of samples that arrived.
     hits,
-    /// The bytes of the samples that arrived.
+    /// The number of bytes in the samples that arrived.
     bytes,
     /// The number of samples that the peer did not keep.
     absent,
@@ -38,7 +38,8 @@ counters! {
     unreachable,
     /// The number of samples that were not requested, because the peer's breaker was open.
     breaker,
-    /// The number of samples offered as pushes. Each push counts as taken, refused, full or dropped.
+    /// The number of samples that this node tried to push to the peer. Each of them also counts as taken, refused, full
+    /// or dropped, once its outcome is known.
     pushes,
     /// The number of samples that the peer took.
     pushes_taken,

@@ -27,7 +27,7 @@ counters! {
     stale,
     /// The number of requests without a version, for a sample whose current version is not known.
     unconfirmed,
-    /// The number of requests for another dataset, or for another start of the job.
+    /// The number of requests for another dataset, or for another launch of the job.
     other_datasets,
     /// The number of requests that were refused because the server was busy.
     busy,

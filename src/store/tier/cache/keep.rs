@@ -87,7 +87,7 @@ impl Cache {
         }
     }
 
-    /// Counts a sample that came from a tier, and the `bytes` bytes that were read of it.
+    /// Counts one sample that was read from a tier, and adds `bytes` to the number of bytes read from that tier.
     pub(in crate::tier) fn count_hit(&self, place: TierPlace, bytes: usize) {
         let used = &self.tiers[place].used;
         used.hits.fetch_add(1, Relaxed);

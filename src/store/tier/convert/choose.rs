@@ -7,8 +7,9 @@ use pixels::decode::ConvertedFormat;
 /// The storage format that the user wants for copies (`form=`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum FormChoice {
-    /// The available space decides: a conversion is worth its processor time, but must not cause reads from the
-    /// dataset.
+    /// Converts if converted copies of all samples fit into the available space. A conversion saves more processor time
+    /// than it takes. But converted copies are larger: if not all of them fit, fewer samples are kept, and more are
+    /// read from the dataset.
     #[default]
     Auto,
     /// Copies stay in the storage format in which they are read.
@@ -47,7 +48,8 @@ pub(in crate::tier) struct FormatFacts {
     pub no_forms: Option<NoForms>,
     /// The bytes of the samples that the epoch uses.
     pub used: u64,
-    /// The bytes of samples that fit into the largest tier that is filled with the samples that come first.
+    /// How many bytes of samples fit into the largest tier. Only tiers that are filled with the samples that come first
+    /// are considered.
     pub room: u64,
     /// Whether this tier is filled with the samples that come first, and keeps them.
     pub stays: bool,

@@ -314,7 +314,7 @@ impl PeerNetwork {
     }
 }
 
-/// Returns the bytes of samples that fit into this capacity. The rest is for the tables of segments, and for the unused
+/// Returns how many bytes of samples fit into this capacity. The rest is for the tables of segments, and for the unused
 /// ends of segments.
 fn usable(capacity: u64) -> u64 {
     capacity - capacity / 128

@@ -276,8 +276,9 @@ impl NodesTier for OtherNodes {
         let epochs_with_queries = if state.first_epoch_was_whole { 1 } else { 2 };
         let queries_versions = state.epochs <= epochs_with_queries || shared.network.files_differ;
         shared.queries_versions.store(shared.verify != Verify::Never && queries_versions, Relaxed);
-        // In the first epoch, an owner node that began without samples has no copy of a sample that is used for the
-        // first time.
+        // In the first epoch, an owner node that began without samples cannot have a sample before its first use. So
+        // such nodes are asked only in later epochs, if the epoch begins at a later step, or if samples come again
+        // within an epoch.
         let comes_again = schedule.order().repeats() > 1 || schedule.order().selection().repeats();
         shared.asks_empty_owners.store(state.epochs > 1 || first_step > 0 || comes_again, Relaxed);
         if let Some(pusher) = &state.pusher {

@@ -9,8 +9,8 @@ use base::error::{Error, Result};
 use base::names::NamedValue;
 use std::sync::Arc;
 
-/// A reader of samples that other nodes keep. In its extents, the file is the index of the node, and the offset is the
-/// sample id.
+/// Reads samples that other nodes keep. In the extents of its requests, `file` is the index of the node, and `offset`
+/// is the sample id.
 pub(super) struct PeersReader {
     shared: Arc<PeersShared>,
     transfer: HttpTransfer,

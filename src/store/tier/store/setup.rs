@@ -19,8 +19,8 @@ pub(super) const LOCK: LockFormat<32> = LockFormat { magic: *b"FLCACHE\n", versi
 pub(super) const GENERATION_AT: u64 = 24;
 /// How long this process waits for the directory's lock, which other processes hold only briefly.
 pub(super) const LOCK_LIMIT: Duration = Duration::from_secs(10);
-/// How long this process waits for the lock at the start, when training waits. A process that holds the lock longer is
-/// probably stopped, and the cache is then only read.
+/// How long this process waits for the lock at startup, when training cannot begin yet. If another process holds the
+/// lock longer, that process is probably suspended, and this process only reads the cache.
 pub(super) const LOCK_LIMIT_AT_START: Duration = Duration::from_secs(3);
 const TAG: &str = "Signature: 8a477f597d28d172789f06886806bc55\n# Samples cached by Foreload. This directory may be \
     deleted while no job uses it.\n";

@@ -5,7 +5,7 @@ use base::error::{Error, Result};
 use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
 use std::time::Duration;
 
-/// The setting that errors name.
+/// The name of the setting in error messages.
 const SETTING: &str = "source";
 
 /// A stream in Redis, and how it is read.
@@ -15,8 +15,8 @@ pub struct RedisOptions {
     pub url: String,
     /// The key of the stream in the server.
     pub stream: String,
-    /// The name of the stream in samples and states; by default the key of the stream. Two streams of a loader that
-    /// have the same key on two servers need different names.
+    /// The stream's name in samples and saved states. Without it, the name is the key. If a loader reads streams with
+    /// the same key from two servers, they need different names.
     pub name: Option<String>,
     /// The consumer group that shares the stream. Without a group the whole stream is read.
     pub group: Option<String>,

@@ -61,7 +61,7 @@ struct MeasuredBlock {
     width: u32,
     /// The remainders (magnitude minus 2) of large coefficients.
     rests: [u16; 64],
-    /// The largest remainder.
+    /// The largest of the block's remainders (magnitude minus 2); 0 if there are none.
     most: u16,
 }
 
