@@ -40,7 +40,7 @@ pub enum Error {
     },
 
     /// The dataset has changed since it was indexed.
-    #[error("dataset changed: {path}: {message}; run `foreload index --rebuild` on it", path = path.display())]
+    #[error("dataset changed: {path}: {message}; run `foreload index --rebuild-index` on it", path = path.display())]
     DatasetChanged {
         /// The directory, file or shard that differs.
         path: PathBuf,

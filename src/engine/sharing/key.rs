@@ -27,7 +27,7 @@ impl Sharing {
     /// these `settings`, and `config` is the result of their checks.
     ///
     /// # Errors
-    /// [`Error::Config`] for settings that do not fit; a loader would have refused them.
+    /// [`base::error::Error::Config`] for settings that do not fit; a loader would have refused them.
     pub fn new(
         roots: &[PathBuf],
         settings: &GivenSettings,

@@ -48,7 +48,7 @@ fn past_block_end(files: &dyn Files, block: &FileBlock) -> Error {
     let what =
         if block.is_compressed() { "the compressed block" } else { "the block of neighbouring samples" };
     let message = format!(
-        "its index has a sample that ends after {what} at byte {}: run `foreload index --rebuild`",
+        "its index has a sample that ends after {what} at byte {}: run `foreload index --rebuild-index`",
         extent.offset
     );
     Error::dataset(files.path(extent.file), message)

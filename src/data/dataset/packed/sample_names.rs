@@ -35,7 +35,8 @@ impl DatasetPart {
             }
             let footer = self.packed_footer(file)?;
             if footer.samples.len() as u64 != samples.end - samples.start {
-                let message = "holds other samples than when it was indexed: run `foreload index --rebuild`";
+                let message =
+                    "holds other samples than when it was indexed: run `foreload index --rebuild-index`";
                 return Err(Error::dataset(self.path(file), message));
             }
             for (sample, (row, members)) in samples.zip(footer.by_sample()) {

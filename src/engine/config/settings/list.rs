@@ -115,9 +115,9 @@ mod tests {
         }
         assert_ne!(deciding(&[("transforms", crop(32))]), deciding(&[("transforms", crop(33))]));
         let written = |text: &str| deciding(&[("transforms", transforms(text))]);
-        let short = written(r#"[{"CenterCrop": {"size": 20}}]"#);
-        assert_eq!(written(r#"[ { "CenterCrop" : { "size" : [20, 20] } } ]"#), short);
-        assert_ne!(written(r#"[{"CenterCrop": {"size": 21}}]"#), short);
+        let pad = written(r#"[{"RandomCrop": {"size": [20, 20], "fill": 0}}]"#);
+        assert_eq!(written(r#"[ { "RandomCrop" : { "size" : [20, 20] } } ]"#), pad);
+        assert_ne!(written(r#"[{"RandomCrop": {"size": [20, 20], "fill": 1}}]"#), pad);
         assert!(of(&[("no_such", UserValue::Nothing)]).options(LoaderKind::Images).is_err());
     }
 }

@@ -217,6 +217,6 @@ fn is_transient(error: Errno) -> bool {
 /// Converts a file's path for the kernel. Listed files never have a zero byte in their name, but an index file might.
 pub(super) fn c_path(path: &Path) -> Result<CString> {
     CString::new(path.as_os_str().to_owned().into_vec()).map_err(|_| {
-        Error::dataset(path, "the index has a path with a zero byte; run `foreload index --rebuild`")
+        Error::dataset(path, "the index has a path with a zero byte; run `foreload index --rebuild-index`")
     })
 }
