@@ -191,8 +191,8 @@ class ImageLoader(Loader):
         shared_consumers: With `shared`: the number of loaders that begin together and ask for the same batches. The
             first batch comes when all of them have attached, or after a minute.
         local_world_size: The number of ranks on this node, which have consecutive numbers and share the cache,
-            processors and memory. None: the launcher's number (see `rank`), else all ranks share the cache, and this
-            process alone uses processors and memory.
+            processors and memory. None: the launcher's number (see `rank`). Without a launcher, all ranks are taken to
+            be on this node and to share a cache directory, but processors and memory are not divided between them.
         cache: Where copies of samples are kept: a `foreload.Directory` on local NVMe or a dict of its arguments, a
             `foreload.Ram`, or a list of both, from the fastest to the slowest. Samples are then read from the dataset's
             storage once and not in every epoch. None: no copies.

@@ -116,8 +116,8 @@ class Resources:
         device_memory: The limit of the memory on the GPU, without that of nvJPEG: bytes, or a text such as `"8GB"`.
             None: a quarter of the GPU's memory.
         local_world_size: The number of ranks on this node, which have consecutive numbers and share the cache,
-            processors and memory. None: the launcher's number (see `rank`), else all ranks share the cache, and this
-            process alone uses processors and memory.
+            processors and memory. None: the launcher's number (see `rank`). Without a launcher, all ranks are taken to
+            be on this node and to share a cache directory, but processors and memory are not divided between them.
 
     Raises:
         ConfigError: A setting has an invalid value, or no setting has this name.
