@@ -263,7 +263,8 @@ impl AccessTrace {
     }
 }
 
-/// The earliest cached copy of each sample on any node. Several threads fill this table concurrently.
+/// For each sample: the first step in which any node has a cached copy, and the cache that holds this copy. Several
+/// threads fill this table concurrently.
 #[derive(Debug)]
 pub struct PublishedCopies(Vec<AtomicU32>);
 

@@ -67,7 +67,7 @@ pub(crate) fn node_traffic(input: PolicyInput, assignments: &[Assignment]) -> Re
 /// The owner node of each sample, and the cache that holds it.
 struct OwnerTable {
     placement: Placement,
-    /// For each sample: the cache of the owner that holds it, [`UNUSED`] or [`REFUSED`].
+    /// For each sample: the number of the cache that holds it on its owner node, [`UNUSED`] or [`REFUSED`].
     held: Vec<u8>,
     space: Vec<CacheSpace>,
 }

@@ -319,8 +319,9 @@ pub struct DevicePools {
 }
 
 impl DevicePools {
-    /// Divides `asked` bytes, or a quarter of the device's `memory`, among the arenas of the lanes, batches of
-    /// `batch_bytes`, and `lane_bytes` of other memory per lane.
+    /// Divides `asked` bytes, or a quarter of the device's `memory` if `asked` is `None`. Three batches of
+    /// `batch_bytes` and `lane_bytes` of other memory per lane are set aside first. About half of the remainder goes to
+    /// the lanes' arenas, and the other half to more batches.
     ///
     /// # Errors
     /// [`Error::Config`] if there is too little memory.

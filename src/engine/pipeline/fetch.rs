@@ -126,8 +126,8 @@ impl<O: BatchOpener> Fetcher<O> {
             if let Some(share) = &mut self.share {
                 share.keep(self.stopwatch.now());
             }
-            // Set the flag before asking the pools. If a slot or buffer becomes free after the pools were asked, the
-            // flag makes its owner wake this thread.
+            // Set the flag before asking the pools. If a slot or buffer is freed after that, the thread that frees it
+            // sees the flag and wakes this thread.
             self.of.waker.prepare_to_wait();
             let blocked_on = self.submit(run, &mut cursor)?;
             run.counters.in_flight.store(self.pending.len() as u64, Ordering::Relaxed);

@@ -31,7 +31,8 @@ impl OriginalFiles {
         Ok(found)
     }
 
-    /// Returns the file that `bytes` of this storage format were made from, like [`OriginalFiles::find`].
+    /// Like [`OriginalFiles::find`], but returns the bytes of the original file: a range of `bytes`, or the rebuilt
+    /// file. `form` is the storage format of `bytes`.
     ///
     /// # Errors
     /// [`DecodeError::Corrupt`] for a damaged image that is not stored as its original file.

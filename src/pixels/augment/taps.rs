@@ -177,8 +177,8 @@ fn compute_weights_with(
                 let rows = &mut pixels[1..][..2 * exact.len() + 1];
                 let sums = filters.compute_weights(weight, &first_row, rows);
                 gather_linear(pixels, &count, exact);
-                // The first and the last pixel of the image lack one neighbouring sample. Like libjpeg, counts their
-                // own sample in its place.
+                // Each pixel is made of ¾ of its own sample and ¼ of a neighbouring sample. The first and the last
+                // pixel of the image lack this neighbour. As in libjpeg, their own sample replaces it.
                 for lane in 0..LANES {
                     let (begin, end) = (filters.first[lane], filters.first[lane] + filters.count[lane]);
                     if count[lane] > 0 && begin == 0 {

@@ -1,5 +1,4 @@
-//! Work in flight on a stream. [`InFlight`] owns the memory that the work reads and writes until the stream has passed
-//! the work.
+//! Work in flight on a stream. Until the stream has finished the work, [`InFlight`] owns the memory that the work uses.
 
 use super::driver::call;
 use super::event::Event;

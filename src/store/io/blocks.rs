@@ -87,8 +87,8 @@ pub(super) fn unpacking(
 fn is_in_block(files: &dyn Files, request: &mut ReadRequest) -> bool {
     let is_in_block = files.block(request.extent).is_some();
     if !is_in_block && request.extent.length == 0 {
-        // An empty sample needs no bytes. Its offset may be past the end of the file, where block addresses are, so set
-        // it to 0.
+        // An empty sample needs no bytes, but its offset may be past the end of the file. Offsets there are the
+        // addresses of blocks, so set the offset to 0.
         request.extent.offset = 0;
     }
     is_in_block

@@ -228,7 +228,7 @@ fn compare(
     }
 }
 
-/// The running program, as a shard to test with.
+/// The executable file of this process, read as if it were a shard, to test io_uring.
 struct Program {
     stamp: Stamp,
 }

@@ -253,7 +253,7 @@ impl PackedFooter {
         Ok((footer, ShardIdentity { bytes: size, digest }))
     }
 
-    /// Parses a footer. The size of `bytes` limits the allocation.
+    /// Parses a footer. Never allocates more than `bytes` can describe, even if the counts in the footer are corrupt.
     fn decode(bytes: &[u8]) -> Result<Self, String> {
         let mut rest = FooterBytes(bytes);
         let fixed = rest.take(FIXED as u64, 1)?;

@@ -50,7 +50,7 @@ struct ReadImage {
     parts: Option<WantedBytes>,
 }
 
-/// All bytes of a record, including bytes that were not read.
+/// The bytes of a whole record. Parts that were not read have unspecified content.
 struct AllBytes(Filled);
 
 impl AsRef<[u8]> for AllBytes {
@@ -179,8 +179,8 @@ impl Preparer {
         Ok(found)
     }
 
-    /// Checks the size of an image. Draws its views if fields follow it, or if the views depend on the `boxes` of its
-    /// sample.
+    /// Checks the size of an image. Also chooses the random parameters of its views, if fields (masks, boxes) are
+    /// transformed like the image, or if the views depend on the `boxes` of its sample.
     fn measure_image(
         &self,
         image: usize,
@@ -373,7 +373,7 @@ fn is_ended(bytes: &[u8]) -> bool {
     bytes.ends_with(&[0xFF, 0xD9])
 }
 
-/// Returns the error of an image that the GPU's decoders refuse, if the CPU may not decode.
+/// Returns the error for an image that the GPU's decoders refuse. It is for images that the CPU may not decode either.
 pub(crate) fn undecodable(stage: &GpuStage, bytes: &[u8], id: ImageId) -> Error {
     if let Err(error) = Format::of(bytes) {
         return error.into();

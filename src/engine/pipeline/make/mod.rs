@@ -1,6 +1,6 @@
 //! Makes batches. On the reading thread a [`BatchOpener`] opens the places of a batch. On each worker a [`PlaceFiller`]
-//! fills them from the bytes of their samples. The threads depend neither on what a place is nor on where the batch
-//! goes.
+//! fills them from the bytes of their samples. The code of these threads does not depend on the type of a place, or on
+//! where the batch is stored.
 
 pub(crate) mod host;
 pub(crate) mod sample;

@@ -7,7 +7,8 @@ use super::warp::Warp;
 use super::{PixelOp, augmix, resample, shear, shift};
 use base::simd::Level;
 
-/// The planes of grey levels of an image (R, G and B), and scratch memory for operations. Each thread has its own pass.
+/// The R, G and B planes of an image, one byte per pixel, and scratch memory for operations. Each thread has its own
+/// `PixelPass`.
 #[derive(Debug)]
 pub(in crate::augment) struct PixelPass {
     level: Level,

@@ -15,8 +15,8 @@ struct FoldedAxis {
     resized: u32,
     offset: i64,
     current_length: u32,
-    /// The part of the axis that was resized, if it is larger than the source range: the part's first pixel, counted
-    /// from the first pixel of the source range, and its number of pixels.
+    /// (first pixel, number of pixels) of the part of the axis that was resized. The first pixel is counted from the
+    /// start of the source range. `None` if this part lies within the source range.
     canvas: Option<(i64, u32)>,
     is_resized: bool,
     is_mirrored: bool,

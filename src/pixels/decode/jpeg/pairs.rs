@@ -58,8 +58,9 @@ impl Symbols {
         (self.0 >> 25) as usize
     }
 
-    /// The index of the block's last coefficient, if the symbols end the block by advancing to `next`, which must be
-    /// above 62. `None` if the table does not cover the symbols, or if the first of two symbols ends the block.
+    /// The index of the block's last coefficient, if the symbols end the block. `next` is the index that they advance
+    /// to. It must be at least 63: symbols that advance less do not end the block. `None` if the table does not cover
+    /// the symbols, or if it covers two and the first one already ends the block.
     #[inline(always)]
     pub(super) fn last(self, next: usize) -> Option<usize> {
         let last = next.wrapping_sub(END as usize);
@@ -202,7 +203,8 @@ mod tests {
                     }
                 };
                 assert_eq!((symbols.bits() & 63, symbols.advance()), (bits, advance as usize));
-                // A value after an end of block is stored outside the block.
+                // After an end of block, the decoder stores the last value outside the block, so that any value is
+                // correct.
                 if advance < END {
                     assert_eq!(symbols.last_value(window), last);
                 }

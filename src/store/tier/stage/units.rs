@@ -9,7 +9,7 @@ use std::ops::Range;
 /// between the files of an archive are shorter; samples that are kept already are usually longer, and are skipped.
 const GAP: u64 = 8 << 10;
 
-/// Samples that are staged one after another.
+/// A group of samples that is staged as a whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum StagingUnit {
     /// A shard. The process that locks it first stages it.

@@ -48,8 +48,8 @@ pub(super) struct StoreShared {
     /// Set when the store is dropped and the drive does not respond: nothing more is written.
     pub abandoned: AtomicBool,
     catalog: RwLock<Catalog>,
-    /// The header summaries (`header_summaries`) of the catalog's segments. The summaries of a segment are entered
-    /// while the catalog is locked, so that the segment cannot be forgotten before.
+    /// The header summaries (`header_summaries`) of the catalog's segments. The summaries of a segment are added while
+    /// the catalog is locked, so that no other thread can remove the segment before they are added.
     header_summaries: StoreSummaries,
     /// The number of segments that were forgotten.
     forgotten: AtomicU64,

@@ -241,7 +241,7 @@ impl TransformRow {
         for line in doc.lines() {
             stub += &if line.is_empty() { "\n".to_owned() } else { format!("    {line}\n") };
         }
-        // A docstring of one line ends on the same line.
+        // The closing quotes of a one-line docstring follow its text on the same line.
         stub =
             if doc.contains('\n') { stub + "    \"\"\"\n" } else { stub.trim_end().to_owned() + "\"\"\"\n" };
         for TransformParameter { name, default, kind, .. } in &self.parameters {
