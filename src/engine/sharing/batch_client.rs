@@ -63,18 +63,6 @@ impl SharingStats {
     }
 }
 
-/// Result of a hello.
-#[derive(Debug, PartialEq)]
-enum JoinResult {
-    Taken,
-    /// The producer is at other steps.
-    NotTaken,
-    /// The producer does not answer.
-    Silent,
-    /// The producer has exited.
-    Gone,
-}
-
 /// A consumer of shared batches.
 pub struct BatchClient {
     sharing: Arc<Sharing>,
@@ -129,14 +117,15 @@ impl BatchClient {
                 continue;
             }
             let Connected::To(socket) = places.connect(number)? else { continue };
-            if self.greet(socket, number, key, at, REJOIN_TIMEOUT) == JoinResult::Taken {
+            if let HelloResult::Taken(link) = self.greet(socket, number, key, at, REJOIN_TIMEOUT) {
+                self.attach(number, key, link);
                 break;
             }
         }
         Ok(())
     }
 
-    /// Says hello to the producer of a place, and becomes its consumer if it is admitted.
+    /// Says hello to the producer of a place. Notes whether that producer answers.
     fn greet(
         &mut self,
         socket: Socket,
@@ -144,7 +133,7 @@ impl BatchClient {
         key: SharedKey,
         at: BatchPosition,
         patience: Duration,
-    ) -> JoinResult {
+    ) -> HelloResult {
         let contents = HelloContents { key, at, since: self.sharing.since };
         let greeting = Link::greet(socket, contents, patience);
         if matches!(greeting, HelloResult::Silent) {
@@ -152,17 +141,14 @@ impl BatchClient {
         } else {
             self.backoff.forget(number);
         }
-        match greeting {
-            HelloResult::Taken(link) => {
-                self.stats.producers.fetch_add(1, Ordering::Relaxed);
-                self.number = number;
-                self.link = Some((key, link));
-                JoinResult::Taken
-            }
-            HelloResult::Elsewhere => JoinResult::NotTaken,
-            HelloResult::Silent => JoinResult::Silent,
-            HelloResult::Gone => JoinResult::Gone,
-        }
+        greeting
+    }
+
+    /// Takes batches from the producer of a place from now on.
+    fn attach(&mut self, number: u32, key: SharedKey, link: Link) {
+        self.stats.producers.fetch_add(1, Ordering::Relaxed);
+        self.number = number;
+        self.link = Some((key, link));
     }
 
     /// Finds a producer for the batches of `(rank, world_size)` from `at` on, or starts one.
@@ -181,9 +167,12 @@ impl BatchClient {
                 match places.connect(number)? {
                     Connected::To(socket) => {
                         match self.greet(socket, number, key, at, HELLO_ANSWER_TIMEOUT) {
-                            JoinResult::Taken => return Ok(()),
-                            JoinResult::NotTaken | JoinResult::Silent => break,
-                            JoinResult::Gone => {}
+                            HelloResult::Taken(link) => {
+                                self.attach(number, key, link);
+                                return Ok(());
+                            }
+                            HelloResult::Elsewhere | HelloResult::Silent => break,
+                            HelloResult::Gone => {}
                         }
                     }
                     Connected::Crowded if since.elapsed() >= HELLO_ANSWER_TIMEOUT => {

@@ -56,10 +56,8 @@ impl Sharing {
             column.digest(&mut add);
         }
         for (name, value) in settings.deciding(LoaderKind::Images)? {
-            if name != "labels" {
-                add(name.as_bytes());
-                add(value.as_bytes());
-            }
+            add(name.as_bytes());
+            add(value.as_bytes());
         }
         add(&index.len().to_le_bytes());
         let mut stamps = Sha256::new();

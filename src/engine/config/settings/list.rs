@@ -36,13 +36,15 @@ impl GivenSettings {
 
     /// Returns the settings that decide the contents of batches, each with a text that identifies its value. Two
     /// loaders that request the same batches have the same list, even if their settings are written differently.
+    /// `labels` is left out: it may name a file, so only the labels that were read tell whether they are the same.
     ///
     /// # Errors
     /// [`Error::Config`] that names the setting.
     pub fn deciding(&self, loader: LoaderKind) -> Result<Vec<(&'static str, String)>> {
         let mut options = self.options(loader)?;
         options.train = Some(options.trains());
-        let deciding = SETTINGS.iter().filter(|setting| setting.decides_batches());
+        let deciding =
+            SETTINGS.iter().filter(|setting| setting.decides_batches() && setting.name != "labels");
         Ok(deciding.map(|setting| (setting.name, setting.identify(&options))).collect())
     }
 }

@@ -37,7 +37,6 @@ struct PlaceTools<'a> {
 
 /// Makes samples.
 pub(crate) struct SampleMaker {
-    context: Arc<SampleContext>,
     /// The renderers, one for each image recipe.
     renderers: Vec<Renderer>,
     originals: OriginalFiles,
@@ -46,13 +45,12 @@ pub(crate) struct SampleMaker {
 }
 
 impl SampleMaker {
-    pub(crate) fn new(context: &Arc<SampleContext>) -> Self {
+    pub(crate) fn new(context: &SampleContext) -> Self {
         let recipes = context.config.images.recipes();
         // Mixing reads two images as soon as both are made, so they should still be in the processor's caches.
         let mixed = context.config.mix.is_some();
         let renderer = |recipe| Renderer::new(recipe, Level::detect()).kept_in_caches(mixed);
         Self {
-            context: context.clone(),
             renderers: recipes.iter().map(renderer).collect(),
             originals: OriginalFiles::default(),
             geometries: Vec::new(),
@@ -100,7 +98,7 @@ impl SampleMaker {
             // The place may hold anything, because the batch is not delivered.
             OnError::Raise => (draw, false),
             OnError::Zero => {
-                for number in 0..self.context.config.layout.images.len() {
+                for number in 0..to.run.context.config.layout.images.len() {
                     to.ticket.image(number).fill(0);
                 }
                 (draw, false)
