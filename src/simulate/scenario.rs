@@ -31,7 +31,8 @@ impl<'de> Deserialize<'de> for Bytes {
                 Err(serde::de::Error::custom(format!("is {number}, must be 0 or more bytes")))
             }
             BytesText::Text(text) => {
-                let size = text.trim().strip_suffix("/s").unwrap_or(&text);
+                let text = text.trim();
+                let size = text.strip_suffix("/s").unwrap_or(text);
                 let bytes = parse_bytes("scenario", size).map_err(|_| {
                     let message =
                         format!("is {text:?}, must be a size such as 300MB or a rate such as 1.5GB/s");

@@ -137,7 +137,7 @@ pub struct NodeTraffic {
     pushed: Vec<f32>,
     /// Bytes that this node sends to other nodes, by cell; empty if unknown.
     sent: Vec<f32>,
-    /// Up to this cell, the node also reads the slow tier to prefetch.
+    /// Before this cell, the node also reads the slow tier to prefetch.
     filling_until: usize,
 }
 
@@ -207,7 +207,7 @@ impl NodeTraffic {
     /// Counts a sample of `bytes` that was prefetched into a cache during `cell`.
     pub fn prefetched(&mut self, cell: usize, bytes: f32) {
         self.epochs[self.cells.epoch(cell)].slow_bytes += f64::from(bytes);
-        self.filling_until = self.filling_until.max(cell);
+        self.filling_until = self.filling_until.max(cell + 1);
     }
 }
 

@@ -1,5 +1,9 @@
 //! Tables of FlatBuffers, read field by field. Every access stays within the bytes.
 //!
+//! Like Arrow's own verification, the functions return `None` for what no writer makes: unaligned objects, fields
+//! outside their table, and strings without the final zero byte. A damaged column name is thus an error, and not
+//! another column.
+//!
 //! The layout is that of `docs/source/internals.md` of Google's FlatBuffers. A table begins with the distance to its
 //! vtable. The vtable has the offset of each field in the table.
 
@@ -8,6 +12,8 @@
 pub(super) struct FlatTable<'a> {
     bytes: &'a [u8],
     at: usize,
+    /// The table's own bytes, from `at`.
+    table: &'a [u8],
     /// The offset of each field in the table, as u16s.
     fields: &'a [u8],
 }
@@ -28,7 +34,7 @@ fn bytes_at<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
 /// Follows a reference: reads the relative offset at a position, and returns the position to which it refers.
 fn follow(bytes: &[u8], at: usize) -> Option<usize> {
     let offset = u32::from_le_bytes(bytes_at(bytes, at)?);
-    at.checked_add(usize::try_from(offset).ok()?)
+    at.checked_add(usize::try_from(offset).ok()?).filter(|at| at.is_multiple_of(4))
 }
 
 impl<'a> FlatTable<'a> {
@@ -40,9 +46,11 @@ impl<'a> FlatTable<'a> {
     fn at(bytes: &'a [u8], at: usize) -> Option<Self> {
         let back = i32::from_le_bytes(bytes_at(bytes, at)?);
         let vtable = usize::try_from(i64::try_from(at).ok()? - i64::from(back)).ok()?;
-        let size = usize::from(u16::from_le_bytes(bytes_at(bytes, vtable)?));
-        let fields = bytes.get(vtable..)?.get(..size)?.get(4..)?;
-        Some(Self { bytes, at, fields })
+        let [size, table_size] = [0, 2].map(|more| bytes_at(bytes, vtable + more).map(u16::from_le_bytes));
+        let fields = bytes.get(vtable..)?.get(..usize::from(size?))?.get(4..)?;
+        let is_sound = vtable.is_multiple_of(2) && fields.len().is_multiple_of(2);
+        let table = bytes.get(at..)?.get(..usize::from(table_size?))?;
+        is_sound.then_some(Self { bytes, at, table, fields })
     }
 
     /// The position of a field; `None` if the field has its default.
@@ -53,7 +61,8 @@ impl<'a> FlatTable<'a> {
 
     /// The bytes of a number; zeros if the field has its default; `None` if the number is outside the buffer.
     fn number<const N: usize>(&self, field: usize) -> Option<[u8; N]> {
-        self.place(field).map_or(Some([0; N]), |at| bytes_at(self.bytes, at))
+        let Some(place) = self.place(field) else { return Some([0; N]) };
+        bytes_at(self.table, place - self.at).filter(|_| place.is_multiple_of(N))
     }
 
     pub(super) fn u8(&self, field: usize) -> Option<u8> {
@@ -90,9 +99,12 @@ impl<'a> FlatTable<'a> {
         self.bytes.get(at.checked_add(4)?..)?.get(..count.checked_mul(size)?)
     }
 
-    /// A string; `None` if the bytes are not valid UTF-8.
+    /// A string; `None` if the bytes are not valid UTF-8, or lack the final zero byte.
     pub(super) fn text(&self, field: usize) -> Option<String> {
-        String::from_utf8(self.vector(field, 1)?.to_vec()).ok()
+        let Some(place) = self.place(field) else { return Some(String::new()) };
+        let text = self.vector(field, 1)?;
+        let [end] = bytes_at(self.bytes, follow(self.bytes, place)? + 4 + text.len())?;
+        String::from_utf8(text.to_vec()).ok().filter(|_| end == 0)
     }
 
     /// The tables of a vector.

@@ -169,6 +169,21 @@ impl Jpeg {
         level: Level,
         planes: &mut [Plane],
     ) -> Result<(), DecodeError> {
+        let done = self.decode_scans(bytes, header, layout, level, planes);
+        if self.progressive.held() > KEPT {
+            self.progressive = ProgressiveScratch::default();
+        }
+        done
+    }
+
+    fn decode_scans(
+        &mut self,
+        bytes: &[u8],
+        header: &mut ScanHeader,
+        layout: &RegionLayout,
+        level: Level,
+        planes: &mut [Plane],
+    ) -> Result<(), DecodeError> {
         let plan = ScanPlan::read(bytes, header, &mut self.cache)?;
         layout.shape(planes);
         let ProgressiveScratch { entropies, dc, row } = &mut self.progressive;
@@ -178,14 +193,10 @@ impl Jpeg {
             unstuff(entropy, bytes, pass.data.start, pass.restart_interval, layout.mcus(&pass.scan), level)?;
         }
         let job = ProgressiveJob { plan: &plan, layout, entropies };
-        let done = decode(&job, dc, row, planes, level).map_err(|(number, failure)| {
+        decode(&job, dc, row, planes, level).map_err(|(number, failure)| {
             let pass = &plan.passes[number];
             damage(bytes, pass.data.start, failure, layout.mcus(&pass.scan))
-        });
-        if self.progressive.held() > KEPT {
-            self.progressive = ProgressiveScratch::default();
-        }
-        done
+        })
     }
 }
 
